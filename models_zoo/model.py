@@ -1,0 +1,60 @@
+"""A model: a chain of layers and what its input looks like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from models_zoo.layers import Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInput:
+    """Token ids of shape (batch, seq_len). `decoder_start` is the index of an encoder-decoder's first decoder layer:
+    from there on the encoder's output travels along, over every cut."""
+
+    seq_len: int
+    decoder_start: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageInput:
+    """Images of shape (batch, channels, height, width)."""
+
+    channels: int
+    height: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedInput:
+    """Whatever the user's factory gives; the first dimension is the batch."""
+
+    factory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Layers in order, with a name for each. `published_parameters` is None where nobody published a count."""
+
+    name: str
+    family: str
+    layers: tuple[Layer, ...]
+    layer_names: tuple[str, ...]
+    input: TokenInput | ImageInput | TracedInput
+    global_batch: int | None = None
+    published_parameters: float | None = None
+    source: str = ""
+    kind: Literal["zoo", "config", "module"] = "zoo"
+
+    def __post_init__(self) -> None:
+        if len(self.layers) != len(self.layer_names) or not self.layers:
+            raise ValueError(
+                f"model {self.name}: {len(self.layers)} layers and {len(self.layer_names)} names; expected as many"
+                " names as layers, and at least one"
+            )
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens per sample; 0 for a model without tokens."""
+        return self.input.seq_len if isinstance(self.input, TokenInput) else 0

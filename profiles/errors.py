@@ -1,0 +1,19 @@
+"""What can go wrong and how it leaves the program; the command line maps each class to its exit status."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """The user's input is wrong (exit 2): says where, which key, what was found and what was expected."""
+
+    def __init__(self, *, where: str, found: object, expected: str, key: str | None = None) -> None:
+        place = f"{where}: {key}" if key else where
+        super().__init__(f"{place}: found {found}, expected {expected}")
+
+
+class NothingFits(Exception):
+    """No feasible choice is left (exit 3): the message names the nearest miss and what it lacks."""
+
+
+class MachineError(Exception):
+    """The machine failed (exit 4): disk full, worker died, port taken, time-out."""

@@ -1,0 +1,226 @@
+"""The words that every part shares: operator, collective, shard, layer time, device, link.
+
+This module is the bottom of the import order and imports nothing of ours. Everything in it is a frozen record in SI
+units (seconds, bytes, FLOP); a field's name carries its unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Provenance = Literal["measured", "modelled", "mixed"]
+"""Where a figure comes from: read off hardware, computed by a model, or a sum that holds both."""
+
+DType = Literal["fp32", "bf16", "fp16", "fp8"]
+DTYPE_BYTES: dict[DType, int] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+
+AttentionKernel = Literal["flash", "math"]
+Recompute = Literal["none", "full"]
+Phase = Literal["forward", "backward", "step"]
+Axis = Literal["tp", "dp", "pp"]
+CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+OperatorKind = Literal["gemm", "batched_gemm", "grouped_gemm", "attention", "conv", "memory", "gather"]
+
+
+def combine_provenance(parts: tuple[Provenance, ...]) -> Provenance:
+    """Provenance of a figure computed from `parts`: theirs if they agree, else `mixed`.
+
+    >>> combine_provenance(("measured", "modelled"))
+    'mixed'
+    """
+    kinds = set(parts)
+    if not kinds:
+        raise ValueError("combine_provenance: no parts given, expected at least one")
+    return kinds.pop() if len(kinds) == 1 else "mixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """An expected failure: what cannot be, why, and what it lacks."""
+
+    reason: str
+    lacking: Literal["memory", "divisibility", "devices", "support"]
+    lacking_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """How one rank holds a layer, and the micro-batch that passes through it.
+
+    `seq_len` is tokens per sample (0 where the model has no tokens). `micro_batch_per_rank` is samples.
+    """
+
+    tp: int = 1
+    sequence_parallel: bool = False
+    micro_batch_per_rank: int = 1
+    seq_len: int = 0
+    dtype: DType = "bf16"
+    attention: AttentionKernel = "flash"
+    recompute: Recompute = "none"
+
+    def __post_init__(self) -> None:
+        if self.tp < 1 or self.micro_batch_per_rank < 1 or self.seq_len < 0:
+            raise ValueError(
+                f"shard: tp={self.tp}, micro_batch_per_rank={self.micro_batch_per_rank}, seq_len={self.seq_len};"
+                " expected tp >= 1, micro_batch_per_rank >= 1, seq_len >= 0"
+            )
+        for value, allowed in (
+            (self.dtype, get_args(DType)),
+            (self.attention, get_args(AttentionKernel)),
+            (self.recompute, get_args(Recompute)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"shard: found {value!r}, expected one of {', '.join(allowed)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator of a layer's local shard, forward and backward, for one micro-batch.
+
+    `forward_flops` and `backward_flops` count matrix products, convolutions and attention as torch's FlopCounterMode
+    does (2 per multiply-add, attention's full square, the flash kernel's recomputation of scores in backward); for
+    kinds `memory` and `gather` they are 0. `*_bytes` is the memory traffic in both directions; `saved_bytes` what this
+    operator newly keeps for backward (a tensor that an earlier operator already keeps counts there, once).
+
+    `shape` by kind: gemm (m, n, k); batched_gemm and
+    grouped_gemm (groups, m, n, k) with m rows per group; attention (batch, heads,
+    kv_heads, q_len, kv_len, qk_dim, v_dim, causal 0|1); conv (batch, c_in, c_out, out_h, out_w, kernel_h, kernel_w,
+    stride); memory and gather (elements,).
+    """
+
+    name: str
+    kind: OperatorKind
+    shape: tuple[int, ...]
+    forward_flops: int = 0
+    backward_flops: int = 0
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+    saved_bytes: int = 0
+    forward_kernels: int = 1
+    backward_kernels: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One collective that a local shard needs.
+
+    `bytes` follows nccl-tests: the larger of a rank's input and output (all_reduce: the tensor; all_gather: the
+    gathered output; reduce_scatter: the whole input; all_to_all: what one rank sends, its own part included;
+    send_recv: the message). `phase` step means once an iteration, not once a micro-batch. `ranks` is the group's size.
+    """
+
+    op: CollectiveOp
+    bytes: int
+    phase: Phase
+    axis: Axis = "tp"
+    ranks: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalLayer:
+    """The local shard of a layer: what one rank computes, holds and communicates for one micro-batch.
+
+    `parameters` are those this rank holds; `replicated_parameters` those of them that every tp rank holds alike.
+    `input_bytes` and `output_bytes` are this rank's boundary activations.
+    """
+
+    operators: tuple[Operator, ...]
+    collectives: tuple[Collective, ...]
+    parameters: int
+    replicated_parameters: int
+    input_bytes: int
+    output_bytes: int
+
+    @property
+    def forward_flops(self) -> int:
+        return sum(op.forward_flops for op in self.operators)
+
+    @property
+    def backward_flops(self) -> int:
+        return sum(op.backward_flops for op in self.operators)
+
+    @property
+    def saved_bytes(self) -> int:
+        """Activation bytes kept from forward to backward, without recomputation."""
+        return sum(op.saved_bytes for op in self.operators)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTime:
+    """Seconds of one local shard on one device for one micro-batch; the optimizer's once an iteration.
+
+    `saved_bytes` and `peak_memory_bytes` are None where only modelled by the caller. `relative_spread` is the
+    half-width of the samples' 90% range over the figure (0 for a model that states none).
+    """
+
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    provenance: Provenance
+    saved_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    relative_spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceNode:
+    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to."""
+
+    devices: int
+    island_link: str
+    island_size: int
+    host_link: str
+    nic_link: str
+    nics: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator. `peak_flops_per_s` holds (dtype, dense peak) pairs; rates without sparsity."""
+
+    name: str
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    peak_flops_per_s: tuple[tuple[str, float], ...]
+    power_w: float | None
+    flash_attention: bool
+    reference_node: ReferenceNode
+    source: str
+
+    def peak(self, dtype: DType) -> float | None:
+        """Dense peak in FLOP/s for `dtype`, or None where the device has no such unit."""
+        return dict(self.peak_flops_per_s).get(dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One kind of link: bytes/s in one direction per device (or per NIC), and seconds for an empty message."""
+
+    name: str
+    kind: Literal["nvlink", "pcie", "infiniband", "ethernet", "ici", "xgmi", "loopback", "wan"]
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    efficiency: float = 1.0
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTable:
+    """Measured time of one collective on one kind of link for one rank count.
+
+    `points` are (bytes, seconds), bytes ascending. `alpha_s + beta_s_per_byte * bytes` is the summary line and the
+    extrapolator; `fit_error` its mean absolute relative error over the points.
+    """
+
+    link: str
+    op: CollectiveOp
+    ranks: int
+    nodes: int
+    points: tuple[tuple[int, float], ...]
+    alpha_s: float
+    beta_s_per_byte: float
+    fit_error: float
+    source: str
+    provenance: Provenance = "measured"
