@@ -11,7 +11,15 @@ from profiles.vocabulary import Operator
 
 
 def gemm(
-    name: str, *, m: int, n: int, k: int, width: int, bias: bool = False, input_grad: bool = True, saves_input: bool = True
+    name: str,
+    *,
+    m: int,
+    n: int,
+    k: int,
+    width: int,
+    bias: bool = False,
+    input_grad: bool = True,
+    saves_input: bool = True,
 ) -> Operator:
     """(m, k) activations times a (k, n) weight. `saves_input` is False where another operator keeps that tensor."""
     products = 2 if input_grad else 1
@@ -29,7 +37,9 @@ def gemm(
     )
 
 
-def grouped_gemm(name: str, *, groups: int, m: int, n: int, k: int, width: int, bias: bool = False) -> Operator:
+def grouped_gemm(
+    name: str, *, groups: int, m: int, n: int, k: int, width: int, bias: bool = False, saves_input: bool = True
+) -> Operator:
     """`groups` experts, each (m, k) activations times its own (k, n) weight."""
     traffic = groups * (m * k + k * n + m * n) * width
     flops = 2 * groups * m * n * k
@@ -41,7 +51,7 @@ def grouped_gemm(name: str, *, groups: int, m: int, n: int, k: int, width: int, 
         backward_flops=2 * flops,
         forward_bytes=traffic + (groups * (n + m * n) * width if bias else 0),
         backward_bytes=2 * traffic + (groups * m * n * width if bias else 0),
-        saved_bytes=groups * m * k * width,
+        saved_bytes=groups * m * k * width if saves_input else 0,
         backward_kernels=2 + int(bias),
     )
 

@@ -7,6 +7,7 @@ A model is a chain of these. The estimator turns a spec and a `Shard` into a `Lo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from profiles.vocabulary import Operator
@@ -17,7 +18,14 @@ Activation = Literal["gelu", "relu", "silu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2): low-rank query and key-value projections."""
+    """Multi-head latent attention (DeepSeek-V2, section 2.1): low-rank query and key-value projections.
+
+    Matrices: hidden x query_rank, a norm, query_rank x heads (nope_dim + rope_dim); with `query_rank` None one matrix
+    hidden x heads (nope_dim + rope_dim) and no norm. Then hidden x (key_value_rank + rope_dim), a norm over
+    key_value_rank, key_value_rank x heads (nope_dim + value_dim); output heads value_dim x hidden. The norms are of the
+    block's kind. `Attention.qkv_bias` puts biases on the two projections from hidden down to a rank, and on no other.
+    The down projections and their norms are whole on every tp rank; the others split by heads.
+    """
 
     query_rank: int | None
     key_value_rank: int
@@ -30,7 +38,9 @@ class LatentAttention:
 class Attention:
     """Self- or cross-attention. `kv_heads` < `heads` is grouped-query; `rotary_dim` 0 means no rotary embedding.
 
-    `window` limits causal attention to that many tokens; the kernels here compute the full square all the same.
+    `query_key_norm` puts a norm of the block's kind (with the block's `norm_bias`) on queries and another on keys:
+    `head` one weight of head_dim each for all heads, `full` one weight over all of a rank's heads. `window` limits
+    causal attention to that many tokens; the kernels here compute the full square all the same.
     """
 
     heads: int
@@ -57,9 +67,11 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """A mixture-of-experts feed-forward with static capacity: each expert takes capacity_factor * top_k / experts of the tokens.
+    """A mixture-of-experts feed-forward with static capacity.
 
-    `shared_hidden` > 0 adds a dense expert that every token visits, `shared_gate` its scalar gate.
+    Each expert takes capacity_factor * top_k / count of the tokens. The router is one hidden x count matrix without
+    bias. `shared_hidden` > 0 adds a dense expert that every token visits, gated and activated as `expert` is and
+    without biases; `shared_gate` its scalar gate (hidden x 1, no bias).
     """
 
     count: int
@@ -68,12 +80,20 @@ class Experts:
     capacity_factor: float = 1.0
     shared_hidden: int = 0
     shared_gate: bool = False
-    router_correction_bias: bool = False
+
+    def capacity(self, tokens: int) -> int:
+        """Slots of each expert for `tokens` tokens: its share, rounded up."""
+        return ceil(self.capacity_factor * self.top_k * tokens / self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding:
-    """Token embedding with optional learned positions (`positions` rows), token types and norm (BERT)."""
+    """Token embedding with optional learned positions (`positions` rows), token types and norm (BERT).
+
+    `factor` > 0: table rows have that many elements and a (factor x hidden) matrix without bias, whole on every tp
+    rank, follows the lookup (OPT-350m). `tied`: this is the decoder's embedding of an encoder-decoder and shares the
+    first embedding's table, as `Head.tied` does.
+    """
 
     vocab: int
     hidden: int
@@ -81,6 +101,8 @@ class Embedding:
     token_types: int = 0
     norm: Norm | None = None
     dropout: bool = False
+    factor: int = 0
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +111,8 @@ class TransformerBlock:
 
     `placement`: pre (GPT, Llama), post (BERT), sandwich (norm before and after each part, Gemma 2/3).
     `parallel` adds attention and feed-forward to the same residual (GPT-NeoX: two norms; Phi: `shared_norm`, one).
-    `cross_attention` makes it a decoder layer of an encoder-decoder; `memory_len_ratio` is encoder tokens per token.
+    `cross_attention` makes it a decoder layer of an encoder-decoder, with a third norm and as many encoder tokens as
+    decoder tokens. `norm_bias` means something for layernorm alone.
     """
 
     hidden: int
@@ -109,7 +132,10 @@ class Head:
     """Output layer over the vocabulary with the loss: optional final norm, BERT's transform, projection, cross-entropy.
 
     A `tied` projection shares the embedding's weight: counted once in the model, held twice if stages part them.
-    `vocab` 0 means no projection (a bare encoder). `pooler` is BERT's.
+    `LocalLayer.parameters` of a tied layer includes the shared weight; who adds layers up takes it off again.
+    `vocab` 0 means no projection (a bare encoder). `transform` is a hidden x hidden matrix with bias, gelu and a
+    layernorm; `pooler` a hidden x hidden matrix with bias; both BERT's. `factor` > 0 puts a (hidden x factor) matrix
+    without bias, whole on every tp rank, before a (factor x vocab) projection (OPT-350m).
     """
 
     hidden: int
@@ -120,6 +146,7 @@ class Head:
     bias: bool = False
     transform: bool = False
     pooler: bool = False
+    factor: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +174,10 @@ class ConvUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """ResNet bottleneck: 1x1 to `width_channels`, 3x3 (with the stride), 1x1 to `c_out`, and a shortcut."""
+    """ResNet bottleneck: 1x1 to `reduced_channels`, 3x3 (with stride) to `width_channels`, 1x1 to `c_out`, shortcut.
+
+    `reduced_channels` 0 means `width_channels`, as in ResNet-50; Alpa's wide ResNet widens in the 3x3 alone.
+    """
 
     c_in: int
     width_channels: int
@@ -155,6 +185,7 @@ class Bottleneck:
     height: int
     width: int
     stride: int = 1
+    reduced_channels: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

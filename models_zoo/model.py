@@ -10,8 +10,11 @@ from models_zoo.layers import Layer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenInput:
-    """Token ids of shape (batch, seq_len). `decoder_start` is the index of an encoder-decoder's first decoder layer:
-    from there on the encoder's output travels along, over every cut."""
+    """Token ids of shape (batch, seq_len).
+
+    `decoder_start` is the index of an encoder-decoder's first decoder layer, which is its (tied) embedding: from there
+    on the encoder's output travels along, over every cut up to the last layer with cross-attention.
+    """
 
     seq_len: int
     decoder_start: int | None = None

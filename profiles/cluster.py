@@ -5,12 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from profiles.errors import InputError
 from profiles.vocabulary import Device, Link
+
+MOST_DEVICES = 1_000_000
+"""More than any cluster has; a typing error should not fill the memory with device slots."""
+
+
+def _require(holds: bool, *, where: str, key: str, found: object, expected: str) -> None:
+    if not holds:
+        raise InputError(where=where, key=key, found=found, expected=expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """`count` equal nodes. An island is the set of devices that the fast link joins; `nics` is per node."""
+    """`count` equal nodes of `devices` each, `free` of the group's devices being free (None: all).
+
+    An island is the set of devices that the fast link joins: the whole node, an equal part of it, or, where
+    `island_size` is a multiple of `devices`, a rack of several nodes. `nics` is per node.
+    """
 
     count: int
     device: Device
@@ -24,6 +37,32 @@ class NodeGroup:
     price_per_device_hour: float | None = None
     power_w: float | None = None
 
+    def __post_init__(self) -> None:
+        total = self.count * self.devices
+        for key, found, least in (
+            ("count", self.count, 1),
+            ("devices", self.devices, 1),
+            ("island.size", self.island_size, 1),
+            ("nics.count", self.nics, 0),
+            ("price_per_device_hour", self.price_per_device_hour, 0),
+            ("power_w", self.power_w, 0),
+        ):
+            _require(found is None or found >= least, where="nodes", key=key, found=found, expected=f"at least {least}")
+        _require(
+            not self.devices % self.island_size or not self.island_size % self.devices,
+            where="nodes",
+            key="island.size",
+            found=f"{self.island_size} in a node of {self.devices} devices",
+            expected="a divisor of the devices in a node, or a multiple for an island that spans nodes",
+        )
+        _require(
+            self.free is None or 0 <= self.free <= total,
+            where="nodes",
+            key="free",
+            found=self.free,
+            expected=f"all, or a number from 0 to the group's {total} devices",
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -35,6 +74,25 @@ class Site:
     oversubscription: float = 1.0
     pods: int = 1
 
+    def __post_init__(self) -> None:
+        nodes = sum(group.count for group in self.nodes)
+        _require(bool(self.name), where="site", key="name", found="an empty name", expected="a name")
+        _require(bool(self.nodes), where="site", key="nodes", found="none", expected="one or more groups of nodes")
+        _require(
+            self.oversubscription >= 1,
+            where="site",
+            key="fabric.oversubscription",
+            found=self.oversubscription,
+            expected="at least 1",
+        )
+        _require(
+            1 <= self.pods <= nodes,
+            where="site",
+            key="fabric.pods",
+            found=self.pods,
+            expected=f"from 1 to the site's {nodes} nodes",
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteLink:
@@ -43,6 +101,18 @@ class SiteLink:
     between: tuple[str, str]
     bandwidth_bytes_per_s: float
     latency_s: float
+
+    def __post_init__(self) -> None:
+        first, second = self.between
+        _require(first != second, where="site link", key="between", found=f"{first} twice", expected="two sites")
+        _require(
+            self.bandwidth_bytes_per_s > 0,
+            where="site link",
+            key="bandwidth_bytes_per_s",
+            found=self.bandwidth_bytes_per_s,
+            expected="more than 0",
+        )
+        _require(self.latency_s >= 0, where="site link", key="latency_s", found=self.latency_s, expected="at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +128,51 @@ class DeviceSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Sites and the links between them. `text` is what the user wrote (a short form or a file's name)."""
+    """Sites and the links between them. `text` is what the user wrote (a short form or a file's name).
+
+    `notes` says what was taken from the catalogue because the user did not write it: assumptions to print.
+    """
 
     text: str
     sites: tuple[Site, ...]
     site_links: tuple[SiteLink, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [site.name for site in self.sites]
+        _require(bool(names), where="cluster", key="sites", found="none", expected="one or more sites")
+        for number, name in enumerate(names):
+            _require(
+                name not in names[:number],
+                where="cluster",
+                key=f"sites[{number}].name",
+                found=f"{name!r} a second time",
+                expected="each site's own name",
+            )
+        joined: set[frozenset[str]] = set()
+        for number, link in enumerate(self.site_links):
+            key = f"links_between_sites[{number}].between"
+            unknown = [name for name in link.between if name not in names]
+            _require(
+                not unknown,
+                where="cluster",
+                key=key,
+                found=f"no site called {', '.join(unknown)}",
+                expected=f"two of {', '.join(names)}",
+            )
+            pair = frozenset(link.between)
+            _require(
+                pair not in joined, where="cluster", key=key, found="the same sites again", expected="each pair once"
+            )
+            joined.add(pair)
+        total = sum(group.count * group.devices for site in self.sites for group in site.nodes)
+        _require(
+            total <= MOST_DEVICES,
+            where="cluster",
+            key="sites",
+            found=f"{total} devices",
+            expected=f"at most {MOST_DEVICES}",
+        )
 
     @cached_property
     def slots(self) -> tuple[DeviceSlot, ...]:
@@ -77,6 +187,20 @@ class Cluster:
                         for i in range(group.devices)
                     ]
                     node += 1
+        return tuple(found)
+
+    @cached_property
+    def free_slots(self) -> tuple[DeviceSlot, ...]:
+        """The device places that are free: of each group of nodes the first `free`, in the order of `slots`."""
+        left = {(site.name, i): group.free for site in self.sites for i, group in enumerate(site.nodes)}
+        found = []
+        for slot in self.slots:
+            free = left[slot.site, slot.group]
+            if free is not None:
+                if not free:
+                    continue
+                left[slot.site, slot.group] = free - 1
+            found.append(slot)
         return tuple(found)
 
     @property

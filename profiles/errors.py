@@ -9,6 +9,7 @@ class InputError(ValueError):
     def __init__(self, *, where: str, found: object, expected: str, key: str | None = None) -> None:
         place = f"{where}: {key}" if key else where
         super().__init__(f"{place}: found {found}, expected {expected}")
+        self.key, self.found, self.expected = key, found, expected
 
 
 class NothingFits(Exception):

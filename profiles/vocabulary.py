@@ -20,6 +20,7 @@ Recompute = Literal["none", "full"]
 Phase = Literal["forward", "backward", "step"]
 Axis = Literal["tp", "dp", "pp"]
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+LinkKind = Literal["nvlink", "pcie", "infiniband", "ethernet", "ici", "xgmi", "loopback", "wan"]
 OperatorKind = Literal["gemm", "batched_gemm", "grouped_gemm", "attention", "conv", "memory", "gather"]
 
 
@@ -152,7 +153,8 @@ class LayerTime:
     """Seconds of one local shard on one device for one micro-batch; the optimizer's once an iteration.
 
     `saved_bytes` and `peak_memory_bytes` are None where only modelled by the caller. `relative_spread` is the
-    half-width of the samples' 90% range over the figure (0 for a model that states none).
+    half-width of the samples' 90% range over the figure (0 for a model that states none). `profile_id` names the
+    stored measurement behind a measured figure.
     """
 
     forward_s: float
@@ -162,6 +164,7 @@ class LayerTime:
     saved_bytes: int | None = None
     peak_memory_bytes: int | None = None
     relative_spread: float = 0.0
+    profile_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +202,7 @@ class Link:
     """One kind of link: bytes/s in one direction per device (or per NIC), and seconds for an empty message."""
 
     name: str
-    kind: Literal["nvlink", "pcie", "infiniband", "ethernet", "ici", "xgmi", "loopback", "wan"]
+    kind: LinkKind
     bandwidth_bytes_per_s: float
     latency_s: float
     efficiency: float = 1.0

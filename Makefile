@@ -1,0 +1,68 @@
+# make demo    profile, estimate and plan: the main job, on this machine
+# make test    the tests
+# make check   lint, format, types and tests: what .ci/run calls
+# make format  rewrite the code in the house format
+# make clean   remove the environment and everything made
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/installed-to-run
+DEV_STAMP := $(VENV)/installed-to-develop
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+REQUIREMENTS := pyproject.toml constraints.txt
+
+.PHONY: demo test check lint types format clean
+
+# A store of its own, so that the demo leaves the user's store alone.
+demo: export CELLPLAN_STORE := out/demo.sqlite
+demo: $(RUN_STAMP)
+	mkdir -p out
+	$(BIN)/cellplan profile gpt-tiny --device cpu --dtype fp32 --threads 1 --tp 1,2 --micro-batch 1,2,4
+	$(BIN)/cellplan comm measure --backend gloo --ranks 2
+	$(BIN)/cellplan estimate gpt-tiny --cluster local:1x2 --dtype fp32 --global-batch 16
+	$(BIN)/cellplan plan gpt-tiny --cluster local:1x2 --dtype fp32 --global-batch 16 -o out/gpt-tiny.plan.json
+	$(BIN)/cellplan estimate models_zoo/configs/llama-3-8b.json --cluster a100-80gb:2x8
+	$(BIN)/cellplan plan models_zoo/configs/llama-3-8b.json --cluster a100-80gb:2x8 -o out/llama-3-8b.plan.json
+
+check: lint types test
+
+test: $(DEV_STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV_STAMP)
+	$(BIN)/mypy
+
+format: $(DEV_STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# pip is the last thing that venv puts there: with it, the environment is whole.
+$(BIN)/pip:
+	@echo "making the environment in $(VENV)"
+	@lacking=; for python in python3 python3.11 python3.12 python3.13 python3.14; do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	  $$python -c 'import ensurepip, venv' 2>/dev/null || { lacking=$$python; continue; }; \
+	  exec $$python -m venv $(VENV); \
+	done; \
+	if [ -n "$$lacking" ]; then \
+	  echo "cellplan: $$lacking lacks the modules venv and ensurepip; install them (Debian, Ubuntu: the package python3-venv)"; \
+	else \
+	  echo "cellplan: no Python 3.11 or newer found as python3 or python3.11 ... python3.14; install one"; \
+	fi >&2; exit 1
+
+$(RUN_STAMP): $(REQUIREMENTS) | $(BIN)/pip
+	@echo "installing cellplan and torch into $(VENV); the first time takes some minutes"
+	@$(PIP_INSTALL) -e '.[torch]'
+	@touch $@
+
+$(DEV_STAMP): $(REQUIREMENTS) | $(BIN)/pip
+	@echo "installing cellplan, torch and the development tools into $(VENV); the first time takes some minutes"
+	@$(PIP_INSTALL) -e '.[torch,dev]'
+	@touch $(RUN_STAMP) $@

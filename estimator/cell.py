@@ -1,0 +1,377 @@
+"""Cells: the best assembly of data-parallel-only and tensor-parallel-only stages (Crius sections 4.2 and 5.1).
+
+A Cell is (job, device type, device count, stage count). Its layers and devices are split over stages; each stage is
+priced once with all its devices in data parallelism and once with all in tensor parallelism; of the 2^Ns assemblies the
+fastest is the Cell's estimate, and each stage's choice in it is that stage's favour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from estimator.assembly import Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
+from estimator.collectives import time_stage_transfer
+from estimator.graph import build_graph, cut_bytes
+from estimator.job import Job
+from estimator.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
+from estimator.stage_reach import find_reach
+from estimator.stages import StageSplit, partition_crius, partition_exact
+from profiles.cluster import DeviceSlot
+from profiles.vocabulary import Infeasible, Provenance, Shard, combine_provenance
+
+Formula = Literal["cellplan", "crius"]
+Method = Literal["exact", "enumerate"]
+Partition = Literal["exact", "crius"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRules:
+    """How a Cell is split and assembled, each by name; the defaults are ours, `crius` is the paper's."""
+
+    partition: Partition = "exact"
+    formula: Formula = "cellplan"
+    assembly: Method = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEstimate:
+    """One stage of the chosen assembly. `transfer_s` is the transfer from the stage before, a micro-batch both ways."""
+
+    first: int
+    end: int
+    slots: tuple[DeviceSlot, ...]
+    favour: Favour
+    option: StageOption
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where an iteration's time goes, seen from the stage that limits the pipeline; the fields sum to the iteration.
+
+    `transfer_s` holds the transfers between stages that nothing hides, `bubble_s` the time that the limiting stage
+    waits for the others to fill and drain.
+    """
+
+    compute_s: float
+    blocking_collectives_s: float
+    transfer_s: float
+    bubble_s: float
+    gradient_sync_s: float
+    optimizer_s: float
+
+    @property
+    def total_s(self) -> float:
+        return (
+            self.compute_s
+            + self.blocking_collectives_s
+            + self.transfer_s
+            + self.bubble_s
+            + self.gradient_sync_s
+            + self.optimizer_s
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEstimate:
+    """A Cell that fits: its best assembly, priced. `assemblies` counts those compared; `dropped` says which stage
+    choices were left out and why."""
+
+    device: str
+    devices: int
+    micro_batch: int
+    micro_batches: int
+    stages: tuple[StageEstimate, ...]
+    iteration_time_s: float
+    breakdown: Breakdown
+    assemblies: int
+    dropped: tuple[str, ...]
+    compute_provenance: Provenance
+    communication_provenance: Provenance | None
+    communication_basis: tuple[str, ...]
+    spread_s: float | None
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Allocator's peak on the fullest rank."""
+        return max(stage.option.memory.peak_bytes for stage in self.stages)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether any stage recomputes activations."""
+        return any(stage.option.parallelism.recompute != "none" for stage in self.stages)
+
+    @property
+    def assembly(self) -> tuple[Favour, ...]:
+        """Each stage's favour."""
+        return tuple(stage.favour for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFailure:
+    """A Cell that cannot be had, with the nearest miss."""
+
+    device: str
+    devices: int
+    stages: int
+    failure: Infeasible
+    dropped: tuple[str, ...] = ()
+
+
+def estimate_cell(
+    job: Job, machine: Machine, slots: Sequence[DeviceSlot], stages: int, rules: CellRules
+) -> CellEstimate | CellFailure:
+    """Estimate the Cell of `job` on `slots` (all of one device type) with `stages` stages.
+
+    Of the micro-batch counts that `job` allows, the one that its rule asks for: see `Job.micro_batches`.
+    """
+    counts = job.micro_batch_counts(devices=len(slots), stages=stages)
+    if not counts:
+        reason = (
+            f"{job.micro_batch_per_rank} samples per rank on {len(slots) // stages} devices a stage do not divide the"
+            f" global batch of {job.global_batch}"
+        )
+        return _fail(machine, slots, stages, Infeasible(reason=reason, lacking="divisibility"))
+    found: list[CellEstimate] = []
+    failure: CellFailure | None = None
+    for count in counts[:1] if job.micro_batches == "crius" else counts:
+        cell = _estimate_count(job, machine, slots, stages, count, rules)
+        if isinstance(cell, CellFailure):
+            failure = _nearer(failure, cell)
+            continue
+        found.append(cell)
+        if job.micro_batches != "best" and (job.recompute != "auto" or not cell.recomputes):
+            return cell
+    if found:
+        return min(found, key=lambda cell: cell.iteration_time_s)
+    assert failure is not None, "neither an estimate nor a failure"
+    return failure
+
+
+def _estimate_count(
+    job: Job, machine: Machine, slots: Sequence[DeviceSlot], stages: int, micro_batches: int, rules: CellRules
+) -> CellEstimate | CellFailure:
+    split = _split(job, machine, len(slots), stages, micro_batches, rules.partition)
+    if isinstance(split, Infeasible):
+        return _fail(machine, slots, stages, split)
+    places = _places(job, split, slots, micro_batches)
+    options: list[dict[Favour, StageOption]] = []
+    dropped: tuple[str, ...] = ()
+    for place in places:
+        priced, lines = _price(job, machine, place)
+        dropped += lines
+        if isinstance(priced, Infeasible):
+            return _fail(machine, slots, stages, priced, dropped)
+        options.append(priced)
+    return _assemble(job, machine, places, options, dropped, rules)
+
+
+def _fail(
+    machine: Machine, slots: Sequence[DeviceSlot], stages: int, failure: Infeasible, dropped: tuple[str, ...] = ()
+) -> CellFailure:
+    return CellFailure(device=machine.device.name, devices=len(slots), stages=stages, failure=failure, dropped=dropped)
+
+
+def _nearer(one: CellFailure | None, other: CellFailure) -> CellFailure:
+    """The failure that lacks less: fewer bytes, and any bytes rather than something that bytes cannot mend."""
+
+    def lacks(cell: CellFailure) -> float:
+        return math.inf if cell.failure.lacking_bytes is None else cell.failure.lacking_bytes
+
+    return other if one is None or lacks(other) < lacks(one) else one
+
+
+def _split(
+    job: Job, machine: Machine, devices: int, stages: int, micro_batches: int, partition: Partition
+) -> StageSplit | Infeasible:
+    """Stages by FLOPs of the whole layers. The exact partition keeps to stages that some choice can hold; where there
+    are none, the unmasked one is returned, whose price says what it lacks."""
+    graph = build_graph(job.model, shard=Shard(seq_len=job.seq_len, dtype=job.dtype), degrees=())
+    flops = [node.forward_flops + node.backward_flops for node in graph.nodes]
+    cuts = [node.cut_bytes for node in graph.nodes[:-1]]
+    if partition == "crius":
+        return partition_crius(flops, cuts, devices, stages)
+    reach = find_reach(
+        job,
+        machine,
+        devices=devices,
+        stages=stages,
+        micro_batch=job.global_batch // micro_batches,
+        micro_batches=micro_batches,
+    )
+    split = partition_exact(flops, cuts, devices, stages, usable=reach.usable, allowed_devices=reach.device_counts)
+    for counts in (reach.legal_counts, None):
+        if isinstance(split, Infeasible):
+            split = partition_exact(flops, cuts, devices, stages, allowed_devices=counts)
+    return split
+
+
+def _places(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro_batches: int) -> list[StagePlace]:
+    places = []
+    taken = 0
+    for index, ((first, end), count) in enumerate(zip(split.bounds, split.devices, strict=True)):
+        places.append(
+            StagePlace(
+                first=first,
+                layers=job.model.layers[first:end],
+                slots=tuple(slots[taken : taken + count]),
+                index=index,
+                stages=len(split.bounds),
+                micro_batch=job.global_batch // micro_batches,
+                micro_batches=micro_batches,
+            )
+        )
+        taken += count
+    return places
+
+
+def _price(
+    job: Job, machine: Machine, place: StagePlace
+) -> tuple[dict[Favour, StageOption] | Infeasible, tuple[str, ...]]:
+    """The stage's options by favour, or the nearest miss if none is left; and a line for each that was dropped.
+
+    On one device both choices are the same and count as data-parallel.
+    """
+    count = len(place.slots)
+    degrees: dict[Favour, tuple[int, int]] = {"dp": (count, 1), "tp": (1, count)}
+    if count == 1:
+        del degrees["tp"]
+    options: dict[Favour, StageOption] = {}
+    misses: list[Infeasible] = []
+    lines = []
+    for favour, (dp, tp) in degrees.items():
+        option = best_recompute(job, machine, place, dp=dp, tp=tp)
+        if isinstance(option, Infeasible):
+            misses.append(option)
+            lines.append(f"stage {place.index}: {favour}-only dropped, {option.reason}")
+        else:
+            options[favour] = option
+    if options:
+        return options, tuple(lines)
+    nearest = min(misses, key=lambda miss: math.inf if miss.lacking_bytes is None else miss.lacking_bytes)
+    return replace(nearest, reason=f"stage {place.index} ({count} devices): {nearest.reason}"), tuple(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transfer:
+    """Both ways over one boundary, for one micro-batch."""
+
+    seconds: float
+    provenance: Provenance
+    basis: tuple[str, ...]
+
+
+def _time_transfer(
+    job: Job, machine: Machine, before: StagePlace, after: StagePlace, sender: StageOption, receiver: StageOption
+) -> _Transfer:
+    """The activation forward and its gradient back, re-cut between the two stages' dp and tp (Crius section 5.1)."""
+    whole = Shard(
+        micro_batch_per_rank=before.micro_batch,
+        seq_len=job.seq_len,
+        dtype=job.dtype,
+        attention=job.attention_on(machine.device),
+    )
+    size = cut_bytes(job.model, after.first - 1, whole)
+    ways = [
+        time_stage_transfer(
+            machine.cluster,
+            from_slots,
+            to_slots,
+            size,
+            to_tp=to.parallelism.tp,
+            gather=not job.sequence_parallel,
+            tables=machine.link_tables,
+        )
+        for from_slots, to_slots, to in ((before.slots, after.slots, receiver), (after.slots, before.slots, sender))
+    ]
+    return _Transfer(
+        seconds=sum(way.total_s for way in ways),
+        provenance=combine_provenance(tuple(way.provenance for way in ways)),
+        basis=tuple(way.how for way in ways),
+    )
+
+
+def _assemble(
+    job: Job,
+    machine: Machine,
+    places: list[StagePlace],
+    options: list[dict[Favour, StageOption]],
+    dropped: tuple[str, ...],
+    rules: CellRules,
+) -> CellEstimate:
+    transfers = [
+        [
+            [_time_transfer(job, machine, places[i], places[i + 1], y, x) for x in options[i + 1].values()]
+            for y in options[i].values()
+        ]
+        for i in range(len(places) - 1)
+    ]
+    problem = AssemblyProblem(
+        time_s=tuple(tuple(option.time_s for option in stage.values()) for stage in options),
+        tail_s=tuple(tuple(option.step_s for option in stage.values()) for stage in options),
+        transfer_s=tuple(tuple(tuple(time.seconds for time in row) for row in table) for table in transfers),
+        micro_batches=places[0].micro_batches,
+    )
+    search = assemble_enumerate if rules.assembly == "enumerate" else assemble_exact
+    best = search(problem, rules.formula)
+    if isinstance(best, Infeasible):
+        raise ValueError(f"assembly: {best.reason}, although every stage has an option")
+    received = (None, *(table[y][x] for table, y, x in zip(transfers, best.choices, best.choices[1:], strict=False)))
+    stages = []
+    for place, stage, choice, transfer in zip(places, options, best.choices, received, strict=True):
+        favour = list(stage)[choice]
+        stages.append(
+            StageEstimate(
+                first=place.first,
+                end=place.first + len(place.layers),
+                slots=place.slots,
+                favour=favour,
+                option=stage[favour],
+                transfer_s=transfer.seconds if transfer else 0.0,
+            )
+        )
+    sources = {stage.option.communication_provenance for stage in stages} | {way.provenance for way in received if way}
+    communication = tuple(source for source in sources if source)
+    basis = {line for stage in stages for line in stage.option.communication_basis}
+    basis |= {line for way in received if way for line in way.basis}
+    compute = combine_provenance(tuple(stage.option.compute_provenance for stage in stages))
+    return CellEstimate(
+        device=machine.device.name,
+        devices=sum(len(place.slots) for place in places),
+        micro_batch=places[0].micro_batch,
+        micro_batches=places[0].micro_batches,
+        stages=tuple(stages),
+        iteration_time_s=best.iteration_time_s,
+        breakdown=_break_down(stages, best, places[0].micro_batches),
+        assemblies=math.prod(len(stage) for stage in options),
+        dropped=dropped,
+        compute_provenance=compute,
+        communication_provenance=combine_provenance(communication) if communication else None,
+        communication_basis=tuple(sorted(basis)),
+        spread_s=_spread(stages, best, places[0].micro_batches) if compute == "measured" else None,
+    )
+
+
+def _break_down(stages: list[StageEstimate], best: Assembly, micro_batches: int) -> Breakdown:
+    """The assembly's time by kind, from the stage that sets the pace."""
+    pipeline = best.pipeline
+    slowest = stages[pipeline.bottleneck].option
+    last = max(stages, key=lambda stage: stage.option.step_s).option
+    # Where transfers set the pace, the stage's own work hides behind them for all but the first micro-batch.
+    return Breakdown(
+        compute_s=micro_batches * slowest.compute_s,
+        blocking_collectives_s=micro_batches * slowest.blocking_s,
+        transfer_s=pipeline.fill_transfer_s + pipeline.steady_transfer_s,
+        bubble_s=pipeline.fill_compute_s - slowest.time_s,
+        gradient_sync_s=last.gradient_sync_step_s,
+        optimizer_s=last.optimizer_step_s,
+    )
+
+
+def _spread(stages: list[StageEstimate], best: Assembly, micro_batches: int) -> float:
+    """Half-width of the iteration's 90% range if all its profiles err the same way."""
+    bottleneck = stages[best.pipeline.bottleneck].option.spread_s
+    return sum(stage.option.spread_s for stage in stages) + (micro_batches - 1) * bottleneck

@@ -1,0 +1,317 @@
+"""Time of a collective on a group of devices: from link tables where they fit, else from the links' own records.
+
+Every algorithm on a group costs a line in bytes, and the fastest one is taken, as NCCL does: a time is continuous in
+bytes and never falls with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from estimator.communication.groups import Group, Level, describe_group
+from estimator.communication.tables import METHODS, Method, bus_factor
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.vocabulary import CollectiveOp, LinkTable, Provenance, combine_provenance
+
+__all__ = ["CollectiveTime", "Group", "StageTransfer", "describe_group", "time_collective", "time_stage_transfer"]
+
+RING_OPS: frozenset[CollectiveOp] = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveTime:
+    """Seconds of a collective; `how` names the table or the algorithm that gave them."""
+
+    seconds: float
+    provenance: Provenance
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTransfer:
+    """Seconds from one pipeline stage to the next: messages between ranks, then the gather inside the receiver."""
+
+    send_s: float
+    gather_s: float
+    provenance: Provenance
+    how: str
+
+    @property
+    def total_s(self) -> float:
+        return self.send_s + self.gather_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """What one algorithm costs: `latency_s` + `seconds_per_byte` * bytes."""
+
+    algorithm: str
+    latency_s: float
+    seconds_per_byte: float
+
+    def seconds(self, size_bytes: float) -> float:
+        return self.latency_s + self.seconds_per_byte * size_bytes
+
+
+def time_collective(
+    op: CollectiveOp,
+    size_bytes: float,
+    group: Group,
+    *,
+    tables: Sequence[LinkTable] = (),
+    concurrent_groups: int = 1,
+    method: Method = "interpolate",
+) -> CollectiveTime:
+    """Seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
+
+    In this order: the table of the group's outermost link for the same op, ranks and nodes, as it stands; the nearest
+    table of other ranks, or of another op of all_reduce, all_gather and reduce_scatter, rescaled by the ring formula
+    (alpha by the latency of the hops, the rest by the bytes that pass the thinnest link) and marked modelled; the
+    fastest algorithm by the links' records, modelled.
+
+    `concurrent_groups` groups like this one are busy at the same time; those that a node hosts share its NICs.
+
+    Raises:
+        ValueError: negative bytes, no group, or send_recv between more than two ranks.
+    """
+    if size_bytes < 0 or concurrent_groups < 1:
+        raise ValueError(f"{op}: found {size_bytes} bytes, {concurrent_groups} groups; expected >= 0 and >= 1")
+    if op == "send_recv" and group.ranks > 2:
+        raise ValueError(f"send_recv: found {group.ranks} ranks, expected 2")
+    if group.ranks == 1:
+        return CollectiveTime(seconds=0.0, provenance="modelled", how="one rank: nothing to send")
+    lines = _lines(op, group, concurrent_groups)
+    donors = [(table, donor) for table in tables if (donor := _donor(op, group, table)) is not None]
+    if donors:
+        table, donor = min(donors, key=lambda pair: _distance(op, group, pair[0]))
+        return _from_table(op, size_bytes, lines[0], table, _lines(table.op, donor, 1)[0], method)
+    best = min(lines, key=lambda line: line.seconds(size_bytes))
+    links = " + ".join(level.link for level in group.levels)
+    return CollectiveTime(
+        seconds=best.seconds(size_bytes), provenance="modelled", how=f"model: {best.algorithm} over {links}"
+    )
+
+
+def time_stage_transfer(
+    cluster: Cluster,
+    from_slots: Sequence[DeviceSlot],
+    to_slots: Sequence[DeviceSlot],
+    size_bytes: float,
+    *,
+    to_tp: int,
+    gather: bool = True,
+    tables: Sequence[LinkTable] = (),
+    method: Method = "interpolate",
+) -> StageTransfer:
+    """Seconds to bring a micro-batch's boundary activation from one stage to the next.
+
+    `size_bytes` is the whole activation, over all replicas; slots are in rank order, tp the faster axis. Every byte is
+    sent once: rank i of n senders holds the i-th n-th of the activation (of its replica's samples, the part that
+    belongs to its tp rank), rank j of m receivers wants the j-th m-th, and they exchange the overlap, whatever dp and
+    tp are on either side. The receiver's tp ranks then all-gather their replica's samples (the scatter/gather
+    optimisation of Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+    Megatron-LM", 2021, section 4.1; send/recv and all_gather between stages: Crius section 5.1). `gather` is False
+    for a receiver in sequence parallelism, whose layers gather themselves.
+
+    A rank's messages follow each other. Ranks that send out of a node, or receive into one, share its NICs.
+
+    Raises:
+        ValueError: `to_tp` does not divide the receivers, or no senders.
+    """
+    if not from_slots or not to_slots or len(to_slots) % to_tp:
+        raise ValueError(
+            f"stage transfer: found {len(from_slots)} senders, {len(to_slots)} receivers, to_tp={to_tp};"
+            " expected to_tp to divide the receivers, and at least one of each"
+        )
+    parts = [_slowest_rank(cluster, from_slots, to_slots, size_bytes, tables, method)]
+    if gather and to_tp > 1:
+        replicas = [tuple(to_slots[start : start + to_tp]) for start in range(0, len(to_slots), to_tp)]
+        groups = {describe_group(cluster, replica) for replica in replicas}
+        each = size_bytes / len(replicas)
+        times = (
+            time_collective("all_gather", each, group, tables=tables, concurrent_groups=len(replicas), method=method)
+            for group in groups
+        )
+        parts.append(max(times, key=lambda time: time.seconds))
+    moving = [part for part in parts if part.seconds > 0] or parts[:1]
+    return StageTransfer(
+        send_s=parts[0].seconds,
+        gather_s=sum(part.seconds for part in parts[1:]),
+        provenance=combine_provenance(tuple(part.provenance for part in moving)),
+        how="; ".join(part.how for part in moving),
+    )
+
+
+def _slowest_rank(
+    cluster: Cluster,
+    from_slots: Sequence[DeviceSlot],
+    to_slots: Sequence[DeviceSlot],
+    size_bytes: float,
+    tables: Sequence[LinkTable],
+    method: Method,
+) -> CollectiveTime:
+    """The messages of the rank, sender or receiver, that is busy longest."""
+    messages = [
+        (from_slots[i], to_slots[j], share)
+        for i, j, share in _overlaps(len(from_slots), len(to_slots))
+        if from_slots[i] != to_slots[j]
+    ]
+    # Where a message leaves its node, the senders beside it, and the receivers beside its target, are as busy.
+    busy: defaultdict[tuple[object, ...], set[DeviceSlot]] = defaultdict(set)
+    for sender, receiver, _ in messages:
+        for key in _doors(sender, receiver):
+            busy[key].add(sender if key[0] == "out" else receiver)
+    seconds: dict[tuple[Group, float, int], CollectiveTime] = {}
+    by_rank: defaultdict[tuple[str, DeviceSlot], list[CollectiveTime]] = defaultdict(list)
+    for sender, receiver, share in messages:
+        concurrent = max((len(busy[key]) for key in _doors(sender, receiver)), default=1)
+        key = (describe_group(cluster, (sender, receiver)), share, concurrent)
+        if key not in seconds:
+            seconds[key] = time_collective(
+                "send_recv", size_bytes * share, key[0], tables=tables, concurrent_groups=concurrent, method=method
+            )
+        by_rank["send", sender].append(seconds[key])
+        by_rank["receive", receiver].append(seconds[key])
+    if not by_rank:
+        return CollectiveTime(seconds=0.0, provenance="modelled", how="same devices: nothing to send")
+    slowest = max(by_rank.values(), key=lambda times: math.fsum(time.seconds for time in times))
+    return CollectiveTime(
+        seconds=math.fsum(time.seconds for time in slowest),
+        provenance=combine_provenance(tuple(time.provenance for time in slowest)),
+        how="; ".join(dict.fromkeys(time.how for time in slowest)),
+    )
+
+
+def _overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
+    """(sender, receiver, share of the whole) where the senders' equal intervals meet the receivers'."""
+    i = j = start = 0
+    while i < senders and j < receivers:
+        sender_end, receiver_end = (i + 1) * receivers, (j + 1) * senders
+        end = min(sender_end, receiver_end)
+        yield i, j, (end - start) / (senders * receivers)
+        i, j, start = i + (end == sender_end), j + (end == receiver_end), end
+
+
+def _doors(sender: DeviceSlot, receiver: DeviceSlot) -> tuple[tuple[object, ...], ...]:
+    """What a message passes that others share: its node's and its target's NICs, or the link between two sites."""
+    if sender.site != receiver.site:
+        return (("out", sender.site, receiver.site),)
+    if sender.node != receiver.node:
+        return ("out", sender.site, sender.node), ("in", receiver.site, receiver.node)
+    return ()
+
+
+# Tables
+
+
+def _donor(op: CollectiveOp, group: Group, table: LinkTable) -> Group | None:
+    """The group that `table` was measured on, if it differs from `group` only in the outermost level's members."""
+    top = group.levels[-1]
+    members, rest = divmod(table.ranks, top.ranks_inside)
+    related = table.op == op or {table.op, op} <= RING_OPS
+    if not related or table.link != top.link or not group.even or rest or members < 2:
+        return None
+    if top.kind == "fabric" and table.nodes * group.ranks != group.nodes * table.ranks:
+        return None
+    inner = (replace(level, crossings=level.crossings * table.ranks // group.ranks) for level in group.levels[:-1])
+    outer = replace(top, members=members, crossings=members - 1)
+    return replace(group, ranks=table.ranks, nodes=table.nodes, levels=(*inner, outer))
+
+
+def _distance(op: CollectiveOp, group: Group, table: LinkTable) -> tuple[bool, float, bool]:
+    """How far a table is from what is asked: its op, then its ranks, then whether it was itself derived."""
+    return table.op != op, abs(math.log(table.ranks / group.ranks)), table.provenance != "measured"
+
+
+def _from_table(
+    op: CollectiveOp, size_bytes: float, wanted: _Line, table: LinkTable, measured: _Line, method: Method
+) -> CollectiveTime:
+    seconds = METHODS[method](table, size_bytes)
+    how = f"table: {table.op} over {table.link}, {table.ranks} ranks, {table.source}"
+    if table.op == op and wanted == measured:
+        return CollectiveTime(seconds=seconds, provenance=table.provenance, how=how)
+    alpha_s = min(table.alpha_s, seconds)
+    latency_ratio = wanted.latency_s / measured.latency_s if measured.latency_s else 1.0
+    volume_ratio = wanted.seconds_per_byte / measured.seconds_per_byte
+    return CollectiveTime(
+        seconds=alpha_s * latency_ratio + (seconds - alpha_s) * volume_ratio,
+        provenance="modelled",
+        how=f"{how}; rescaled by the ring formula",
+    )
+
+
+# Algorithms
+
+
+@lru_cache(maxsize=4096)
+def _lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[_Line, ...]:
+    """What each algorithm that can run `op` costs. The first one carries a table over to other ranks."""
+    rates = [level.available(concurrent_groups) for level in group.levels]
+    if op == "send_recv":
+        return (_Line(algorithm="message", latency_s=group.levels[-1].latency_s, seconds_per_byte=1 / rates[-1]),)
+    if op == "all_to_all":
+        return (_pairwise(group, rates),)
+    hierarchical = _hierarchical(op, group, rates)
+    if group.levels[-1].kind == "island":
+        return (hierarchical,)
+    passes = 2 if op == "all_reduce" else 1
+    ring = _Line(
+        algorithm="ring",
+        latency_s=passes * sum(level.crossings * level.latency_s for level in group.levels),
+        seconds_per_byte=bus_factor(op, group.ranks) / min(rates),
+    )
+    if not group.even:
+        return (ring,)
+    return (ring, hierarchical, _tree(group, rates)) if op == "all_reduce" else (ring, hierarchical)
+
+
+def _pairwise(group: Group, rates: list[float]) -> _Line:
+    """all_to_all: each rank sends 1/ranks of its bytes to each of the others, one after another.
+
+    Out of a part of q ranks, a level carries q messages for every peer that the part reaches through that level.
+    """
+    reach = [*(level.ranks_inside for level in group.levels[1:]), group.ranks]
+    peers = [outer - level.ranks_inside for level, outer in zip(group.levels, reach, strict=True)]
+    carried = list(zip(peers, group.levels, rates, strict=True))
+    return _Line(
+        algorithm="pairwise exchange",
+        latency_s=sum(count * level.latency_s for count, level, _ in carried),
+        seconds_per_byte=sum(count * level.ranks_inside / group.ranks / rate for count, level, rate in carried),
+    )
+
+
+def _hops(level: Level) -> int:
+    """Steps of one pass over a level: log2 in an island, where every pair has a path of its own (recursive halving and
+    doubling), a ring's elsewhere. On 2 to 8 A100 under NVSwitch the latency of all_reduce grows by the log."""
+    return math.ceil(math.log2(level.members)) if level.kind == "island" else level.members - 1
+
+
+def _hierarchical(op: CollectiveOp, group: Group, rates: list[float]) -> _Line:
+    """Reduce-scatter level by level from inside out, all-gather back, all_reduce both; levels do not overlap.
+
+    Of m parts each sends (m - 1) / m of the bytes over its boundary, divided over the ranks inside.
+    """
+    passes = 2 if op == "all_reduce" else 1
+    return _Line(
+        algorithm="hierarchical",
+        latency_s=passes * sum(_hops(level) * level.latency_s for level in group.levels),
+        seconds_per_byte=sum(
+            bus_factor(op, level.members) / rate for level, rate in zip(group.levels, rates, strict=True)
+        ),
+    )
+
+
+def _tree(group: Group, rates: list[float]) -> _Line:
+    """all_reduce hierarchically, with a double binary tree over the outermost level: log2 hops, all bytes up and down
+    (Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009)."""
+    inner = _hierarchical("all_reduce", replace(group, levels=group.levels[:-1]), rates[:-1])
+    top = group.levels[-1]
+    return _Line(
+        algorithm="tree",
+        latency_s=inner.latency_s + 2 * math.ceil(math.log2(top.members)) * top.latency_s,
+        seconds_per_byte=inner.seconds_per_byte + 2 / rates[-1],
+    )

@@ -1,0 +1,267 @@
+"""Where the ranks of a collective sit, and which links join them, level by level."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
+from profiles.errors import InputError
+from profiles.vocabulary import Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One kind of link that joins the parts of a group: devices of an island, islands of a node (host link), nodes of
+    a site (NICs and fabric), sites.
+
+    `members` is the largest number of parts joined at one place, `ranks_inside` the most ranks in one part,
+    `crossings` the hops that a ring through all ranks makes here before it closes. `bandwidth_bytes_per_s` leaves the
+    weakest part for this group alone; `shared_bytes_per_s` is what the groups on that part, at most `hosted`, share.
+    """
+
+    kind: Literal["island", "host", "fabric", "site"]
+    link: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    shared_bytes_per_s: float = math.inf
+    hosted: int = 1
+    members: int = 1
+    ranks_inside: int = 1
+    crossings: int = 0
+
+    def available(self, concurrent_groups: int) -> float:
+        """Bytes/s out of a part while that many groups like this one are busy."""
+        return min(self.bandwidth_bytes_per_s, self.shared_bytes_per_s / min(concurrent_groups, self.hosted))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The place of a collective's ranks. `ranks_per_node` is the largest; `even` means parts of equal size at every
+    level; `levels` go from inside out and leave out those with a single member."""
+
+    ranks: int
+    ranks_per_node: int
+    islands: int
+    nodes: int
+    sites: int
+    even: bool
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """One rank. `box` is what has NICs of its own: the rank's node, or its island where that spans nodes."""
+
+    slot: DeviceSlot
+    node_group: NodeGroup
+    site: Site
+    island: Hashable
+    box: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Box:
+    """What the group has in one box: `ranks`, `nodes`, and bytes/s through the NICs for it alone and for all
+    groups like it, of which the box can host `hosted`."""
+
+    place: _Place
+    ranks: int
+    nodes: tuple[int, ...]
+    bandwidth_bytes_per_s: float
+    shared_bytes_per_s: float
+    hosted: int
+
+
+def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
+    """The group whose ranks sit on `slots`; their order does not matter.
+
+    An island larger than a node spans nodes, as in a rack of them. Where devices differ, the slowest one's links count.
+
+    Raises:
+        ValueError: no slots, or one of them twice.
+        InputError: the group spans nodes without NICs, or sites that no link joins.
+    """
+    if not slots or len(set(slots)) != len(slots):
+        raise ValueError(
+            f"describe_group: found {len(slots)} slots of which {len(set(slots))} differ, expected no slot twice"
+        )
+    places = [_locate(cluster, slot) for slot in slots]
+    boxes = _boxes(places)
+    _check_nics(cluster, boxes)
+    builders: tuple[Callable[[], Level], ...] = (
+        lambda: _slowest("island", (place.node_group.island_link for place in places)),
+        lambda: _slowest("host", (place.node_group.host_link for place in places)),
+        lambda: _fabric(boxes),
+        lambda: _site(cluster, boxes),
+    )
+    ladder: tuple[list[Hashable], ...] = (
+        list(slots),
+        [place.island for place in places],
+        [place.box for place in places],
+        [slot.site for slot in slots],
+        [cluster.text] * len(slots),
+    )
+    levels: list[Level] = []
+    even = True
+    for build, inner, outer in zip(builders, ladder[:-1], ladder[1:], strict=True):
+        ranks_inside = Counter(inner)
+        members = Counter(above for _, above in set(zip(inner, outer, strict=True)))
+        even = even and len(set(ranks_inside.values())) == 1 and len(set(members.values())) == 1
+        if max(members.values()) > 1:
+            levels.append(
+                replace(
+                    build(),
+                    members=max(members.values()),
+                    ranks_inside=max(ranks_inside.values()),
+                    crossings=members.total() - len(members),
+                )
+            )
+    nodes = Counter((slot.site, slot.node) for slot in slots)
+    return Group(
+        ranks=len(slots),
+        ranks_per_node=max(nodes.values()),
+        islands=len(set(ladder[1])),
+        nodes=len(nodes),
+        sites=len(set(ladder[3])),
+        even=even,
+        levels=tuple(levels),
+    )
+
+
+def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
+    site = cluster.site(slot.site)
+    node_group = site.nodes[slot.group]
+    box: Hashable = (slot.site, slot.node)
+    island: Hashable = (slot.site, slot.node, slot.index // node_group.island_size)
+    if node_group.island_size > node_group.devices:
+        first_node = sum(group.count for group in site.nodes[: slot.group])
+        number = (slot.node - first_node) * node_group.devices + slot.index
+        box = island = (slot.site, "island", slot.group, number // node_group.island_size)
+    return _Place(slot=slot, node_group=node_group, site=site, island=island, box=box)
+
+
+def _effective(link: Link) -> float:
+    return link.bandwidth_bytes_per_s * link.efficiency
+
+
+def _slowest(kind: Literal["island", "host"], links: Iterable[Link]) -> Level:
+    """A level of the slowest of `links`.
+
+    Out of an island goes one host link's worth, however many devices it has: their paths meet at the root complex
+    (A100 in NVLink pairs over PCIe 4 reach a bus bandwidth of 20 GB/s: nccl-tests, issue 178).
+    """
+    distinct = set(links)
+    link = min(distinct, key=lambda link: (_effective(link), link.name))
+    return Level(
+        kind=kind,
+        link=link.name,
+        bandwidth_bytes_per_s=_effective(link),
+        latency_s=max(link.latency_s for link in distinct),
+    )
+
+
+def _boxes(places: list[_Place]) -> list[_Box]:
+    by_box: dict[Hashable, list[_Place]] = {}
+    for place in places:
+        by_box.setdefault(place.box, []).append(place)
+    boxes = []
+    for inside in by_box.values():
+        place, ranks = inside[0], len(inside)
+        nodes = tuple(sorted({place.slot.node for place in inside}))
+        nics = place.node_group.nics * len(nodes)
+        nic = min(_effective(place.node_group.nic_link), _effective(place.site.fabric_link))
+        boxes.append(
+            _Box(
+                place=place,
+                ranks=ranks,
+                nodes=nodes,
+                bandwidth_bytes_per_s=min(min(ranks, nics) * nic, ranks * _effective(place.node_group.host_link)),
+                shared_bytes_per_s=nics * nic,
+                hosted=max(1, place.node_group.devices * len(nodes) // ranks),
+            )
+        )
+    return boxes
+
+
+def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
+    without = next((box.place for box in boxes if box.place.node_group.nics < 1), None)
+    if without is not None and len(boxes) > 1:
+        raise InputError(
+            where=cluster.text,
+            key=f"nics of the {without.slot.device} nodes in site {without.site.name}",
+            found=f"{without.node_group.nics} on a node that has to reach another",
+            expected="at least 1",
+        )
+
+
+def _oversubscription(site: Site, nodes: set[int]) -> float:
+    """What the fabric divides bandwidth by between `nodes`. Pods are equal runs of nodes; inside one of several pods
+    the fabric is not thinned."""
+    per_pod = math.ceil(sum(group.count for group in site.nodes) / site.pods)
+    return site.oversubscription if site.pods == 1 or len({node // per_pod for node in nodes}) > 1 else 1.0
+
+
+def _fabric(boxes: list[_Box]) -> Level:
+    nodes_by_site: defaultdict[str, set[int]] = defaultdict(set)
+    for box in boxes:
+        nodes_by_site[box.place.site.name].update(box.nodes)
+    thinned = [_oversubscription(box.place.site, nodes_by_site[box.place.site.name]) for box in boxes]
+    links = {link for box in boxes for link in (box.place.node_group.nic_link, box.place.site.fabric_link)}
+    nic = min((box.place.node_group.nic_link for box in boxes), key=lambda link: (_effective(link), link.name))
+    return Level(
+        kind="fabric",
+        link=nic.name,
+        bandwidth_bytes_per_s=min(box.bandwidth_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
+        latency_s=max(link.latency_s for link in links),
+        shared_bytes_per_s=min(box.shared_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
+        hosted=min(box.hosted for box in boxes),
+    )
+
+
+def _site(cluster: Cluster, boxes: list[_Box]) -> Level:
+    """Sites joined by the widest tree of their links, which all crossing groups share.
+
+    A ring that walks around a tree uses each of its links once in either direction. The level's name is the thinnest
+    link's two sites.
+    """
+    through_nics: defaultdict[str, float] = defaultdict(float)
+    ranks: Counter[str] = Counter()
+    for box in boxes:
+        through_nics[box.place.site.name] += box.bandwidth_bytes_per_s
+        ranks[box.place.site.name] += box.ranks
+    links = _widest_tree(cluster, set(ranks))
+    thinnest = links[-1]
+    return Level(
+        kind="site",
+        link="-".join(sorted(thinnest.between)),
+        bandwidth_bytes_per_s=min(thinnest.bandwidth_bytes_per_s, *through_nics.values()),
+        latency_s=max(link.latency_s for link in links),
+        shared_bytes_per_s=thinnest.bandwidth_bytes_per_s,
+        hosted=min(
+            sum(group.count * group.devices for group in cluster.site(name).nodes) // count
+            for name, count in ranks.items()
+        ),
+    )
+
+
+def _widest_tree(cluster: Cluster, sites: set[str]) -> list[SiteLink]:
+    """Links that join `sites` directly, widest first (Kruskal's spanning tree)."""
+    tree_of = {site: site for site in sites}
+    chosen = []
+    for link in sorted(cluster.site_links, key=lambda link: -link.bandwidth_bytes_per_s):
+        one, other = (tree_of.get(site) for site in link.between)
+        if one and other and one != other:
+            chosen.append(link)
+            tree_of = {site: one if tree == other else tree for site, tree in tree_of.items()}
+    if len(set(tree_of.values())) > 1:
+        raise InputError(
+            where=cluster.text,
+            key="links_between_sites",
+            found=f"no way between {' and '.join(sorted(set(tree_of.values())))}",
+            expected="links that join all sites of a group",
+        )
+    return chosen

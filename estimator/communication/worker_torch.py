@@ -1,0 +1,186 @@
+"""One rank of a link measurement with torch.distributed: started by `measure_torch`, or called by it under torchrun."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from estimator.communication.measure_torch import DEVICE_OF_BACKEND, Measured, Task, World
+from profiles.vocabulary import CollectiveOp
+
+WARM_UPS = 2
+FEWEST_REPEATS = 3
+SECONDS_PER_SIZE = 0.15
+"""A size that would take longer than this is repeated less often, but never less than `FEWEST_REPEATS` times."""
+
+SECONDS_PER_REPEAT = 1e-3
+MOST_CALLS = 8
+"""Calls follow each other until they take that long, at most so many: the ranks' uneven start counts little."""
+
+_ELEMENT_BYTES = 4
+_LACKING = re.compile(r"not support|unsupported|not implemented", re.IGNORECASE)
+
+# torch 2.13 renamed both.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def connect(world: World, timeout_s: float) -> dist.Store:
+    """The store of a launched world; rank 0 serves it where the launcher does not."""
+    store = dist.TCPStore(
+        world.address,
+        world.port,
+        world.world_size,
+        is_master=world.rank == 0 and not world.agent_store,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    return dist.PrefixStore("cellplan", store)
+
+
+def measure(task: Task, store: dist.Store, rank: int, world_size: int) -> Iterator[Measured]:
+    """Run the cases of `task` as one of `world_size` ranks; every rank of a case's group gets its results."""
+    torch.set_num_threads(1)
+    device = torch.device(DEVICE_OF_BACKEND[task.backend])
+    if device.type == "cuda":
+        device = torch.device("cuda", rank % task.ranks_per_node)
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        task.backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=task.timeout_s)
+    )
+    try:
+        groups = {ranks: dist.new_group(list(range(ranks))) for ranks in sorted({ranks for _, ranks in task.cases})}
+        for op, ranks in task.cases:
+            if rank < ranks:
+                yield from _measure_case(task, op, ranks, rank, groups[ranks], device)
+        largest = max(groups)
+        if rank < largest:
+            dist.barrier(groups[largest])  # Nobody takes its connections down while another still reads from them.
+    finally:
+        dist.destroy_process_group()
+
+
+def _measure_case(
+    task: Task, op: CollectiveOp, ranks: int, rank: int, group: dist.ProcessGroup, device: torch.device
+) -> Iterator[Measured]:
+    table_ranks = 2 if op == "send_recv" else ranks
+    nodes = math.ceil(ranks / task.ranks_per_node)
+    for size in task.sizes:
+        elements = math.ceil(size / (_ELEMENT_BYTES * ranks)) * ranks
+        call = _prepare(op, elements, ranks, rank, group, device)
+        try:
+            seconds = _time_calls(call, task.repeats, group, device)
+        except RuntimeError as error:
+            if not _LACKING.search(str(error)):
+                raise
+            reason = str(error).splitlines()[0]
+            yield Measured(op=op, ranks=table_ranks, nodes=min(nodes, table_ranks), unsupported=reason)
+            return
+        if op == "send_recv":
+            seconds = tuple(both_ways / 2 for both_ways in seconds)
+        yield Measured(
+            op=op,
+            ranks=table_ranks,
+            nodes=min(nodes, table_ranks),
+            bytes=elements * _ELEMENT_BYTES,
+            seconds=seconds,
+        )
+
+
+def _prepare(
+    op: CollectiveOp, elements: int, ranks: int, rank: int, group: dist.ProcessGroup, device: torch.device
+) -> Callable[[], object]:
+    """The call to time, with `elements` in the larger of input and output. Buffers are written once, so that no page
+    of theirs is still the system's page of zeros."""
+    whole = torch.ones(elements, device=device)
+    other = torch.ones(elements, device=device)
+    part = torch.ones(elements // ranks, device=device)
+    match op:
+        case "all_reduce":
+            return lambda: dist.all_reduce(whole, group=group)
+        case "all_gather":
+            return lambda: _all_gather(whole, part, group=group)
+        case "reduce_scatter":
+            return lambda: _reduce_scatter(part, whole, group=group)
+        case "all_to_all":
+            return lambda: dist.all_to_all_single(other, whole, group=group)
+        case "send_recv":
+            return lambda: _round_trip(whole, other, ranks, rank, group)
+
+
+def _round_trip(sent: torch.Tensor, received: torch.Tensor, ranks: int, rank: int, group: dist.ProcessGroup) -> None:
+    """From the first rank to the last and back; the ranks between stand by."""
+    if rank not in (0, ranks - 1):
+        return
+    peer = ranks - 1 - rank
+    send = dist.P2POp(dist.isend, sent, peer, group)
+    receive = dist.P2POp(dist.irecv, received, peer, group)
+    for step in (send, receive) if rank == 0 else (receive, send):
+        for work in dist.batch_isend_irecv([step]):
+            work.wait()
+
+
+def _time_calls(
+    call: Callable[[], object], repeats: int, group: dist.ProcessGroup, device: torch.device
+) -> tuple[float, ...]:
+    """Seconds of one call in each repeat, on the slowest rank. How often is agreed on, from the slowest warm-up."""
+    warm_ups = [_time_repeat(call, 1, group, device) for _ in range(WARM_UPS)]
+    expected_s = min(_slowest(warm_ups, group, device))
+    calls = max(1, min(MOST_CALLS, round(SECONDS_PER_REPEAT / expected_s)))
+    affordable = int(SECONDS_PER_SIZE / (expected_s * calls))
+    count = min(repeats, max(FEWEST_REPEATS, affordable))
+    return tuple(_slowest([_time_repeat(call, calls, group, device) for _ in range(count)], group, device))
+
+
+def _time_repeat(call: Callable[[], object], calls: int, group: dist.ProcessGroup, device: torch.device) -> float:
+    dist.barrier(group)
+    _synchronize(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    _synchronize(device)
+    return (time.perf_counter() - start) / calls
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _slowest(seconds: list[float], group: dist.ProcessGroup, device: torch.device) -> list[float]:
+    agreed = torch.tensor(seconds, dtype=torch.float64, device=device)
+    dist.all_reduce(agreed, op=dist.ReduceOp.MAX, group=group)
+    return [float(value) for value in agreed.tolist()]
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    """Read the request that `measure_torch` writes, run it, and print rank 0's results as JSON lines."""
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    fields = request["task"]
+    fields["cases"] = tuple((op, ranks) for op, ranks in fields["cases"])
+    task = Task(**{**fields, "sizes": tuple(fields["sizes"])})
+    store = dist.FileStore(request["store"], request["world_size"])
+    for measured in measure(task, store, request["rank"], request["world_size"]):
+        if request["rank"] == 0:
+            print(json.dumps(asdict(measured)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

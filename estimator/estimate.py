@@ -1,0 +1,74 @@
+"""All Cells of a job on a cluster: one for each device type and stage count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from estimator.cell import CellEstimate, CellFailure, CellRules, estimate_cell
+from estimator.job import Job
+from estimator.layer_times import LayerCosts, Lookup, nothing_measured
+from estimator.stage_options import Machine
+from estimator.stages import crius_stage_counts, stage_counts
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.errors import InputError
+from profiles.vocabulary import Device, LinkTable
+
+LookupFor = Callable[[Device], Lookup]
+
+
+def estimate_cells(
+    job: Job,
+    cluster: Cluster,
+    *,
+    rules: CellRules | None = None,
+    devices: int | None = None,
+    stages: tuple[int, ...] | None = None,
+    link_tables: tuple[LinkTable, ...] = (),
+    lookup_for: LookupFor = lambda _device: nothing_measured,
+) -> tuple[tuple[Machine, CellEstimate | CellFailure], ...]:
+    """Estimate the Cells of `job` on `devices` devices (default: all free ones) of each type in `cluster`.
+
+    `stages` are the stage counts (default: `stage_counts`, or the paper's with its partition). `lookup_for` gives the
+    measured layer times of a device. InputError where a type has fewer devices than asked for, or a stage count
+    exceeds devices or layers.
+    """
+    rules = rules or CellRules()
+    found: list[tuple[Machine, CellEstimate | CellFailure]] = []
+    for name in cluster.device_types:
+        slots = [slot for slot in cluster.free_slots if slot.device == name]
+        if not slots or (devices is not None and devices > len(slots)):
+            raise InputError(
+                where=f"cluster {cluster.text}",
+                key="--devices" if devices else name,
+                found=f"{devices} devices wanted, {len(slots)} of {name} free" if devices else f"no free {name}",
+                expected=f"at most {len(slots)} devices" if slots else "at least one free device of each type",
+            )
+        slots = slots[:devices]
+        machine = make_machine(job, cluster, slots[0], link_tables=link_tables, lookup_for=lookup_for)
+        counts = _stage_counts(job, len(slots), stages, rules)
+        found += [(machine, estimate_cell(job, machine, slots, count, rules)) for count in counts]
+    return tuple(found)
+
+
+def make_machine(
+    job: Job, cluster: Cluster, slot: DeviceSlot, *, link_tables: tuple[LinkTable, ...], lookup_for: LookupFor
+) -> Machine:
+    """What is known of the device type at `slot`."""
+    device = cluster.group_of(slot).device
+    costs = LayerCosts(device=device, optimizer_name=job.optimizer_name, lookup=lookup_for(device))
+    return Machine(cluster=cluster, device=device, link_tables=link_tables, costs=costs)
+
+
+def _stage_counts(job: Job, devices: int, wanted: tuple[int, ...] | None, rules: CellRules) -> tuple[int, ...]:
+    layers = len(job.model.layers)
+    if wanted is None:
+        return (crius_stage_counts if rules.partition == "crius" else stage_counts)(devices, layers)
+    most = min(devices, layers)
+    if max(wanted) > most:
+        raise InputError(
+            where="job",
+            key="--stages",
+            found=max(wanted),
+            expected=f"at most {most} ({devices} devices, {layers} layers)",
+        )
+    return wanted

@@ -1,0 +1,107 @@
+"""Models from a Hugging Face `config.json`, read as plain JSON: transformers is not needed.
+
+A family is a function from the config's keys to a `Chain` of layers; `FAMILIES` names them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from estimator.frontends.hugging_face import biased, experts, gated
+from estimator.frontends.hugging_face.chain import Chain
+from estimator.frontends.hugging_face.keys import Keys, describe, read_json
+from models_zoo.families import decoder_names
+from models_zoo.model import Model, TokenInput
+from profiles.errors import InputError
+
+LONGEST_DEFAULT_SEQ_LEN = 8192
+"""Tokens per sample where the user names none: many configs state positions that nobody trains from the start."""
+
+FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
+    "llama": ("Llama", gated.llama),
+    "mistral": ("Mistral", gated.mistral),
+    "qwen2": ("Qwen2", gated.qwen2),
+    "qwen3": ("Qwen3", gated.qwen3),
+    "gemma": ("Gemma", gated.gemma),
+    "gemma2": ("Gemma2", gated.gemma2),
+    "gemma3_text": ("Gemma3", gated.gemma3_text),
+    "phi": ("Phi", biased.phi),
+    "phi3": ("Phi3", gated.phi3),
+    "gpt2": ("GPT2", biased.gpt2),
+    "gpt_neox": ("GPTNeoX", biased.gpt_neox),
+    "opt": ("OPT", biased.opt),
+    "bert": ("Bert", biased.bert),
+    "mixtral": ("Mixtral", experts.mixtral),
+    "qwen2_moe": ("Qwen2Moe", experts.qwen2_moe),
+    "qwen3_moe": ("Qwen3Moe", experts.qwen3_moe),
+    "deepseek_v2": ("DeepseekV2", experts.deepseek_v2),
+    "deepseek_v3": ("DeepseekV3", experts.deepseek_v3),
+}
+"""By `model_type`: the prefix of its classes in `architectures`, and its reader."""
+
+TEXT_PART_OF = {"gemma3": "gemma3_text"}
+"""The family of a multimodal model's `text_config` where that does not say its `model_type`."""
+
+
+def load_config_model(path: Path) -> Model:
+    """The model that the `config.json` at `path` describes.
+
+    Of a multimodal model, the text part. Tokens per sample are the config's positions, at most
+    `LONGEST_DEFAULT_SEQ_LEN`. Raises InputError for a file that cannot be read, an unknown architecture, or a key that
+    is missing or wrong.
+    """
+    keys, remarks = _text_part(Keys(where=str(path), values=read_json(path)))
+    family = _family(keys)
+    chain = FAMILIES[family][1](keys)
+    seq_len = min(chain.positions, LONGEST_DEFAULT_SEQ_LEN)
+    if seq_len < chain.positions:
+        remarks.append(f"{seq_len} tokens per sample, of {chain.positions} positions")
+    if chain.remark:
+        remarks.append(chain.remark)
+    return Model(
+        name=path.stem if path.stem != "config" else path.resolve().parent.name or path.stem,
+        family=family,
+        layers=(chain.embedding, *chain.blocks, chain.head),
+        layer_names=decoder_names(len(chain.blocks)),
+        input=TokenInput(seq_len=seq_len),
+        source="; ".join([f"{FAMILIES[family][0]} config {path.name}", *remarks]),
+        kind="config",
+    )
+
+
+def _text_part(keys: Keys) -> tuple[Keys, list[str]]:
+    """The keys of the text model and what to remark: a multimodal config keeps them in `text_config`."""
+    text = keys.get("text_config", None)
+    if text is None:
+        return keys, []
+    if not isinstance(text, dict):
+        raise keys.wrong("text_config", describe(text), "an object")
+    outer = keys.get("model_type", None)
+    inherited: dict[str, Any] = {"model_type": TEXT_PART_OF[outer]} if outer in TEXT_PART_OF else {}
+    if "tie_word_embeddings" in keys.values:
+        inherited["tie_word_embeddings"] = keys.values["tie_word_embeddings"]
+    part = Keys(where=keys.where, values={**inherited, **text}, prefix="text_config.")
+    return part, ["the text part alone"]
+
+
+def _family(keys: Keys) -> str:
+    """The family by `model_type`, else by the classes in `architectures`."""
+    kind = keys.get("model_type", None)
+    if isinstance(kind, str) and kind in FAMILIES:
+        return kind
+    classes = keys.get("architectures", None) or []
+    by_prefix = {prefix: name for name, (prefix, _) in FAMILIES.items()}
+    for name in classes if isinstance(classes, list) else ():
+        prefix = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", str(name))
+        if prefix in by_prefix:
+            return by_prefix[prefix]
+    found = ", ".join([repr(kind)] * (kind is not None) + [str(name) for name in classes]) or "no model_type"
+    raise InputError(
+        where=keys.where,
+        key=f"{keys.prefix}model_type",
+        found=f"{found}, an unknown architecture",
+        expected=f"one of {', '.join(FAMILIES)}",
+    )

@@ -1,0 +1,184 @@
+"""Dense families with LayerNorm and biases: GPT-2, OPT, BERT, GPT-NeoX, Phi.
+
+Biases, norms and defaults are those of the classes in transformers; tests compare every family with its class.
+"""
+
+from __future__ import annotations
+
+from estimator.frontends.hugging_face.chain import Chain, read_attention, read_rotary_dim, read_sizes, split_hidden
+from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.layers import Attention, Embedding, FeedForward, Head, TransformerBlock
+
+OPT_POSITION_OFFSET = 2
+"""Rows at the head of OPT's position table that no token uses."""
+
+
+def gpt2(keys: Keys) -> Chain:
+    """Learned positions, pre-norm, tied head."""
+    sizes = read_sizes(keys, hidden=768, layers=12, heads=12, vocab=50257, positions=1024)
+    keys.refuse("add_cross_attention", default=False, meaning="cross-attention to another model")
+    feed_forward = FeedForward(
+        hidden=keys.optional_size("n_inner") or 4 * sizes.hidden,
+        activation=keys.activation("activation_function", "gelu_new"),
+        bias=True,
+    )
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=_plain_attention(sizes.heads, split_hidden(keys, sizes)),
+        feed_forward=feed_forward,
+        dropout=keys.share("resid_pdrop", 0.1) > 0,
+    )
+    dropout = keys.share("embd_pdrop", 0.1) > 0
+    return Chain(
+        embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden, positions=sizes.positions, dropout=dropout),
+        blocks=(block,) * sizes.layers,
+        head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", True)),
+        positions=sizes.positions,
+    )
+
+
+def opt(keys: Keys) -> Chain:
+    """Learned positions, ReLU; OPT-350m has post-norm blocks and a narrower table with a matrix either side."""
+    sizes = read_sizes(keys, hidden=768, layers=12, heads=12, vocab=50272, positions=2048)
+    keys.refuse("layer_norm_elementwise_affine", default=True, meaning="a norm without weights")
+    bias = keys.flag("enable_bias", True)
+    pre_norm = keys.flag("do_layer_norm_before", True)
+    narrow = keys.optional_size("word_embed_proj_dim") or sizes.hidden
+    factor = narrow if narrow != sizes.hidden else 0
+    dropout = keys.share("dropout", 0.1) > 0
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=_plain_attention(sizes.heads, split_hidden(keys, sizes), bias=bias),
+        feed_forward=FeedForward(
+            hidden=keys.size("ffn_dim", 3072, required=True),
+            activation=keys.activation("activation_function", "relu"),
+            bias=bias,
+        ),
+        placement="pre" if pre_norm else "post",
+        dropout=dropout,
+    )
+    final_norm = pre_norm and not keys.flag("_remove_final_layer_norm", False)
+    return Chain(
+        embedding=Embedding(
+            vocab=sizes.vocab, hidden=sizes.hidden, positions=sizes.positions + OPT_POSITION_OFFSET, factor=factor
+        ),
+        blocks=(block,) * sizes.layers,
+        head=Head(
+            hidden=sizes.hidden,
+            vocab=sizes.vocab,
+            norm="layernorm" if final_norm else None,
+            tied=keys.flag("tie_word_embeddings", True),
+            factor=factor,
+        ),
+        positions=sizes.positions,
+    )
+
+
+def bert(keys: Keys) -> Chain:
+    """Post-norm encoder with the masked-language head; as a decoder (`is_decoder`) it is causal."""
+    sizes = read_sizes(keys, hidden=768, layers=12, heads=12, vocab=30522, positions=512)
+    keys.refuse("add_cross_attention", default=False, meaning="cross-attention to another model")
+    if keys.get("position_embedding_type", "absolute") != "absolute":
+        raise keys.wrong("position_embedding_type", repr(keys.get("position_embedding_type", None)), "'absolute'")
+    dropout = keys.share("hidden_dropout_prob", 0.1) > 0
+    causal = keys.flag("is_decoder", False)
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=_plain_attention(sizes.heads, split_hidden(keys, sizes), causal=causal),
+        feed_forward=FeedForward(
+            hidden=keys.size("intermediate_size", 3072, required=True),
+            activation=keys.activation("hidden_act", "gelu"),
+            bias=True,
+        ),
+        placement="post",
+        dropout=dropout,
+    )
+    return Chain(
+        embedding=Embedding(
+            vocab=sizes.vocab,
+            hidden=sizes.hidden,
+            positions=sizes.positions,
+            token_types=keys.size("type_vocab_size", 2),
+            norm="layernorm",
+            dropout=dropout,
+        ),
+        blocks=(block,) * sizes.layers,
+        head=Head(
+            hidden=sizes.hidden,
+            vocab=sizes.vocab,
+            norm=None,
+            tied=keys.flag("tie_word_embeddings", True),
+            bias=True,
+            transform=True,
+        ),
+        positions=sizes.positions,
+        remark="masked-language head, no pooler",
+    )
+
+
+def gpt_neox(keys: Keys) -> Chain:
+    """Rotary on a quarter of each head; attention and feed-forward side by side, each with its norm."""
+    sizes = read_sizes(keys, hidden=6144, layers=44, heads=64, vocab=50432, positions=2048)
+    bias = keys.flag("attention_bias", True)
+    head_dim = split_hidden(keys, sizes)
+    attention = Attention(
+        heads=sizes.heads,
+        kv_heads=sizes.heads,
+        head_dim=head_dim,
+        qkv_bias=bias,
+        output_bias=bias,
+        rotary_dim=read_rotary_dim(keys, head_dim, share=0.25),
+    )
+    dropout = keys.share("hidden_dropout", 0.0) > 0
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=attention,
+        feed_forward=FeedForward(
+            hidden=keys.size("intermediate_size", 24576, required=True),
+            activation=keys.activation("hidden_act", "gelu"),
+            bias=True,
+        ),
+        parallel=keys.flag("use_parallel_residual", True),
+        dropout=dropout,
+    )
+    return Chain(
+        embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden, dropout=dropout),
+        blocks=(block,) * sizes.layers,
+        head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", False)),
+        positions=sizes.positions,
+    )
+
+
+def phi(keys: Keys) -> Chain:
+    """Rotary on half of each head; attention and feed-forward side by side behind one norm; a head with bias."""
+    sizes = read_sizes(keys, hidden=2048, layers=24, heads=32, vocab=51200, positions=2048)
+    attention = read_attention(
+        keys,
+        sizes,
+        qkv_bias=True,
+        output_bias=True,
+        query_key_norm="head" if keys.flag("qk_layernorm", False) else "none",
+        rotary_share=0.5,
+    )
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=attention,
+        feed_forward=FeedForward(
+            hidden=keys.size("intermediate_size", 8192, required=True),
+            activation=keys.activation("hidden_act", "gelu_new"),
+            bias=True,
+        ),
+        parallel=True,
+        shared_norm=True,
+        dropout=keys.share("resid_pdrop", 0.0) > 0,
+    )
+    return Chain(
+        embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden, dropout=keys.share("embd_pdrop", 0.0) > 0),
+        blocks=(block,) * sizes.layers,
+        head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", False), bias=True),
+        positions=sizes.positions,
+    )
+
+
+def _plain_attention(heads: int, head_dim: int, *, bias: bool = True, causal: bool = True) -> Attention:
+    return Attention(heads=heads, kv_heads=heads, head_dim=head_dim, causal=causal, qkv_bias=bias, output_bias=bias)

@@ -1,0 +1,176 @@
+"""Mixture-of-experts families: Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeek-V2 and V3.
+
+Routing is taken as even: each expert gets top_k / count of the tokens and drops none. Defaults are those of the classes
+in transformers; tests compare every family with its class.
+"""
+
+from __future__ import annotations
+
+from estimator.frontends.hugging_face.chain import (
+    Chain,
+    Sizes,
+    read_attention,
+    read_gated,
+    read_sizes,
+    rms_block,
+    rms_chain,
+    slide,
+)
+from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.layers import Attention, Experts, FeedForward, LatentAttention, TransformerBlock
+
+
+def mixtral(keys: Keys) -> Chain:
+    """Experts in every layer, no shared one."""
+    sizes = read_sizes(keys, hidden=4096, layers=32, heads=32, vocab=32000, positions=131072)
+    experts = _experts(
+        keys,
+        hidden=keys.size("intermediate_size", 14336, required=True),
+        count=keys.size(keys.spelling("num_local_experts", "num_experts"), 8, required=True),
+        top_k=2,
+    )
+    block = rms_block(sizes, read_attention(keys, sizes, kv_heads=8), experts)
+    window = keys.optional_size("sliding_window")
+    return rms_chain(keys, sizes, slide(keys, [block] * sizes.layers, window, lambda _: True))
+
+
+def qwen2_moe(keys: Keys) -> Chain:
+    """A gated shared expert beside the routed ones; every second of the first layers may slide."""
+    sizes = read_sizes(keys, hidden=2048, layers=24, heads=16, vocab=151936, positions=32768)
+    attention = read_attention(keys, sizes, kv_heads=16, qkv_bias=keys.flag("qkv_bias", True))
+    shared = keys.size("shared_expert_intermediate_size", 5632, least=0)
+    blocks = _qwen_blocks(keys, sizes, attention, dense=5632, expert=1408, count=60, top_k=4, shared=shared)
+    window = keys.optional_size("sliding_window", 4096, least=0) if keys.flag("use_sliding_window", False) else None
+    last = keys.size("max_window_layers", 28, least=0)
+    return rms_chain(keys, sizes, slide(keys, blocks, window or None, lambda i: i % 2 == 0 and i < last))
+
+
+def qwen3_moe(keys: Keys) -> Chain:
+    """No shared expert; norms on each head's queries and keys."""
+    sizes = read_sizes(keys, hidden=2048, layers=24, heads=32, vocab=151936, positions=32768)
+    bias = keys.flag("attention_bias", False)
+    attention = read_attention(keys, sizes, kv_heads=4, qkv_bias=bias, output_bias=bias, query_key_norm="head")
+    blocks = _qwen_blocks(keys, sizes, attention, dense=6144, expert=768, count=128, top_k=8, shared=0)
+    window = keys.optional_size("sliding_window", 4096) if keys.flag("use_sliding_window", False) else None
+    return rms_chain(keys, sizes, slide(keys, blocks, window, lambda _: True))
+
+
+def deepseek_v2(keys: Keys) -> Chain:
+    """Latent attention; experts with shared ones behind the first dense layers."""
+    sizes = read_sizes(keys, hidden=4096, layers=32, heads=32, vocab=102400, positions=2048)
+    keys.refuse("mlp_bias", default=False, meaning="a shared expert with biases")
+    return _deepseek(keys, sizes, dense=11008, expert=1407, count=64, top_k=None, shared=2, first_dense=0)
+
+
+def deepseek_v3(keys: Keys) -> Chain:
+    """As V2. The router's correction bias is a buffer, no parameter; multi-token prediction is left out."""
+    sizes = read_sizes(keys, hidden=7168, layers=61, heads=128, vocab=129280, positions=4096)
+    predicted = keys.size(keys.spelling("num_nextn_predict_layers", "num_mtp_layers"), 0, least=0)
+    return _deepseek(
+        keys,
+        sizes,
+        dense=18432,
+        expert=2048,
+        count=256,
+        top_k=8,
+        shared=1,
+        first_dense=3,
+        remark=f"without its {predicted} multi-token prediction layer(s)" if predicted else "",
+    )
+
+
+def _experts(
+    keys: Keys, *, hidden: int, count: int, top_k: int | None, shared: int = 0, shared_gate: bool = False
+) -> Experts:
+    chosen = keys.size("num_experts_per_tok", top_k)
+    if chosen > count:
+        raise keys.wrong("num_experts_per_tok", chosen, f"at most {count}, the number of experts")
+    return Experts(
+        count=count,
+        top_k=chosen,
+        expert=FeedForward(hidden=hidden, gated=True, activation=keys.activation("hidden_act", "silu")),
+        shared_hidden=shared,
+        shared_gate=shared_gate,
+    )
+
+
+def _qwen_blocks(
+    keys: Keys,
+    sizes: Sizes,
+    attention: Attention,
+    *,
+    dense: int,
+    expert: int,
+    count: int,
+    top_k: int,
+    shared: int,
+) -> list[TransformerBlock]:
+    """Experts in every `decoder_sparse_step`-th layer that is not in `mlp_only_layers`; dense layers elsewhere."""
+    count = keys.size(keys.spelling("num_experts", "num_local_experts"), count, required=True, least=0)
+    step = keys.size("decoder_sparse_step", 1)
+    only_dense = set(keys.sizes("mlp_only_layers"))
+    sparse = [count > 0 and i not in only_dense and (i + 1) % step == 0 for i in range(sizes.layers)]
+    experts = None
+    if any(sparse):
+        hidden = keys.size("moe_intermediate_size", expert, required=True)
+        experts = _experts(keys, hidden=hidden, count=count, top_k=top_k, shared=shared, shared_gate=shared > 0)
+    return _mixed_blocks(keys, sizes, attention, sparse, experts, dense)
+
+
+def _deepseek(
+    keys: Keys,
+    sizes: Sizes,
+    *,
+    dense: int,
+    expert: int,
+    count: int,
+    top_k: int | None,
+    shared: int,
+    first_dense: int,
+    remark: str = "",
+) -> Chain:
+    """Experts from layer `first_k_dense_replace` on, in every `moe_layer_freq`-th layer; without routed ones, none."""
+    spelling = keys.spelling("n_routed_experts", "num_local_experts", "num_experts")
+    routed = keys.optional_size(spelling, count, least=0) or 0
+    first = keys.size("first_k_dense_replace", first_dense, least=0)
+    every = keys.size("moe_layer_freq", 1)
+    sparse = [routed > 0 and i >= first and i % every == 0 for i in range(sizes.layers)]
+    experts = None
+    if any(sparse):
+        hidden = keys.size("moe_intermediate_size", expert, required=True)
+        shared = keys.optional_size("n_shared_experts", shared, least=0) or 0
+        experts = _experts(keys, hidden=hidden, count=routed, top_k=top_k, shared=hidden * shared)
+    blocks = _mixed_blocks(keys, sizes, _latent_attention(keys, sizes), sparse, experts, dense)
+    return rms_chain(keys, sizes, blocks, remark=remark)
+
+
+def _mixed_blocks(
+    keys: Keys, sizes: Sizes, attention: Attention, sparse: list[bool], experts: Experts | None, dense_hidden: int
+) -> list[TransformerBlock]:
+    """A block for each layer: with `experts` where `sparse` says so, with a dense feed-forward elsewhere."""
+    blocks: dict[bool, TransformerBlock] = {}
+    if experts:
+        blocks[True] = rms_block(sizes, attention, experts)
+    if not all(sparse):
+        blocks[False] = rms_block(sizes, attention, read_gated(keys, dense_hidden))
+    return [blocks[kind] for kind in sparse]
+
+
+def _latent_attention(keys: Keys, sizes: Sizes) -> Attention:
+    latent = LatentAttention(
+        query_rank=keys.optional_size("q_lora_rank", 1536),
+        key_value_rank=keys.size("kv_lora_rank", 512),
+        nope_dim=keys.size("qk_nope_head_dim", 128),
+        rope_dim=keys.size("qk_rope_head_dim", 64),
+        value_dim=keys.size("v_head_dim", 128),
+    )
+    bias = keys.flag("attention_bias", False)
+    return Attention(
+        heads=sizes.heads,
+        kv_heads=sizes.heads,
+        head_dim=latent.nope_dim + latent.rope_dim,
+        qkv_bias=bias,
+        output_bias=bias,
+        rotary_dim=latent.rope_dim,
+        latent=latent,
+    )

@@ -1,0 +1,143 @@
+"""Reading a `config.json`: typed look-ups of its keys, and errors that say file, key, found and expected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from models_zoo.layers import Activation
+from profiles.errors import InputError
+
+LARGEST_SIZE = 2**24
+"""Beyond this a size is a slip of the keyboard, and sums of FLOPs would leave 64 bits."""
+
+ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "quick_gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; InputError if it cannot be read or is something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(where=str(path), found=error.strerror or str(error), expected="a readable file") from error
+    except json.JSONDecodeError as error:
+        place = f"{path}, line {error.lineno}, column {error.colno}"
+        raise InputError(where=place, found=f"{error.msg[0].lower()}{error.msg[1:]}", expected="JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(where=str(path), found=str(error), expected="JSON in UTF-8") from error
+    if not isinstance(found, dict):
+        raise InputError(where=str(path), found=f"a JSON {_kind(found)}", expected="a JSON object")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """A config's keys, or those of its text part (`prefix` then names it in messages).
+
+    A key's default is that of the transformers class. Files leave out of a text part whatever equals it; the sizes that
+    make the model, `required`, must stand in a file of its own.
+    """
+
+    where: str
+    values: Mapping[str, Any]
+    prefix: str = ""
+
+    def part(self, key: str) -> Keys:
+        """The object under `key`."""
+        return replace(self, values=self.values[key], prefix=f"{self.prefix}{key}.")
+
+    def wrong(self, key: str, found: object, expected: str) -> InputError:
+        """The error for `key`."""
+        return InputError(where=self.where, key=f"{self.prefix}{key}", found=found, expected=expected)
+
+    def spelling(self, *names: str) -> str:
+        """The first of `names` that is present, for keys with several spellings; the first of all if none is."""
+        return next((name for name in names if name in self.values), names[0])
+
+    def get(self, key: str, default: Any) -> Any:
+        """The value of `key` as it stands, `default` where it is absent."""
+        return self.values.get(key, default)
+
+    def size(
+        self, key: str, default: int | None = None, *, required: bool = False, least: int = 1, most: int = LARGEST_SIZE
+    ) -> int:
+        """An integer from `least` to `most`; null counts as absent."""
+        value = self.values.get(key)
+        if value is None:
+            if default is None or (required and not self.prefix):
+                raise self.wrong(key, "null" if key in self.values else "nothing", f"an integer of at least {least}")
+            return default
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(key, describe(value), f"an integer of at least {least}")
+        if not least <= value <= most:
+            raise self.wrong(key, value, f"an integer from {least} to {most}")
+        return value
+
+    def optional_size(self, key: str, default: int | None = None, *, least: int = 1) -> int | None:
+        """As `size`, for keys where null says something: `default` stands only for an absent key."""
+        if key not in self.values:
+            return default
+        return None if self.values[key] is None else self.size(key, least=least)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false; null counts as absent."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(key, describe(value), "true or false")
+        return value
+
+    def share(self, key: str, default: float) -> float:
+        """A number from 0 to 1; null counts as absent."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise self.wrong(key, describe(value), "a number from 0 to 1")
+        return float(value)
+
+    def sizes(self, key: str) -> tuple[int, ...]:
+        """A list of integers of at least 0; absent or null is the empty one."""
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in value):
+            raise self.wrong(key, describe(value), "a list of layer numbers")
+        return tuple(value)
+
+    def activation(self, key: str, default: str) -> Activation:
+        """An activation by the name that transformers gives it; the variants of GELU count as one."""
+        value = self.get(key, default)
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            raise self.wrong(key, describe(value), f"one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[value]
+
+    def refuse(self, key: str, *, default: bool, meaning: str) -> None:
+        """Refuse a config whose `key` is not `default`; `meaning` says what it would ask for."""
+        if self.flag(key, default) != default:
+            raise self.wrong(key, describe(not default), f"{describe(default)} ({meaning} is not modelled)")
+
+
+def describe(value: object) -> str:
+    """A JSON value for a message: itself if short, else its kind."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"a JSON {_kind(value)}"
+
+
+def _kind(value: object) -> str:
+    names = ((bool, "boolean"), (dict, "object"), (list, "array"), (str, "string"), (type(None), "null"))
+    return next((name for kind, name in names if isinstance(value, kind)), "number")

@@ -1,0 +1,52 @@
+"""How much memory a process may still take on this host. Files of Linux where they exist, POSIX elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+_GROUP_FILES = (  # limit, usage, statistics and the statistic of pages that can be dropped: cgroup 2, then 1
+    (_CGROUP / "memory.max", _CGROUP / "memory.current", _CGROUP / "memory.stat", "inactive_file"),
+    (
+        _CGROUP / "memory/memory.limit_in_bytes",
+        _CGROUP / "memory/memory.usage_in_bytes",
+        _CGROUP / "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+def host_memory_bytes() -> int:
+    """Bytes of memory of this host, or of the control group that this process is confined to."""
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([installed, *(limit for files in _GROUP_FILES if (limit := _read_bytes(files[0])) is not None)])
+
+
+def free_host_memory_bytes() -> int:
+    """Bytes that can be taken before the host or the control group runs out (then Linux kills instead of refusing)."""
+    free = [_read_entry(Path("/proc/meminfo"), "MemAvailable:", unit=1024) or host_memory_bytes()]
+    for limit_file, usage_file, statistics_file, droppable in _GROUP_FILES:
+        limit, used = _read_bytes(limit_file), _read_bytes(usage_file)
+        if limit is not None and used is not None:
+            free.append(max(0, limit - used + (_read_entry(statistics_file, droppable, unit=1) or 0)))
+    return min(free)
+
+
+def _read_bytes(path: Path) -> int | None:
+    """The number in `path`; None where there is no such file or no number in it (`max`: unlimited)."""
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _read_entry(path: Path, name: str, *, unit: int) -> int | None:
+    """The number after `name` at the start of a line of `path`, in bytes."""
+    fields = next((line.split() for line in _read(path).splitlines() if line.startswith(name)), None)
+    return int(fields[1]) * unit if fields else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""

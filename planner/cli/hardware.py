@@ -1,0 +1,66 @@
+"""`cellplan hardware`: the catalogue of devices and links."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from planner.cli.options import add_json_option
+from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """`hardware list` and `hardware show NAME`."""
+    actions = parser.add_subparsers(metavar="list|show", required=True)
+    listing = actions.add_parser("list", help="all devices and links")
+    add_json_option(listing)
+    listing.set_defaults(run=_list)
+    show = actions.add_parser("show", help="one device or link, with its source")
+    show.add_argument("name", metavar="NAME", help="a device or link")
+    add_json_option(show)
+    show.set_defaults(run=_show)
+
+
+def _list(arguments: Namespace) -> None:
+    from planner import api
+
+    hardware = api.hardware_list()
+    if arguments.json:
+        print_json(hardware)
+        return
+    devices = [
+        (
+            device["name"],
+            format_bytes(device["memory_bytes"]),
+            format_count(device["memory_bandwidth_bytes_per_s"], "B/s"),
+            *(format_count(device["peak_flops_per_s"].get(dtype)) for dtype in ("fp32", "bf16", "fp16", "fp8")),
+            f"{device['reference_node']['devices']} x {device['reference_node']['island_link']}",
+        )
+        for device in hardware["devices"]
+    ]
+    columns = ("device", "memory", "bandwidth", "fp32", "bf16", "fp16", "fp8", "reference node")
+    print_table("Devices (dense FLOP/s)", columns, devices)
+    links = [
+        (
+            link["name"],
+            link["kind"],
+            format_count(link["bandwidth_bytes_per_s"], "B/s"),
+            format_seconds(link["latency_s"]),
+            f"{link['efficiency']:.0%}",
+        )
+        for link in hardware["links"]
+    ]
+    print_table("Links (one direction)", ("link", "kind", "bandwidth", "latency", "efficiency"), links)
+
+
+def _show(arguments: Namespace) -> None:
+    from planner import api
+
+    found = api.hardware_show(arguments.name)
+    if arguments.json:
+        print_json(found)
+        return
+    rows = []
+    for key, value in found.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        rows += [(f"{key}.{part}".rstrip("."), "-" if inner is None else str(inner)) for part, inner in parts]
+    print_table(found["name"], ("field", "value"), rows)

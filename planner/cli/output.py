@@ -1,0 +1,130 @@
+"""What the command line prints: tables and messages for people, JSON for machines, progress on a terminal.
+
+Units for people (GiB, ms) exist here alone. rich is imported where it is used, because start-up would pay for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+WIDTH = 100
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout. NaN and infinity are our own bug and raise ValueError."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of at most 100 columns on stdout. A column whose cells all begin with a digit or a dash is set right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        numeric = bool(rows) and all(row[number][:1].isdigit() or row[number] in ("", "-") for row in rows)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(file=sys.stdout, width=WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in capture.get().rstrip().splitlines()), end="\n\n")
+
+
+def print_text(text: str, *, indent: str = "") -> None:
+    """A paragraph of at most 100 columns; lines after the first are indented by `indent`."""
+    print(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+
+
+def print_notes(heading: str, notes: Sequence[str]) -> None:
+    """A heading and an indented paragraph for each note; nothing if there are none."""
+    if notes:
+        print(heading)
+        for note in notes:
+            print_text(f"  - {note}", indent="    ")
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Seconds with a fitting unit, three digits.
+
+    >>> format_seconds(0.0123), format_seconds(7.5), format_seconds(2.5e-6), format_seconds(None)
+    ('12.3 ms', '7.5 s', '2.5 us', '-')
+    """
+    if seconds is None:
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds / 1e-6)} us"
+
+
+def format_bytes(count: float | None) -> str:
+    """Bytes in binary units, three digits.
+
+    >>> format_bytes(80 * 2**30), format_bytes(1536), format_bytes(12)
+    ('80 GiB', '1.5 KiB', '12 B')
+    """
+    if count is None:
+        return "-"
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{_three_digits(count / size)} {unit}"
+    return f"{_three_digits(count)} B"
+
+
+def format_count(count: float | None, of: str = "") -> str:
+    """A large count or rate in powers of a thousand, three digits, and what it counts.
+
+    >>> format_count(8.03e9), format_count(312e12, "FLOP"), format_count(950, "FLOP")
+    ('8.03 G', '312 TFLOP', '950 FLOP')
+    """
+    if count is None:
+        return "-"
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{_three_digits(count / size)} {prefix}{of}"
+    return f"{_three_digits(count)} {of}".rstrip()
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+class Report(Protocol):
+    """Tells how far the work is: things done, things in all, seconds left (None: unknown), and what comes next."""
+
+    def __call__(self, done: int, total: int, left_s: float | None, what: str) -> None: ...
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Report | None]:
+    """A progress bar with the time left on stderr, if that is a terminal; else None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("{task.fields[what]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None, left="", what="")
+
+        def report(done: int, total: int, left_s: float | None, what: str) -> None:
+            left = "" if left_s is None else f"{format_seconds(left_s)} left"
+            bar.update(task, completed=done, total=total, left=left, what=what)
+
+        yield report

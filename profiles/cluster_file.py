@@ -1,0 +1,322 @@
+"""Clusters from what a user writes: a short form, or a cluster file in YAML; and back into the file's form.
+
+The short form `a100-80gb:16x8` is 16 nodes of 8 devices; `a40:16x2+a10:16x2` a sum of such on one fabric; `local:1x2`
+two workers on this machine. What the user does not write comes from the device's reference node, and `Cluster.notes`
+says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
+from profiles.errors import InputError
+from profiles.files import read_yaml
+from profiles.hardware import device_names, link_names, load_device, load_link
+from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
+
+if TYPE_CHECKING:
+    from profiles.cluster_schema import ClusterModel, DeviceModel, LinkModel, NodesModel, SiteModel
+
+LOCAL = "local"
+
+_PART = re.compile(r"(?P<device>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,9})x(?P<devices>\d{1,9})")
+_FORMS = (
+    "NAME:NODESxDEVICES such as a100-80gb:16x8 (16 nodes of 8 devices), a sum such as a40:16x2+a10:16x2,"
+    " local:1xWORKERS, or the path of a cluster file that ends in .yaml or .yml"
+)
+
+LocalDevice = Callable[[], Device | None]
+"""Gives the record of this machine's own device, from measured rates; None if nobody has measured it."""
+
+
+def load_cluster(text: str, *, base: Path | None = None, local_device: LocalDevice | None = None) -> Cluster:
+    """The cluster that `text` means: a short form, or the path of a YAML file (relative to `base`, if given).
+
+    `local_device` is asked only where `text` names `local`. InputError says which file, which key, what was found and
+    what was expected.
+
+    >>> cluster = load_cluster("v100-32gb:2x4")
+    >>> len(cluster.slots), cluster.sites[0].nodes[0].island_size
+    (8, 4)
+    """
+    if text.endswith((".yaml", ".yml")):
+        path = (base or Path()) / text
+        return _from_file(read_yaml(path), text=text, where=str(path), local_device=local_device)
+    return _from_short_form(text, local_device)
+
+
+def describe_cluster(cluster: Cluster) -> dict[str, Any]:
+    """The cluster file's form of `cluster`: loading it gives the same sites and links between them."""
+    return {
+        "schema": "cellplan.cluster/1",
+        "sites": [
+            {
+                "name": site.name,
+                "nodes": [_describe_nodes(group) for group in site.nodes],
+                "fabric": {
+                    "link": _describe_link(site.fabric_link),
+                    "oversubscription": site.oversubscription,
+                    "pods": site.pods,
+                },
+            }
+            for site in cluster.sites
+        ],
+        "links_between_sites": [{**asdict(link), "between": list(link.between)} for link in cluster.site_links],
+    }
+
+
+def default_nodes(device: Device, *, count: int, devices: int) -> NodeGroup:
+    """`count` nodes of `devices` after the device's reference node.
+
+    Where `devices` differs from the reference, an island is the node or its largest equal part that is no larger than
+    the reference's island, and the number of NICs goes with the devices (at least 1). An island that spans nodes keeps
+    the largest multiple of the node.
+    """
+    reference = device.reference_node
+    if reference.island_size > reference.devices:
+        island = max(devices, reference.island_size // devices * devices)
+    elif devices <= reference.island_size:
+        island = devices
+    else:
+        island = math.gcd(devices, reference.island_size)
+    return NodeGroup(
+        count=count,
+        device=device,
+        devices=devices,
+        island_link=load_link(reference.island_link),
+        island_size=island,
+        host_link=load_link(reference.host_link),
+        nic_link=load_link(reference.nic_link),
+        nics=max(1, reference.nics * devices // reference.devices),
+    )
+
+
+# Short form
+
+
+def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
+    groups: list[NodeGroup] = []
+    notes: list[str] = []
+    for part in text.split("+"):
+        match = _PART.fullmatch(part.strip())
+        if match is None:
+            raise InputError(where="cluster", found=repr(part), expected=_FORMS)
+        name, nodes, devices = match["device"], int(match["nodes"]), int(match["devices"])
+        if not nodes or not devices:
+            found = f"{nodes} nodes of {devices} devices in {part!r}"
+            raise InputError(where="cluster", found=found, expected="at least 1 node of at least 1 device")
+        if name.lower() == LOCAL:
+            if nodes != 1 or part != text:
+                raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")
+            groups.append(default_nodes(_local_device(devices, local_device), count=1, devices=devices))
+            notes.append(f"{text}: {devices} workers on this machine, joined by {groups[0].island_link.name}")
+            continue
+        device = load_device(name, where=f"cluster {text}")
+        groups.append(default_nodes(device, count=nodes, devices=devices))
+        notes.append(f"{part.strip()}: {_reference_note(name, groups[-1])}")
+    site = Site(name="site", nodes=tuple(groups), fabric_link=_fastest_nic(groups))
+    return Cluster(text=text, sites=(site,), notes=tuple(notes))
+
+
+def _fastest_nic(groups: list[NodeGroup]) -> Link:
+    """The link of a fabric that nobody described: no node is held back by it, only by its own NICs."""
+    return max((group.nic_link for group in groups), key=lambda link: link.bandwidth_bytes_per_s * link.efficiency)
+
+
+def _local_device(workers: int, ask: LocalDevice | None) -> Device:
+    """This machine's device; its reference node is one island of `workers`."""
+    device = ask() if ask else None
+    if device is None:
+        raise InputError(
+            where="cluster local",
+            found="no measured rates of this machine's device",
+            expected="a profile: run `cellplan profile MODEL --device cpu` first",
+        )
+    return replace(device, reference_node=replace(device.reference_node, devices=workers, island_size=workers))
+
+
+def _reference_note(name: str, group: NodeGroup) -> str:
+    """What `default_nodes` took from where, in a sentence."""
+    device, reference = group.device, group.device.reference_node
+    alias = "" if name.lower() == device.name else f"{name} is read as {device.name}; "
+    cut = (
+        ""
+        if group.devices == reference.devices
+        else f", changed from its {reference.devices} devices to {group.devices}"
+    )
+    return (
+        f"{alias}nodes are the catalogue's reference node of {device.name}{cut}: islands of {group.island_size} on"
+        f" {group.island_link.name}, host link {group.host_link.name}, {group.nics} x {group.nic_link.name}"
+    )
+
+
+# Cluster file
+
+
+@contextmanager
+def _inside(where: str, key: str) -> Iterator[None]:
+    """Names the file and the full key in what the records and the catalogue find wrong."""
+    try:
+        yield
+    except InputError as error:
+        full = ".".join(step for step in (key, error.key) if step)
+        raise InputError(where=where, key=full, found=error.found, expected=error.expected) from None
+
+
+def _from_file(data: Any, *, text: str, where: str, local_device: LocalDevice | None) -> Cluster:
+    from profiles.cluster_schema import ClusterModel
+    from profiles.schema import validate
+
+    if not isinstance(data, dict):
+        raise InputError(
+            where=where, found=f"{type(data).__name__}, no mapping", expected="schema: cellplan.cluster/1 and sites"
+        )
+    written: ClusterModel = validate(ClusterModel, data, where=where)
+    reader = _FileReader(where=where, local_device=local_device)
+    sites = tuple(reader.site(site, f"sites[{number}]") for number, site in enumerate(written.sites))
+    links = []
+    for number, link in enumerate(written.links_between_sites):
+        with _inside(where, f"links_between_sites[{number}]"):
+            first, second = link.between
+            links.append(
+                SiteLink(
+                    between=(first, second),
+                    bandwidth_bytes_per_s=link.bandwidth_bytes_per_s,
+                    latency_s=link.latency_s,
+                )
+            )
+    with _inside(where, ""):
+        return Cluster(text=text, sites=sites, site_links=tuple(links), notes=tuple(reader.notes))
+
+
+class _FileReader:
+    """Turns the parts of one file into records and collects what was assumed on the way."""
+
+    def __init__(self, *, where: str, local_device: LocalDevice | None) -> None:
+        self.notes: list[str] = []
+        self._where = where
+        self._ask_local_device = local_device
+
+    def site(self, written: SiteModel, key: str) -> Site:
+        nodes = [self._nodes(group, f"{key}.nodes[{number}]") for number, group in enumerate(written.nodes)]
+        with _inside(self._where, key):
+            if written.fabric is None:
+                site = Site(name=written.name, nodes=tuple(nodes), fabric_link=_fastest_nic(nodes))
+                self.notes.append(f"{key}.fabric: not given, taken as {site.fabric_link.name} without oversubscription")
+                return site
+            return Site(
+                name=written.name,
+                nodes=tuple(nodes),
+                fabric_link=self._link(written.fabric.link, f"{key}.fabric.link", kind="infiniband"),
+                oversubscription=written.fabric.oversubscription,
+                pods=written.fabric.pods,
+            )
+
+    def _nodes(self, written: NodesModel, key: str) -> NodeGroup:
+        given: dict[str, Any] = {
+            "free": None if written.free == "all" else written.free,
+            "price_per_device_hour": written.price_per_device_hour,
+            "power_w": written.power_w,
+        }
+        if written.island is not None:
+            given["island_link"] = self._link(written.island.link, f"{key}.island.link", kind="nvlink")
+            given["island_size"] = written.island.size
+        if written.nics is not None:
+            given["nic_link"] = self._link(written.nics.link, f"{key}.nics.link", kind="ethernet")
+            given["nics"] = written.nics.count
+        if written.host_link is not None:
+            given["host_link"] = self._link(written.host_link, f"{key}.host_link", kind="pcie")
+        parts = ("devices", "island", "nics", "host_link")
+        missing = [part for part in parts if getattr(written, part) is None]
+        if not isinstance(written.device, str):
+            return self._inline_nodes(written, key, written.device, given, missing)
+        device = self._device(written.device, f"{key}.device", workers=written.devices)
+        with _inside(self._where, key):
+            base = default_nodes(device, count=written.count, devices=written.devices or device.reference_node.devices)
+            group = replace(base, **given)
+        if missing:
+            self.notes.append(f"{key}: {', '.join(missing)} not given; {_reference_note(written.device, base)}")
+        return group
+
+    def _inline_nodes(
+        self, written: NodesModel, key: str, model: DeviceModel, given: dict[str, Any], missing: list[str]
+    ) -> NodeGroup:
+        """Nodes of a device that the file defines: they are its reference node, so nothing may be left out."""
+        if missing:
+            expected = "all of devices, island, nics and host_link, since the device is defined in the file"
+            raise InputError(where=self._where, key=f"{key}.{missing[0]}", found="nothing", expected=expected)
+        node = ReferenceNode(
+            devices=written.devices or 0,
+            island_link=given["island_link"].name,
+            island_size=given["island_size"],
+            host_link=given["host_link"].name,
+            nic_link=given["nic_link"].name,
+            nics=given["nics"],
+        )
+        device = Device(
+            name=model.name,
+            memory_bytes=model.memory_bytes,
+            memory_bandwidth_bytes_per_s=model.memory_bandwidth_bytes_per_s,
+            peak_flops_per_s=tuple(model.peak_flops_per_s.items()),
+            power_w=model.power_w,
+            flash_attention=model.flash_attention,
+            reference_node=node,
+            source=model.source or self._where,
+        )
+        with _inside(self._where, key):
+            return NodeGroup(count=written.count, device=device, devices=node.devices, **given)
+
+    def _device(self, name: str, key: str, *, workers: int | None) -> Device:
+        if name == LOCAL:
+            with _inside(self._where, key):
+                return _local_device(workers or 1, self._ask_local_device)
+        return load_device(name, where=self._where, key=key)
+
+    def _link(self, written: str | LinkModel, key: str, *, kind: LinkKind) -> Link:
+        """A link by name, or as defined in the file; `kind` is what a link at that place usually is."""
+        if isinstance(written, str):
+            return load_link(written, where=self._where, key=key)
+        return Link(
+            name=written.name or key.removesuffix(".link"),
+            kind=written.kind or kind,
+            bandwidth_bytes_per_s=written.bandwidth_bytes_per_s,
+            latency_s=written.latency_s,
+            efficiency=written.efficiency,
+            source=written.source or self._where,
+        )
+
+
+# Back into the file's form
+
+
+def _describe_nodes(group: NodeGroup) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "count": group.count,
+        "device": _describe_device(group.device),
+        "devices": group.devices,
+        "island": {"link": _describe_link(group.island_link), "size": group.island_size},
+        "nics": {"count": group.nics, "link": _describe_link(group.nic_link)},
+        "host_link": _describe_link(group.host_link),
+        "free": "all" if group.free is None else group.free,
+        "price_per_device_hour": group.price_per_device_hour,
+        "power_w": group.power_w,
+    }
+    return {key: value for key, value in described.items() if value is not None}
+
+
+def _describe_device(device: Device) -> str | dict[str, Any]:
+    if device.name in device_names() and load_device(device.name) == device:
+        return device.name
+    fields = {**asdict(device), "peak_flops_per_s": dict(device.peak_flops_per_s)}
+    return {key: value for key, value in fields.items() if key != "reference_node" and value is not None}
+
+
+def _describe_link(link: Link) -> str | dict[str, Any]:
+    return link.name if link.name in link_names() and load_link(link.name) == link else asdict(link)

@@ -1,0 +1,129 @@
+"""The cluster file as its author writes it (`schema: cellplan.cluster/1`). Types and keys are checked here; what the
+values of a cluster must satisfy together stands at the records of `profiles.cluster`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from profiles.schema import FileModel
+from profiles.vocabulary import LinkKind
+
+CLUSTER_SCHEMA = "cellplan.cluster/1"
+
+
+def _written_as(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "name"
+    return "inline" if isinstance(value, dict | FileModel) else None
+
+
+def _all_or_number(value: Any) -> Any:
+    if value != "all" and (isinstance(value, bool) or not isinstance(value, int)):
+        raise PydanticCustomError("free", "all, or a number of devices")
+    return value
+
+
+class LinkModel(FileModel):
+    """A link defined in place. `kind`, `name` and `source` have defaults by where it stands."""
+
+    bandwidth_bytes_per_s: float = Field(gt=0)
+    latency_s: float = Field(ge=0)
+    efficiency: float = Field(default=1.0, gt=0, le=1)
+    kind: LinkKind | None = None
+    name: str | None = None
+    source: str | None = None
+
+
+class DeviceModel(FileModel):
+    """A device defined in place; rates are dense peaks."""
+
+    name: str = Field(min_length=1)
+    memory_bytes: int = Field(gt=0)
+    memory_bandwidth_bytes_per_s: float = Field(gt=0)
+    peak_flops_per_s: dict[Literal["fp32", "tf32", "fp16", "bf16", "fp8"], Annotated[float, Field(gt=0)]] = Field(
+        min_length=1
+    )
+    power_w: float | None = Field(default=None, gt=0)
+    flash_attention: bool = False
+    source: str | None = None
+
+
+LinkRef = Annotated[
+    Annotated[str, Tag("name")] | Annotated[LinkModel, Tag("inline")],
+    Discriminator(
+        _written_as,
+        custom_error_type="link",
+        custom_error_message="a link's name, or bandwidth_bytes_per_s and latency_s",
+    ),
+]
+DeviceRef = Annotated[
+    Annotated[str, Tag("name")] | Annotated[DeviceModel, Tag("inline")],
+    Discriminator(
+        _written_as,
+        custom_error_type="device",
+        custom_error_message="a device's name, or its memory, bandwidth and peaks",
+    ),
+]
+
+
+class IslandModel(FileModel):
+    """Devices joined by the fast link."""
+
+    link: LinkRef
+    size: int
+
+
+class NicsModel(FileModel):
+    """A node's network cards."""
+
+    count: int
+    link: LinkRef
+
+
+class NodesModel(FileModel):
+    """Equal nodes. What is left out is the device's reference node's."""
+
+    count: int = Field(ge=1)
+    device: DeviceRef
+    devices: int | None = Field(default=None, ge=1)
+    island: IslandModel | None = None
+    nics: NicsModel | None = None
+    host_link: LinkRef | None = None
+    free: Annotated[int | Literal["all"], BeforeValidator(_all_or_number)] = "all"
+    price_per_device_hour: float | None = None
+    power_w: float | None = None
+
+
+class FabricModel(FileModel):
+    """The network between a site's nodes."""
+
+    link: LinkRef
+    oversubscription: float = 1.0
+    pods: int = 1
+
+
+class SiteModel(FileModel):
+    """Nodes under one fabric; without one, its link is the nodes' own fastest."""
+
+    name: str
+    nodes: list[NodesModel] = Field(min_length=1)
+    fabric: FabricModel | None = None
+
+
+class SiteLinkModel(FileModel):
+    """The thin link between two sites."""
+
+    between: list[str] = Field(min_length=2, max_length=2)
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+class ClusterModel(FileModel):
+    """The whole file."""
+
+    schema_name: Literal["cellplan.cluster/1"] = Field(alias="schema")
+    sites: list[SiteModel] = Field(min_length=1)
+    links_between_sites: list[SiteLinkModel] = Field(default_factory=list)

@@ -1,0 +1,95 @@
+"""The hardware catalogue: devices and links by name, read from `data/devices.toml` and `data/links.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from profiles.errors import InputError
+from profiles.vocabulary import Device, Link, ReferenceNode
+
+GIB = 2**30
+
+
+def device_names() -> tuple[str, ...]:
+    """Names of all devices, in the catalogue's order (by vendor and age)."""
+    return tuple(_devices())
+
+
+def link_names() -> tuple[str, ...]:
+    """Names of all links, in the catalogue's order (by kind and age)."""
+    return tuple(_links())
+
+
+def device_aliases() -> dict[str, str]:
+    """Other names that `load_device` takes, each with the catalogue name that it stands for."""
+    return dict(_aliases())
+
+
+def load_device(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Device:
+    """The device called `name`, or by an alias, in any case and with spaces or underscores for hyphens.
+
+    InputError with the nearest names if there is none; `where` and `key` say where the name was found.
+
+    >>> load_device("A100 SXM 80GB").name
+    'a100-80gb'
+    """
+    plain = name.strip().lower().replace(" ", "-").replace("_", "-")
+    found = _devices().get(_aliases().get(plain, plain))
+    if found is None:
+        raise _unknown("device", name, [*_devices(), *_aliases()], where=where, key=key)
+    return found
+
+
+def load_link(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Link:
+    """The link called `name`; InputError with the nearest names if there is none.
+
+    >>> load_link("nvswitch3").bandwidth_bytes_per_s
+    300000000000.0
+    """
+    found = _links().get(name)
+    if found is None:
+        raise _unknown("link", name, list(_links()), where=where, key=key)
+    return found
+
+
+def _unknown(kind: str, name: str, known: list[str], *, where: str, key: str | None) -> InputError:
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+    hint = f" such as {', '.join(near)}" if near else ""
+    expected = f"a {kind} of the catalogue{hint} (all of them: cellplan hardware list)"
+    return InputError(where=where, key=key, found=f"an unknown {kind} {name!r}", expected=expected)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("profiles").joinpath(f"data/{name}").read_text(encoding="utf-8"))
+
+
+@cache
+def _devices() -> dict[str, Device]:
+    return {name: _device(name, row) for name, row in _read("devices.toml").items()}
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    return {alias: name for name, row in _read("devices.toml").items() for alias in row["aliases"]}
+
+
+@cache
+def _links() -> dict[str, Link]:
+    return {name: Link(name=name, **row) for name, row in _read("links.toml").items()}
+
+
+def _device(name: str, row: dict[str, Any]) -> Device:
+    return Device(
+        name=name,
+        memory_bytes=round(row["memory_gib"] * GIB),
+        memory_bandwidth_bytes_per_s=float(row["memory_bandwidth_bytes_per_s"]),
+        peak_flops_per_s=tuple((dtype, float(peak)) for dtype, peak in row["peak_flops_per_s"].items()),
+        power_w=float(row["power_w"]) if "power_w" in row else None,
+        flash_attention=row["flash_attention"],
+        reference_node=ReferenceNode(**row["node"]),
+        source=row["source"],
+    )

@@ -1,0 +1,311 @@
+"""The profile store: measured profiles, rates of local devices and link tables in one SQLite file.
+
+Several processes may read and write it at once (write-ahead log, busy timeout); each `put` is one transaction, so a
+process that is killed loses at most what it was measuring. Everything is JSON text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from profiles.errors import InputError, MachineError
+from profiles.files import read_text, write_atomically
+from profiles.measurements import (
+    DeviceRates,
+    Measurement,
+    MeasurementKey,
+    Mode,
+    Profile,
+    ProfileSet,
+    canonical,
+    parse_profile_set,
+    profile_set_to_json,
+)
+from profiles.vocabulary import LinkTable, Shard
+
+T = TypeVar("T")
+Outcome = Literal["added", "kept", "replaced"]
+
+_APPLICATION_ID = 0x63656C6C
+"""Marks the file as ours in SQLite's header: "cell"."""
+_STORE_VERSION = 1
+_BUSY_TIMEOUT_S = 30.0
+_TABLES = (
+    "CREATE TABLE profiles (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX profiles_by_subject ON profiles (subject)",
+    "CREATE TABLE rates (device TEXT, hardware TEXT, threads INTEGER, body TEXT NOT NULL,"
+    " PRIMARY KEY (device, hardware, threads)) WITHOUT ROWID",
+    "CREATE TABLE link_tables (link TEXT, op TEXT, ranks INTEGER, nodes INTEGER, body TEXT NOT NULL,"
+    " PRIMARY KEY (link, op, ranks, nodes)) WITHOUT ROWID",
+)
+_KEYS = {
+    "profiles": ("id",),
+    "rates": ("device", "hardware", "threads"),
+    "link_tables": ("link", "op", "ranks", "nodes"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCount:
+    """What an import did: entries that were new, that were there and stayed, that were there and gave way."""
+
+    added: int
+    kept: int
+    replaced: int
+
+
+class ProfileStore:
+    """An open store; use it in a `with` statement. The file is made where there is none.
+
+    InputError for a file that is damaged, no store of ours or of a newer version, and for a missing folder;
+    MachineError where the machine fails (disk full, no permission, locked for longer than 30 s).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._check_place()
+        with self._translate():
+            self._db = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+            try:
+                if not self._is_ours():
+                    self._create()
+                self._db.execute("PRAGMA synchronous = FULL")
+            except BaseException:
+                self._db.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the store cannot be used any more."""
+        self._db.close()
+
+    def get(self, key: MeasurementKey) -> Measurement | None:
+        """The measurement of exactly this key."""
+        for profile in self._read(Profile, "SELECT body FROM profiles WHERE id = ?", key.id):
+            if profile.key == key:
+                return profile.measurement
+        return None
+
+    def put(self, key: MeasurementKey, measurement: Measurement) -> None:
+        """Store one measurement, durably; one of the same key gives way to it."""
+        with self._transaction():
+            self._insert_profile(Profile(key=key, measurement=measurement), replace=True)
+
+    def find(
+        self,
+        layer: object,
+        shard: Shard,
+        *,
+        device: str,
+        optimizer: str,
+        mode: Mode = "eager",
+        threads: int | None = None,
+    ) -> Profile | None:
+        """The profile of one layer's shard on any hardware called `device`, with any software.
+
+        Of several: that of the newest software (versions compared as numbers), then of the last hardware by name, then
+        of the fewest threads. `threads` None means any number.
+        """
+        subject = _subject("layer", (canonical(layer),), shard, device, mode, optimizer)
+        found = self._read(Profile, "SELECT body FROM profiles WHERE subject = ?", subject)
+        fitting = [profile for profile in found if threads is None or profile.key.threads == threads]
+        return max(fitting, key=lambda found: _preference(found.key), default=None)
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """All profiles, by id."""
+        return tuple(self._read(Profile, "SELECT body FROM profiles ORDER BY id"))
+
+    def put_rates(self, rates: DeviceRates) -> None:
+        """Store a device's rates; those of the same device, hardware and threads give way to them."""
+        with self._transaction():
+            self._insert_rates(rates, replace=True)
+
+    def rates(self, device: str, *, hardware: str | None = None, threads: int | None = None) -> DeviceRates | None:
+        """Rates of `device`, on any hardware and with any threads where None; of several, chosen as in `find`."""
+        found = self._read(DeviceRates, "SELECT body FROM rates WHERE device = ?", device)
+        fitting = [rates for rates in found if hardware in (None, rates.hardware) and threads in (None, rates.threads)]
+        return max(fitting, key=_preference, default=None)
+
+    def put_link_table(self, table: LinkTable) -> None:
+        """Store a link table; one of the same link, operation, ranks and nodes gives way to it."""
+        with self._transaction():
+            self._insert_link_table(table, replace=True)
+
+    def link_tables(self, link: str | None = None) -> tuple[LinkTable, ...]:
+        """Link tables of `link` (None: of all links), by link, operation, ranks and nodes."""
+        order = "ORDER BY link, op, ranks, nodes"
+        if link is None:
+            return tuple(self._read(LinkTable, f"SELECT body FROM link_tables {order}"))
+        return tuple(self._read(LinkTable, f"SELECT body FROM link_tables WHERE link = ? {order}", link))
+
+    def contents(self) -> ProfileSet:
+        """Everything in the store."""
+        rates = self._read(DeviceRates, "SELECT body FROM rates ORDER BY device, hardware, threads")
+        return ProfileSet(profiles=self.profiles(), rates=tuple(rates), link_tables=self.link_tables())
+
+    def merge(self, found: ProfileSet, *, replace: bool = False) -> ImportCount:
+        """Add all of `found` or nothing of it; where an entry is there already, it stays unless `replace`."""
+        with self._transaction():
+            outcomes = [self._insert_profile(profile, replace=replace) for profile in found.profiles]
+            outcomes += [self._insert_rates(rates, replace=replace) for rates in found.rates]
+            outcomes += [self._insert_link_table(table, replace=replace) for table in found.link_tables]
+        return ImportCount(
+            added=outcomes.count("added"), kept=outcomes.count("kept"), replaced=outcomes.count("replaced")
+        )
+
+    def _insert_profile(self, profile: Profile, *, replace: bool) -> Outcome:
+        key = profile.key
+        subject = _subject(key.kind, key.layers, key.shard, key.device, key.mode, key.optimizer)
+        return self._insert("profiles", {"id": profile.id, "subject": subject}, profile, replace=replace)
+
+    def _insert_rates(self, rates: DeviceRates, *, replace: bool) -> Outcome:
+        columns: dict[str, str | int] = {"device": rates.device, "hardware": rates.hardware, "threads": rates.threads}
+        return self._insert("rates", columns, rates, replace=replace)
+
+    def _insert_link_table(self, table: LinkTable, *, replace: bool) -> Outcome:
+        columns: dict[str, str | int] = {"link": table.link, "op": table.op, "ranks": table.ranks, "nodes": table.nodes}
+        return self._insert("link_tables", columns, table, replace=replace)
+
+    def _insert(self, table: str, columns: Mapping[str, str | int], record: Any, *, replace: bool) -> Outcome:
+        same = " AND ".join(f"{column} = ?" for column in _KEYS[table])
+        known = self._db.execute(
+            f"SELECT 1 FROM {table} WHERE {same}", [columns[column] for column in _KEYS[table]]
+        ).fetchone()
+        if known and not replace:
+            return "kept"
+        names, marks = ", ".join([*columns, "body"]), ", ".join("?" * (len(columns) + 1))
+        body = json.dumps(asdict(record), sort_keys=True, allow_nan=False)
+        self._db.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", [*columns.values(), body])
+        return "replaced" if known else "added"
+
+    def _read(self, kind: type[T], query: str, *values: str) -> list[T]:
+        from profiles.schema import validate_json
+
+        with self._translate():
+            rows = self._db.execute(query, values).fetchall()
+        return [validate_json(kind, body, where=str(self._path)) for (body,) in rows]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._translate():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _translate(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise InputError(
+                    where=str(self._path), found=f"a damaged or foreign file ({error})", expected="a profile store"
+                ) from error
+            raise MachineError(f"{self._path}: the profile store failed: {error}") from error
+
+    def _check_place(self) -> None:
+        try:
+            if not self._path.parent.is_dir():
+                expected = "a path in an existing folder"
+                raise InputError(where=str(self._path), found=f"no folder {self._path.parent}", expected=expected)
+            if self._path.exists() and not self._path.is_file():
+                raise InputError(where=str(self._path), found="no regular file", expected="a profile store")
+        except OSError as error:
+            raise MachineError(f"{self._path}: the profile store failed: {error.strerror or error}") from error
+
+    def _is_ours(self) -> bool:
+        """Whether the file is a store already; False if it is empty. InputError if it is something else."""
+        application = self._db.execute("PRAGMA application_id").fetchone()[0]
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if application == _APPLICATION_ID and version <= _STORE_VERSION:
+            return True
+        where, expected = str(self._path), f"a profile store of version {_STORE_VERSION}"
+        if application == _APPLICATION_ID:
+            found = f"version {version}, written by a newer cellplan"
+            raise InputError(where=where, found=found, expected=f"{expected}, or a newer cellplan")
+        if application or version or self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise InputError(where=where, found="a database of another program", expected=expected)
+        return False
+
+    def _create(self) -> None:
+        deadline = time.monotonic() + _BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # The busy timeout does not hold for this statement while another process does the same.
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        with self._transaction():
+            if not self._is_ours():
+                for statement in _TABLES:
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version = {_STORE_VERSION}")
+
+
+def export_profiles(store: ProfileStore, path: str | Path) -> None:
+    """Write all of `store` into one JSON file; the same contents give the same bytes."""
+    write_atomically(path, profile_set_to_json(store.contents()))
+
+
+def import_profiles(store: ProfileStore, path: str | Path, *, replace: bool = False) -> ImportCount:
+    """Add a profile file to `store`, all or nothing; what is there already stays unless `replace`."""
+    return store.merge(parse_profile_set(read_text(path), where=str(path)), replace=replace)
+
+
+@cache
+def load_shipped() -> ProfileSet:
+    """The profiles that come with the package: every `data/*.profiles.json`."""
+    folder = files("profiles").joinpath("data")
+    sets = [
+        parse_profile_set(entry.read_text(encoding="utf-8"), where=entry.name)
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".profiles.json")
+    ]
+    return ProfileSet(
+        profiles=tuple(profile for found in sets for profile in found.profiles),
+        rates=tuple(rates for found in sets for rates in found.rates),
+        link_tables=tuple(table for found in sets for table in found.link_tables),
+    )
+
+
+def _subject(kind: str, layers: tuple[str, ...], shard: Shard, device: str, mode: str, optimizer: str) -> str:
+    """What `find` looks for: all of a key but hardware, software and threads."""
+    text = canonical((kind, layers, shard, device, mode, optimizer))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _preference(found: MeasurementKey | DeviceRates) -> tuple[list[tuple[int, str]], str, int]:
+    """Sorts by version numbers in the software's text (torch 2.13 after 2.9), then hardware, then fewest threads."""
+    parts = re.findall(r"\d+|\D+", found.software)
+    versions = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return versions, found.hardware, -found.threads

@@ -1,0 +1,138 @@
+"""The project as a whole: what importing it loads, which way imports point, what a wheel holds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from planner import api
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("profiles", "models_zoo", "estimator", "planner")
+"""Each may import those before it, and itself."""
+
+HEAVY = {
+    "torch",
+    "jax",
+    "lightgbm",
+    "transformers",
+    "sklearn",
+    "scipy",
+    "pandas",
+    "matplotlib",
+    "plotly",
+    "ray",
+    "rich",
+}
+
+
+def _modules(package: str) -> Iterator[Path]:
+    yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _is_for_torch(path: Path) -> bool:
+    return "torch" in str(path.relative_to(ROOT))
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.module or ""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_point_one_way(package: str) -> None:
+    allowed = PACKAGES[: PACKAGES.index(package) + 1]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in _modules(package)
+        for line, name in _imported(ast.parse(path.read_text(encoding="utf-8")))
+        if name.partition(".")[0] in {*PACKAGES, "tests", "bench"} - set(allowed)
+    ]
+    assert not wrong, f"{package} may import {allowed}: {wrong}"
+
+
+def test_importing_every_module_loads_no_framework() -> None:
+    names = [_module_name(path) for package in PACKAGES for path in _modules(package) if not _is_for_torch(path)]
+    code = f"import sys\nfor name in {names!r}: __import__(name)\nprint(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    light = {"numpy", "pydantic", "yaml", "sqlite3", "importlib.metadata", "planner.api", "estimator", "models_zoo"}
+    code = (
+        "import sys\nfrom planner.cli.main import main\nassert main(['--help']) == 0\n"
+        f"print(sorted({HEAVY | light!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_the_public_functions_are_these() -> None:
+    public = [
+        name
+        for name, value in vars(api).items()
+        if inspect.isfunction(value) and value.__module__ == api.__name__ and not name.startswith("_")
+    ]
+    assert sorted(public) == [
+        "comm_fit",
+        "comm_measure",
+        "comm_show",
+        "estimate",
+        "hardware_list",
+        "hardware_show",
+        "models_list",
+        "models_show",
+        "plan",
+        "profile",
+        "profiles_export",
+        "profiles_import",
+        "profiles_show",
+    ]
+
+
+def test_every_package_folder_is_listed_for_the_wheel() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    folders = {_module_name(path) for package in PACKAGES for path in _modules(package) if path.name == "__init__.py"}
+    assert set(listed) == folders
+    assert listed == sorted(listed)
+
+
+def test_the_wheel_holds_our_packages_and_their_data_alone(tmp_path: Path) -> None:
+    build = pytest.importorskip("setuptools.build_meta", reason="setuptools is not installed")
+    source = tmp_path / "source"
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, source / package, ignore=ignore)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    code = f"import {build.__name__} as build\nprint(build.build_wheel({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=source, check=False)
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(tmp_path / done.stdout.splitlines()[-1]) as wheel:
+        names = set(wheel.namelist())
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
+    ours = {
+        str(path.relative_to(source))
+        for package in PACKAGES
+        for path in (source / package).rglob("*")
+        if path.is_file() and path.suffix != ".md"
+    }
+    assert {name for name in names if ".dist-info/" not in name} == ours

@@ -1,0 +1,155 @@
+"""Whole-file reading and writing: nothing half-written, and errors that name file, line and column."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.errors import InputError, MachineError
+from profiles.files import parse_json, parse_yaml, read_json, read_text, read_yaml, write_atomically
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_writes_text_and_bytes_and_keeps_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_atomically(path, "größer\n")
+    assert path.read_bytes() == "größer\n".encode()
+    path.chmod(0o640)
+    write_atomically(str(path), b"\x00\x01")
+    assert path.read_bytes() == b"\x00\x01"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [entry.name for entry in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_new_file_has_the_permissions_of_any_other_new_file(tmp_path: Path) -> None:
+    (tmp_path / "other").touch()
+    write_atomically(tmp_path / "plan", "x")
+    assert (tmp_path / "plan").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_link_keeps_pointing(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MachineError, match=r"plan\.json: could not be written: No space left on device"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_write_that_the_system_cuts_short(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+    code = (
+        "import resource, sys; from profiles.files import write_atomically; from profiles.errors import MachineError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try: write_atomically(sys.argv[1], 'x' * 100_000)\n"
+        "except MachineError as error: print(error)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, env=environment, check=True
+    )
+    assert "plan.json: could not be written: File too large" in done.stdout
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("missing/plan.json", "found no folder .*missing, expected a path in an existing folder"),
+        ("file/plan.json", "found no folder"),
+        (".", "found something that is not a regular file"),
+    ],
+)
+def test_places_where_no_file_can_be(tmp_path: Path, place: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=message):
+        write_atomically(tmp_path / place, "x")
+
+
+def test_reading_what_is_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_text(tmp_path / "none")
+    with pytest.raises(InputError, match="Is a directory"):
+        read_json(tmp_path)
+    (tmp_path / "bytes").write_bytes(b"ab\xff")
+    with pytest.raises(InputError, match="not UTF-8 at offset 2"):
+        read_yaml(tmp_path / "bytes")
+    (tmp_path / "mark").write_bytes(b"\xef\xbb\xbf{}")
+    assert read_json(tmp_path / "mark") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1,\n "b" 2}', r"f\.json, line 2, column 6: found no JSON"),
+        ('{"a": {"b": 1, "b": 2}}', "f.json: b: found the key twice"),
+        ('{"a": NaN}', "found NaN, expected a finite number"),
+        ('{"a": -Infinity}', "found -Infinity"),
+        ("[" * 100_000, "found no usable JSON"),
+        ("1" * 5000, "found no usable JSON"),
+        ("", "line 1, column 1"),
+    ],
+)
+def test_wrong_json(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_json(text, where="f.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: [1, 2\nc: 3\n", r"c\.yaml, line 3, column 2"),
+        ("a: 1\nb:\n  c: 1\n  c: 2\n", r"c\.yaml, line 3, column 3: found no YAML \(the key 'c' twice"),
+        ("1: x\n", "line 1, column 1.*keys are text"),
+        ("[1, 2]: x\n", "keys are text|unhashable"),
+        ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
+        ("a: \x01\n", "no usable YAML"),
+        ("[" * 5000, "no usable YAML|no YAML"),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1.*another document"),
+    ],
+)
+def test_wrong_yaml(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_yaml(text, where="c.yaml")
+
+
+def test_yaml_scalars_are_those_of_yaml_1_2() -> None:
+    text = "[1.25e9, 5.0e-3, 1e9, .5, 010, -3, no, on, true, ~, 1:30, 2001-01-01, 0x10, 'true']"
+    assert parse_yaml(text, where="") == [
+        1.25e9, 5e-3, 1e9, 0.5, 10, -3, "no", "on", True, None, "1:30", "2001-01-01", "0x10", "true"
+    ]  # fmt: skip
+
+
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+LEAVES = st.none() | st.booleans() | NUMBERS | st.text(st.characters(min_codepoint=32, max_codepoint=126))
+
+
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc"), inner), max_leaves=8))
+def test_yaml_reads_json(value: object) -> None:
+    text = json.dumps(value)
+    assert parse_yaml(text, where="") == parse_json(text, where="") == value
