@@ -17,10 +17,10 @@ REQUIREMENTS := pyproject.toml constraints.txt
 demo: export CELLPLAN_STORE := out/demo.sqlite
 demo: $(RUN_STAMP)
 	mkdir -p out
-	$(BIN)/cellplan profile gpt-tiny --device cpu --dtype fp32 --threads 1 --tp 1,2 --micro-batch 1,2,4
+	$(BIN)/cellplan profile gpt-tiny --cluster local:1x2 --dtype fp32
 	$(BIN)/cellplan comm measure --backend gloo --ranks 2
-	$(BIN)/cellplan estimate gpt-tiny --cluster local:1x2 --dtype fp32 --global-batch 16
-	$(BIN)/cellplan plan gpt-tiny --cluster local:1x2 --dtype fp32 --global-batch 16 -o out/gpt-tiny.plan.json
+	$(BIN)/cellplan estimate gpt-tiny --cluster local:1x2 --dtype fp32
+	$(BIN)/cellplan plan gpt-tiny --cluster local:1x2 --dtype fp32 -o out/gpt-tiny.plan.json
 	$(BIN)/cellplan estimate models_zoo/configs/llama-3-8b.json --cluster a100-80gb:2x8
 	$(BIN)/cellplan plan models_zoo/configs/llama-3-8b.json --cluster a100-80gb:2x8 -o out/llama-3-8b.plan.json
 

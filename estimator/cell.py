@@ -8,16 +8,16 @@ fastest is the Cell's estimate, and each stage's choice in it is that stage's fa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from estimator.assembly import Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
 from estimator.collectives import time_stage_transfer
-from estimator.graph import build_graph, cut_bytes
+from estimator.graph import build_graph, cut_bytes, table_holders
 from estimator.job import Job
 from estimator.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
-from estimator.stage_reach import find_reach
+from estimator.stage_reach import add_up, find_reach, guess_in_flight, list_ways
 from estimator.stages import StageSplit, partition_crius, partition_exact
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible, Provenance, Shard, combine_provenance
@@ -144,7 +144,7 @@ def estimate_cell(
             continue
         found.append(cell)
         if job.micro_batches != "best" and (job.recompute != "auto" or not cell.recomputes):
-            return cell
+            break
     if found:
         return min(found, key=lambda cell: cell.iteration_time_s)
     assert failure is not None, "neither an estimate nor a failure"
@@ -154,19 +154,22 @@ def estimate_cell(
 def _estimate_count(
     job: Job, machine: Machine, slots: Sequence[DeviceSlot], stages: int, micro_batches: int, rules: CellRules
 ) -> CellEstimate | CellFailure:
-    split = _split(job, machine, len(slots), stages, micro_batches, rules.partition)
-    if isinstance(split, Infeasible):
-        return _fail(machine, slots, stages, split)
-    places = _places(job, split, slots, micro_batches)
-    options: list[dict[Favour, StageOption]] = []
-    dropped: tuple[str, ...] = ()
-    for place in places:
-        priced, lines = _price(job, machine, place)
-        dropped += lines
-        if isinstance(priced, Infeasible):
-            return _fail(machine, slots, stages, priced, dropped)
-        options.append(priced)
-    return _assemble(job, machine, places, options, dropped, rules)
+    """The Cell at that many micro-batches: the first split whose stages fit, or the nearest miss."""
+    failure: CellFailure | None = None
+    for split in _splits(job, machine, len(slots), stages, micro_batches, rules.partition):
+        if isinstance(split, Infeasible):
+            failure = _nearer(failure, _fail(machine, slots, stages, split))
+            continue
+        places = _places(job, split, slots, micro_batches)
+        priced = [_price(job, machine, place) for place in places]
+        dropped = tuple(line for _, lines in priced for line in lines)
+        options = [stage for stage, _ in priced if not isinstance(stage, Infeasible)]
+        if len(options) == len(places):
+            return _assemble(job, machine, places, options, dropped, rules)
+        worst = max((stage for stage, _ in priced if isinstance(stage, Infeasible)), key=_lack)
+        failure = _nearer(failure, _fail(machine, slots, stages, worst, dropped))
+    assert failure is not None, "there is always a split to try"
+    return failure
 
 
 def _fail(
@@ -176,56 +179,72 @@ def _fail(
 
 
 def _nearer(one: CellFailure | None, other: CellFailure) -> CellFailure:
-    """The failure that lacks less: fewer bytes, and any bytes rather than something that bytes cannot mend."""
-
-    def lacks(cell: CellFailure) -> float:
-        return math.inf if cell.failure.lacking_bytes is None else cell.failure.lacking_bytes
-
-    return other if one is None or lacks(other) < lacks(one) else one
+    """The failure that lacks less."""
+    return other if one is None or _lack(other.failure) < _lack(one.failure) else one
 
 
-def _split(
+def _lack(failure: Infeasible) -> float:
+    """How far away it is, in bytes; infinitely far where bytes cannot mend it."""
+    return math.inf if failure.lacking_bytes is None else failure.lacking_bytes
+
+
+def _splits(
     job: Job, machine: Machine, devices: int, stages: int, micro_batches: int, partition: Partition
-) -> StageSplit | Infeasible:
-    """Stages by FLOPs of the whole layers. The exact partition keeps to stages that some choice can hold; where there
-    are none, the unmasked one is returned, whose price says what it lacks."""
-    graph = build_graph(job.model, shard=Shard(seq_len=job.seq_len, dtype=job.dtype), degrees=())
+) -> Iterator[StageSplit | Infeasible]:
+    """Stages by FLOPs of the whole layers, most promising first.
+
+    The exact partition keeps to stages that some choice can hold, as far as that can be told before the stages' places
+    are known (`guess_in_flight`). Last comes the one that minds no memory: its price says what is lacking.
+    """
+    shard = Shard(seq_len=job.seq_len, dtype=job.dtype, attention=job.attention_on(machine.device))
+    graph = build_graph(job.model, shard=shard, degrees=())
     flops = [node.forward_flops + node.backward_flops for node in graph.nodes]
     cuts = [node.cut_bytes for node in graph.nodes[:-1]]
     if partition == "crius":
-        return partition_crius(flops, cuts, devices, stages)
-    reach = find_reach(
-        job,
-        machine,
-        devices=devices,
-        stages=stages,
-        micro_batch=job.global_batch // micro_batches,
-        micro_batches=micro_batches,
-    )
-    split = partition_exact(flops, cuts, devices, stages, usable=reach.usable, allowed_devices=reach.device_counts)
-    for counts in (reach.legal_counts, None):
+        yield partition_crius(flops, cuts, devices, stages)
+        return
+    micro_batch = job.global_batch // micro_batches
+    ways = list_ways(job, machine, devices=devices - stages + 1, micro_batch=micro_batch)
+    if ways and not add_up(ways, stages=stages, devices=devices):
+        yield Infeasible(
+            reason=f"no {stages} of the device counts that dp or tp can have with micro-batches of {micro_batch}"
+            f" samples ({', '.join(map(str, ways))}) add up to {devices}",
+            lacking="divisibility",
+        )
+        return
+    for in_flight in guess_in_flight(job, stages=stages, micro_batches=micro_batches) if ways else ():
+        reach = find_reach(job, machine, ways, in_flight=in_flight)
+        split = partition_exact(flops, cuts, devices, stages, usable=reach.usable, allowed_devices=tuple(ways))
         if isinstance(split, Infeasible):
-            split = partition_exact(flops, cuts, devices, stages, allowed_devices=counts)
-    return split
+            break
+        yield split
+    yield partition_exact(flops, cuts, devices, stages, allowed_devices=tuple(ways) or None)
 
 
 def _places(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro_batches: int) -> list[StagePlace]:
-    places = []
+    """The stages on their devices. Those of more devices choose first, so that none of a power of two straddles nodes
+    that it need not; equal ones follow the pipeline."""
+    groups: list[tuple[DeviceSlot, ...]] = [()] * len(split.devices)
     taken = 0
-    for index, ((first, end), count) in enumerate(zip(split.bounds, split.devices, strict=True)):
-        places.append(
-            StagePlace(
-                first=first,
-                layers=job.model.layers[first:end],
-                slots=tuple(slots[taken : taken + count]),
-                index=index,
-                stages=len(split.bounds),
-                micro_batch=job.global_batch // micro_batches,
-                micro_batches=micro_batches,
-            )
+    for index in sorted(range(len(groups)), key=lambda index: -split.devices[index]):
+        groups[index] = tuple(slots[taken : taken + split.devices[index]])
+        taken += split.devices[index]
+    holders = table_holders(job.model)
+    holding = [any(first <= i < end for i in holders) for first, end in split.bounds]
+    table_slots = tuple(group for group, holds in zip(groups, holding, strict=True) if holds)
+    return [
+        StagePlace(
+            first=first,
+            layers=job.model.layers[first:end],
+            slots=groups[index],
+            index=index,
+            stages=len(groups),
+            micro_batch=job.global_batch // micro_batches,
+            micro_batches=micro_batches,
+            table_slots=table_slots if holding[index] and len(table_slots) > 1 else (),
         )
-        taken += count
-    return places
+        for index, (first, end) in enumerate(split.bounds)
+    ]
 
 
 def _price(
@@ -251,7 +270,7 @@ def _price(
             options[favour] = option
     if options:
         return options, tuple(lines)
-    nearest = min(misses, key=lambda miss: math.inf if miss.lacking_bytes is None else miss.lacking_bytes)
+    nearest = min(misses, key=_lack)
     return replace(nearest, reason=f"stage {place.index} ({count} devices): {nearest.reason}"), tuple(lines)
 
 

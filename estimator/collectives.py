@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from estimator.communication.groups import Group, Level, describe_group
+from estimator.communication.groups import Group, Level, describe_group, pair_key
 from estimator.communication.tables import METHODS, Method, bus_factor
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import CollectiveOp, LinkTable, Provenance, combine_provenance
@@ -163,19 +163,20 @@ def _slowest_rank(
     # Where a message leaves its node, the senders beside it, and the receivers beside its target, are as busy.
     busy: defaultdict[tuple[object, ...], set[DeviceSlot]] = defaultdict(set)
     for sender, receiver, _ in messages:
-        for key in _doors(sender, receiver):
-            busy[key].add(sender if key[0] == "out" else receiver)
-    seconds: dict[tuple[Group, float, int], CollectiveTime] = {}
+        for door in _doors(sender, receiver):
+            busy[door].add(sender if door[0] == "out" else receiver)
+    timed: dict[Hashable, CollectiveTime] = {}
     by_rank: defaultdict[tuple[str, DeviceSlot], list[CollectiveTime]] = defaultdict(list)
     for sender, receiver, share in messages:
-        concurrent = max((len(busy[key]) for key in _doors(sender, receiver)), default=1)
-        key = (describe_group(cluster, (sender, receiver)), share, concurrent)
-        if key not in seconds:
-            seconds[key] = time_collective(
-                "send_recv", size_bytes * share, key[0], tables=tables, concurrent_groups=concurrent, method=method
+        concurrent = max((len(busy[door]) for door in _doors(sender, receiver)), default=1)
+        key = (pair_key(cluster, sender, receiver), share, concurrent)
+        if key not in timed:
+            pair = describe_group(cluster, (sender, receiver))
+            timed[key] = time_collective(
+                "send_recv", size_bytes * share, pair, tables=tables, concurrent_groups=concurrent, method=method
             )
-        by_rank["send", sender].append(seconds[key])
-        by_rank["receive", receiver].append(seconds[key])
+        by_rank["send", sender].append(timed[key])
+        by_rank["receive", receiver].append(timed[key])
     if not by_rank:
         return CollectiveTime(seconds=0.0, provenance="modelled", how="same devices: nothing to send")
     slowest = max(by_rank.values(), key=lambda times: math.fsum(time.seconds for time in times))

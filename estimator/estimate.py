@@ -26,28 +26,36 @@ def estimate_cells(
     link_tables: tuple[LinkTable, ...] = (),
     lookup_for: LookupFor = lambda _device: nothing_measured,
 ) -> tuple[tuple[Machine, CellEstimate | CellFailure], ...]:
-    """Estimate the Cells of `job` on `devices` devices (default: all free ones) of each type in `cluster`.
+    """Estimate the Cells of `job` on `devices` devices (default: all free ones) of each type in `cluster` that has as
+    many free.
 
     `stages` are the stage counts (default: `stage_counts`, or the paper's with its partition). `lookup_for` gives the
-    measured layer times of a device. InputError where a type has fewer devices than asked for, or a stage count
+    measured layer times of a device. InputError where no type has enough free devices, or a stage count is below 1 or
     exceeds devices or layers.
     """
     rules = rules or CellRules()
     found: list[tuple[Machine, CellEstimate | CellFailure]] = []
-    for name in cluster.device_types:
-        slots = [slot for slot in cluster.free_slots if slot.device == name]
-        if not slots or (devices is not None and devices > len(slots)):
-            raise InputError(
-                where=f"cluster {cluster.text}",
-                key="--devices" if devices else name,
-                found=f"{devices} devices wanted, {len(slots)} of {name} free" if devices else f"no free {name}",
-                expected=f"at most {len(slots)} devices" if slots else "at least one free device of each type",
-            )
-        slots = slots[:devices]
+    for slots in _slots_by_type(cluster, devices):
         machine = make_machine(job, cluster, slots[0], link_tables=link_tables, lookup_for=lookup_for)
         counts = _stage_counts(job, len(slots), stages, rules)
         found += [(machine, estimate_cell(job, machine, slots, count, rules)) for count in counts]
     return tuple(found)
+
+
+def _slots_by_type(cluster: Cluster, devices: int | None) -> list[list[DeviceSlot]]:
+    """The first `devices` free slots (None: all) of each device type that has as many."""
+    free = {name: [slot for slot in cluster.free_slots if slot.device == name] for name in cluster.device_types}
+    least = 1 if devices is None else devices
+    enough = [slots[:devices] for slots in free.values() if len(slots) >= least > 0]
+    if not enough:
+        raise InputError(
+            where=f"cluster {cluster.text}",
+            key="--devices",
+            found="no free device" if devices is None else devices,
+            expected="from 1 to what is free of a type: "
+            + ", ".join(f"{len(slots)} of {name}" for name, slots in free.items()),
+        )
+    return enough
 
 
 def make_machine(
@@ -64,11 +72,12 @@ def _stage_counts(job: Job, devices: int, wanted: tuple[int, ...] | None, rules:
     if wanted is None:
         return (crius_stage_counts if rules.partition == "crius" else stage_counts)(devices, layers)
     most = min(devices, layers)
-    if max(wanted) > most:
+    wrong = [count for count in wanted if not 1 <= count <= most]
+    if wrong or not wanted:
         raise InputError(
             where="job",
             key="--stages",
-            found=max(wanted),
-            expected=f"at most {most} ({devices} devices, {layers} layers)",
+            found=wrong[0] if wrong else "none",
+            expected=f"from 1 to {most} ({devices} devices, {layers} layers)",
         )
     return wanted

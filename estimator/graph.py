@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from estimator.shards import shard_layer
-from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
+from models_zoo.layers import Embedding, Head, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
 from profiles.vocabulary import Collective, Infeasible, LocalLayer, Shard
@@ -115,10 +115,31 @@ def cut_bytes(model: Model, index: int, shard: Shard) -> int:
 
 
 def tied_parameters(layer: Layer, tp: int) -> int:
-    """Parameters of a rank's share of `layer` that are the first embedding's table (padded to a multiple of `tp`)."""
+    """Parameters of a rank's share of `layer` that are the first embedding's table (padded to a multiple of `tp`).
+
+    Of a traced layer, those that an earlier layer holds too.
+    """
+    if isinstance(layer, TracedLayer):
+        return sum(held.tied_parameters for held in layer.shards if held.tp == tp)
     if not isinstance(layer, Head | Embedding) or not layer.tied:
         return 0
     return -(-layer.vocab // tp) * (layer.factor or layer.hidden)
+
+
+def table_holders(model: Model) -> tuple[int, ...]:
+    """Indices of the layers that hold the first embedding's table: it and those tied to it; none where none is tied.
+
+    In a traced model, those that share parameters with an earlier layer, and the earlier layers.
+    """
+    tied = [i for i, layer in enumerate(model.layers) if tied_parameters(layer, 1)]
+    first = [i for i, layer in enumerate(model.layers) if isinstance(layer, Embedding)][:1]
+    first += [layer.tied_to for layer in model.layers if isinstance(layer, TracedLayer) and layer.tied_to is not None]
+    return tuple(sorted({*first, *tied})) if tied else ()
+
+
+def table_parameters(model: Model, tp: int) -> int:
+    """Parameters of a rank's share of the table that `table_holders` hold; 0 where there is none."""
+    return max(tied_parameters(layer, tp) for layer in model.layers)
 
 
 def _collectives(layer: Layer, shard: Shard, degrees: tuple[int, ...]) -> DegreeCollectives:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from math import isqrt
+from typing import Literal, get_args
 
 from estimator.memory import OPTIMIZERS, Optimizer, Schedule, Zero
-from models_zoo.model import ImageInput, Model
+from models_zoo.model import Model
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, Device, DType
 
@@ -14,6 +15,12 @@ TOKENS_PER_BATCH = 4 * 2**20
 SAMPLES_PER_BATCH = 1024
 
 RecomputeRule = Literal["auto", "none", "full"]
+MicroBatchRule = Literal["crius", "fit", "best"]
+
+
+def _require(holds: bool, key: str, found: object, expected: str) -> None:
+    if not holds:
+        raise InputError(where="job", key=key, found=found, expected=expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +28,9 @@ class Job:
     """What is to be trained. `recompute` auto means: none where it fits, else full. `attention` None: flash where the
     device has it.
 
-    `micro_batches` is a number per iteration, or a rule: `crius` 4 per stage; `fit` the same, and more only where those
-    do not fit without recomputation; `best` whichever count is fastest. `micro_batch_per_rank` fixes it too.
+    `micro_batches` is a number per iteration, or a rule: `crius` 4 per stage; `fit` these too, but where they do not
+    fit without recomputation more and more until some do, and then the fastest of those tried; `best` the fastest of
+    all `micro_batch_counts`. `micro_batch_per_rank` fixes the number as well.
     """
 
     model: Model
@@ -35,28 +43,38 @@ class Job:
     zero: Zero = 0
     attention: AttentionKernel | None = None
     sequence_parallel: bool = False
-    micro_batches: int | Literal["crius", "fit", "best"] = "fit"
+    micro_batches: int | MicroBatchRule = "fit"
     micro_batch_per_rank: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.micro_batches, int) and self.micro_batch_per_rank is not None:
-            raise InputError(
-                where="job",
-                key="--micro-batches, --micro-batch",
-                found=f"both ({self.micro_batches}, {self.micro_batch_per_rank})",
-                expected="one of them: the other follows from the global batch",
-            )
-        if isinstance(self.micro_batches, int) and self.global_batch % self.micro_batches:
-            raise InputError(
-                where="job",
-                key="--micro-batches",
-                found=f"{self.micro_batches}, which does not divide the global batch {self.global_batch}",
-                expected="a divisor of the global batch",
-            )
-        if self.optimizer_name not in OPTIMIZERS:
-            raise InputError(
-                where="job", key="--optimizer", found=self.optimizer_name, expected=f"one of {', '.join(OPTIMIZERS)}"
-            )
+        counted = isinstance(self.micro_batches, int)
+        for key, number, least in (
+            ("--global-batch", self.global_batch, 1),
+            ("--seq-len", self.seq_len, min(1, self.model.seq_len)),
+            ("--micro-batches", self.micro_batches, 1),
+            ("--micro-batch", self.micro_batch_per_rank, 1),
+        ):
+            _require(not isinstance(number, int) or number >= least, key, number, f"at least {least}")
+        for key, name, known in (
+            ("--micro-batches", "fit" if counted else self.micro_batches, ("a number", *get_args(MicroBatchRule))),
+            ("--optimizer", self.optimizer_name, tuple(OPTIMIZERS)),
+            ("--schedule", self.schedule, get_args(Schedule)),
+            ("--recompute", self.recompute, get_args(RecomputeRule)),
+            ("--zero", self.zero, get_args(Zero)),
+        ):
+            _require(name in known, key, name, f"one of {', '.join(map(str, known))}")
+        _require(
+            not counted or self.micro_batch_per_rank is None,
+            "--micro-batches, --micro-batch",
+            f"both ({self.micro_batches}, {self.micro_batch_per_rank})",
+            "one of them: the other follows from the global batch",
+        )
+        _require(
+            not isinstance(self.micro_batches, int) or self.global_batch % self.micro_batches == 0,
+            "--micro-batches",
+            f"{self.micro_batches}, which does not divide the global batch {self.global_batch}",
+            "a divisor of the global batch",
+        )
 
     @property
     def optimizer(self) -> Optimizer:
@@ -79,31 +97,30 @@ class Job:
         if self.micro_batch_per_rank is not None:
             micro_batch = self.micro_batch_per_rank * (devices // stages)
             return () if self.global_batch % micro_batch else (self.global_batch // micro_batch,)
-        counts: list[int] = []
-        wanted = 4 * stages
-        while not counts or counts[-1] < self.global_batch:
-            counts.append(_divisor_at_most(self.global_batch, wanted))
-            wanted *= 2
-        return tuple(dict.fromkeys(counts))
+        divisors = _divisors(self.global_batch)
+        wanted = [4 * stages << doublings for doublings in range(self.global_batch.bit_length())]
+        return tuple(dict.fromkeys(max(n for n in divisors if n <= most) for most in wanted))
 
 
-def _divisor_at_most(number: int, most: int) -> int:
-    return next(count for count in range(min(most, number), 0, -1) if number % count == 0)
+def _divisors(number: int) -> list[int]:
+    low = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return [*low, *(number // n for n in low)]
 
 
 def default_global_batch(model: Model, seq_len: int, devices: int) -> tuple[int, str]:
     """Samples per iteration where the user gave none, and the sentence that says so.
 
-    The model's published batch; else the largest power of two within 4 Mi tokens (or 1024 images); at least 4 a device.
+    The model's published batch, if it has a sample for every device. Else 4 a device, so that 4 micro-batches a stage
+    can be shared by its devices, doubled as long as they stay within 4 Mi tokens (or 1024 samples without tokens).
     """
     if model.global_batch is not None and model.global_batch >= devices:
         return (
             model.global_batch,
-            f"global batch {model.global_batch} samples, as published for {model.name} (--global-batch)",
+            f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)",
         )
-    most = SAMPLES_PER_BATCH if isinstance(model.input, ImageInput) or not seq_len else TOKENS_PER_BATCH // seq_len
-    batch = max(1 << max(0, most.bit_length() - 1), 1 << (4 * devices - 1).bit_length())
-    return (
-        batch,
-        f"global batch {batch} samples, about {TOKENS_PER_BATCH >> 20} Mi tokens or 4 a device (--global-batch)",
-    )
+    most = TOKENS_PER_BATCH // seq_len if seq_len else SAMPLES_PER_BATCH
+    batch = 4 * devices
+    while 2 * batch <= most:
+        batch *= 2
+    limit = f"{TOKENS_PER_BATCH >> 20} Mi tokens" if seq_len else f"{SAMPLES_PER_BATCH} samples"
+    return batch, f"global batch {batch} samples: 4 a device, doubled while within {limit} (--global-batch)"

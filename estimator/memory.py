@@ -18,6 +18,12 @@ RESERVE_SHARE = 0.06
 """Share of a device's memory left to allocator fragmentation, context and communication buffers (assumption)."""
 
 
+def held_bytes(dtype: DType) -> int:
+    """Bytes of a weight or a gradient as held and sent: with fp8 only the operands of matrix products are fp8, what
+    stays is bf16 (as activations do in `estimator.shards`)."""
+    return max(2, DTYPE_BYTES[dtype])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """`states` fp32 values per parameter besides the fp32 master copy that 16-bit training keeps."""
@@ -27,12 +33,12 @@ class Optimizer:
 
     def state_bytes(self, dtype: DType) -> int:
         """Bytes of optimizer state per parameter, the fp32 master copy of 16-bit weights included."""
-        return 4 * self.states + (4 if DTYPE_BYTES[dtype] < 4 else 0)
+        return 4 * self.states + (4 if held_bytes(dtype) < 4 else 0)
 
     def step_bytes(self, dtype: DType) -> int:
         """Memory traffic of one step per parameter: read the gradient, read and write the fp32 weight and states, and
         write the 16-bit copy of the weight where there is one."""
-        width = DTYPE_BYTES[dtype]
+        width = held_bytes(dtype)
         return width + 2 * 4 * (1 + self.states) + (width if width < 4 else 0)
 
 
@@ -65,6 +71,7 @@ class Memory:
 def estimate_memory(
     *,
     parameters: int,
+    layer_parameters: int,
     saved_bytes: int,
     working_bytes: int,
     in_flight: int,
@@ -74,12 +81,15 @@ def estimate_memory(
     dp: int,
     capacity_bytes: int,
 ) -> Memory:
-    """Memory of a rank holding `parameters` with `in_flight` micro-batches of `saved_bytes` each.
+    """Memory of a rank holding `parameters`, `layer_parameters` of them in its largest layer, with `in_flight`
+    micro-batches of `saved_bytes` each.
 
     ZeRO 1 shards the optimizer's state over dp, 2 the gradients too, 3 the weights too (Rajbhandari et al. 2020,
-    section 5); shards are rounded up.
+    section 5); shards are rounded up. What is sharded of gradients and weights is whole for one layer at a time, which
+    counts as working space.
     """
-    width = DTYPE_BYTES[dtype]
+    width = held_bytes(dtype)
+    whole = layer_parameters * width * max(0, zero - 1) if dp > 1 else 0
 
     def share(bytes_: int, stage: int) -> int:
         return -(-bytes_ // dp) if zero >= stage else bytes_
@@ -89,7 +99,7 @@ def estimate_memory(
         gradient_bytes=share(parameters * width, 2),
         optimizer_bytes=share(parameters * optimizer.state_bytes(dtype), 1),
         activation_bytes=saved_bytes * in_flight,
-        working_bytes=working_bytes,
+        working_bytes=working_bytes + whole,
         reserve_bytes=round(capacity_bytes * RESERVE_SHARE),
     )
 

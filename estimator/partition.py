@@ -21,7 +21,8 @@ import numpy.typing as npt
 from profiles.vocabulary import Infeasible
 
 IntArray = npt.NDArray[np.int64]
-Usable = Callable[[int, int, int], bool]
+BoolArray = npt.NDArray[np.bool_]
+Usable = Callable[[IntArray, IntArray, IntArray], BoolArray]
 Bounds = tuple[tuple[int, int], ...]
 Split = tuple[Bounds, tuple[int, ...]]
 """Layers [first, end) of each stage, and the devices of each."""
@@ -56,7 +57,6 @@ def search_partition(
         cut_before=np.array([0, *cut_bytes, 0], dtype=np.int64),
         counts=np.array(allowed, dtype=np.int64),
         usable=usable,
-        known=np.zeros((len(ranges), len(allowed)), dtype=np.int8),
     )
     highest = max(1, before[-1])
     level = _lowest_level(task, _fewest_devices, max(1, before[-1] // devices), highest)
@@ -80,8 +80,7 @@ def search_partition(
 class _Task:
     """What is searched. `first`, `end` (sorted by first) are the ranges a stage may be, `work` their N^2 F.
 
-    `work_before[k]` is N^2 times the FLOPs of the layers before k. `known[r, k]` keeps what `usable` answered of range
-    r on counts[k] devices: 0 not asked, 1 no, 2 yes.
+    `work_before[k]` is N^2 times the FLOPs of the layers before k.
     """
 
     layers: int
@@ -94,7 +93,6 @@ class _Task:
     cut_before: IntArray
     counts: IntArray
     usable: Usable | None
-    known: npt.NDArray[np.int8]
 
 
 def _lowest_level(task: _Task, attempt: Callable[[_Task, int], Split | None], low: int, high: int) -> int | None:
@@ -126,14 +124,11 @@ def _lowest_level(task: _Task, attempt: Callable[[_Task, int], Split | None], lo
     return best
 
 
-def _is_usable(task: _Task, rows: IntArray, index: IntArray) -> npt.NDArray[np.bool_]:
+def _is_usable(task: _Task, rows: IntArray, index: IntArray) -> BoolArray:
     """Whether each of the ranges `rows` is usable on its count, given by its index in `task.counts`."""
     if task.usable is None:
         return np.ones(len(rows), dtype=np.bool_)
-    unknown = task.known[rows, index] == 0
-    for r, k in zip(rows[unknown].tolist(), index[unknown].tolist(), strict=True):
-        task.known[r, k] = 1 + bool(task.usable(int(task.first[r]), int(task.end[r]), int(task.counts[k])))
-    return np.equal(task.known[rows, index], 2)
+    return task.usable(task.first[rows], task.end[rows], task.counts[index])
 
 
 def _least_counts(task: _Task, level: int) -> IntArray:

@@ -13,12 +13,12 @@ from profiles.vocabulary import Device, Shard
 class ModelFlops:
     """FLOPs of one sample's forward and backward, three times forward's matrix products (PaLM, appendix B).
 
-    `model` counts attention in full, `causal` causal attention half; `forward` is one forward pass, in full.
+    `model` counts attention in full, `causal` causal attention half; `forward_by_layer` is one forward pass, in full.
     """
 
     model: int
     causal: int
-    forward: int
+    forward_by_layer: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,17 @@ def count_model_flops(job: Job) -> ModelFlops:
     """
     shard = Shard(seq_len=job.seq_len, dtype=job.dtype, attention="flash")
     graph = build_graph(job.model, shard=shard, degrees=())
-    forward = sum(node.forward_flops for node in graph.nodes)
-    return ModelFlops(model=3 * forward, causal=3 * (forward - graph.causal_half_flops), forward=forward)
+    return ModelFlops(
+        model=graph.model_flops,
+        causal=graph.model_flops - 3 * graph.causal_half_flops,
+        forward_by_layer=tuple(node.forward_flops for node in graph.nodes),
+    )
 
 
 def rate_iteration(
-    job: Job, *, iteration_time_s: float, devices: int, device: Device, flops: ModelFlops, recomputed_share: float
+    job: Job, *, iteration_time_s: float, devices: int, device: Device, flops: ModelFlops, recomputed_flops: int
 ) -> Performance:
-    """Rates of an iteration of `job` on `devices` devices; `recomputed_share` of forward runs twice."""
+    """Rates of an iteration of `job` on `devices` devices; `recomputed_flops` of a sample's forward run twice."""
     per_device = job.global_batch / (iteration_time_s * devices)
     peak = device.peak(job.dtype)
     model_flops_per_s = flops.model * per_device
@@ -56,6 +59,6 @@ def rate_iteration(
         tokens_per_s_per_device=job.seq_len * per_device if job.seq_len else None,
         tflops_per_device=model_flops_per_s / 1e12,
         causal_tflops_per_device=flops.causal * per_device / 1e12,
-        hardware_tflops_per_device=(flops.model + recomputed_share * flops.forward) * per_device / 1e12,
+        hardware_tflops_per_device=(flops.model + recomputed_flops) * per_device / 1e12,
         mfu=model_flops_per_s / peak if peak else None,
     )

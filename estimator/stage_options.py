@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from estimator.collectives import CollectiveTime, Group, describe_group, time_collective
+from estimator.graph import table_holders, table_parameters
 from estimator.job import Job
 from estimator.layer_times import LayerCosts, ShardCost
-from estimator.memory import Memory, estimate_memory, micro_batches_in_flight
+from estimator.memory import Memory, estimate_memory, held_bytes, micro_batches_in_flight
 from models_zoo.layers import Layer
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import (
-    DTYPE_BYTES,
-    Collective,
     CollectiveOp,
     Device,
     Infeasible,
     LinkTable,
+    Phase,
     Provenance,
     Recompute,
     Shard,
@@ -27,6 +27,8 @@ from profiles.vocabulary import (
 )
 
 Favour = Literal["dp", "tp"]
+Costs = list[tuple[ShardCost, int]]
+"""A stage's distinct layers, each with how often it occurs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,11 @@ class StageOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlace:
-    """Where a stage stands: its layers, from the model's layer `first` on, its devices, its place in the pipeline."""
+    """Where a stage stands: its layers, from the model's layer `first` on, its devices in rank order, and its `index`
+    among the pipeline's `stages`; and the batch: `micro_batch` samples at a time, `micro_batches` an iteration.
+
+    `table_slots` are the devices of each stage that holds the model's tied table; empty if this one does not, or alone.
+    """
 
     first: int
     layers: tuple[Layer, ...]
@@ -84,6 +90,7 @@ class StagePlace:
     stages: int
     micro_batch: int
     micro_batches: int
+    table_slots: tuple[tuple[DeviceSlot, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,34 +132,37 @@ def estimate_option(
     costs = _layer_costs(machine.costs, place.layers, shard)
     if isinstance(costs, Infeasible):
         return costs
-    memory = _stage_memory(job, machine.device, place, parallelism, costs)
+    listed = sum(cost.local.parameters * count for cost, count in costs)
+    tables = sum(0 <= i - place.first < len(place.layers) for i in table_holders(job.model))
+    parameters = listed - table_parameters(job.model, parallelism.tp) * max(0, tables - 1)
+    memory = _stage_memory(job, machine.device, place, parallelism, costs, parameters)
     lacking = memory.lacking_bytes(machine.device.memory_bytes)
     if lacking:
         return Infeasible(
             reason=f"dp={parallelism.dp} tp={parallelism.tp} recompute={parallelism.recompute}: needs"
-            f" {memory.peak_bytes / 2**30:.1f} GiB and {memory.reserve_bytes / 2**30:.1f} GiB reserve, the device has"
-            f" {machine.device.memory_bytes / 2**30:.1f} GiB",
+            f" {memory.peak_bytes / 2**30:.4g} GiB and {memory.reserve_bytes / 2**30:.4g} GiB reserve, the device has"
+            f" {machine.device.memory_bytes / 2**30:.4g} GiB",
             lacking="memory",
             lacking_bytes=lacking,
         )
-    communication = _StageCommunication(machine, place.slots, parallelism)
-    blocking_s, step_s = communication.layer_collectives(costs)
-    sync_s, gather_s = communication.data_parallel(
-        parameters=sum(cost.local.parameters * count for cost, count in costs.items()), job=job
-    )
-    times = [(cost.time, count) for cost, count in costs.items()]
+    communication = _StageCommunication(job, machine, place, parallelism)
+    blocking_s, partial_sums_step_s = communication.layer_collectives(costs)
+    sharding_s, sync_step_s = communication.data_parallel(parameters)
+    optimizer_s = sum(cost.time.optimizer_s * count for cost, count in costs) * parameters / max(1, listed)
     return StageOption(
         parallelism=parallelism,
-        compute_s=sum((time.forward_s + time.backward_s) * count for time, count in times),
-        blocking_s=blocking_s + gather_s,
-        gradient_sync_step_s=step_s + sync_s,
-        optimizer_step_s=sum(time.optimizer_s * count for time, count in times) / (parallelism.dp if job.zero else 1),
+        compute_s=sum((cost.time.forward_s + cost.time.backward_s) * count for cost, count in costs),
+        blocking_s=blocking_s + sharding_s,
+        gradient_sync_step_s=partial_sums_step_s + sync_step_s + communication.tied_table(),
+        optimizer_step_s=optimizer_s / (parallelism.dp if job.zero else 1),
         memory=memory,
-        compute_provenance=combine_provenance(tuple(time.provenance for time, _ in times)),
+        compute_provenance=combine_provenance(tuple(cost.time.provenance for cost, _ in costs)),
         communication_provenance=communication.provenance(),
         communication_basis=communication.basis(),
-        profile_ids=tuple(sorted({time.profile_id for time, _ in times if time.profile_id})),
-        spread_s=sum(time.relative_spread * (time.forward_s + time.backward_s) * count for time, count in times),
+        profile_ids=tuple(sorted({cost.time.profile_id for cost, _ in costs if cost.time.profile_id})),
+        spread_s=sum(
+            cost.time.relative_spread * (cost.time.forward_s + cost.time.backward_s) * count for cost, count in costs
+        ),
     )
 
 
@@ -168,23 +178,24 @@ def best_recompute(job: Job, machine: Machine, place: StagePlace, *, dp: int, tp
     return option
 
 
-def _layer_costs(costs: LayerCosts, layers: Sequence[Layer], shard: Shard) -> Counter[ShardCost] | Infeasible:
-    found: Counter[ShardCost] = Counter()
+def _layer_costs(costs: LayerCosts, layers: Sequence[Layer], shard: Shard) -> Costs | Infeasible:
+    found: Costs = []
     for layer, count in Counter(layers).items():
         cost = costs.cost(layer, shard)
         if isinstance(cost, Infeasible):
-            return replace(cost, reason=f"tp={shard.tp}: {cost.reason}" if shard.tp > 1 else cost.reason)
-        found[cost] += count
+            return cost
+        found.append((cost, count))
     return found
 
 
 def _stage_memory(
-    job: Job, device: Device, place: StagePlace, parallelism: Parallelism, costs: Counter[ShardCost]
+    job: Job, device: Device, place: StagePlace, parallelism: Parallelism, costs: Costs, parameters: int
 ) -> Memory:
     return estimate_memory(
-        parameters=sum(cost.local.parameters * count for cost, count in costs.items()),
-        saved_bytes=sum(cost.saved_bytes * count for cost, count in costs.items()),
-        working_bytes=max(cost.working_bytes for cost in costs),
+        parameters=parameters,
+        layer_parameters=max(cost.local.parameters for cost, _ in costs),
+        saved_bytes=sum(cost.saved_bytes * count for cost, count in costs),
+        working_bytes=max(cost.working_bytes for cost, _ in costs),
         in_flight=micro_batches_in_flight(
             schedule=job.schedule, stage=place.index, stages=place.stages, micro_batches=place.micro_batches
         ),
@@ -197,14 +208,13 @@ def _stage_memory(
 
 
 class _StageCommunication:
-    """Times the collectives inside one stage and remembers where the times came from."""
+    """Times the collectives of one stage's ranks and remembers where the times came from."""
 
-    def __init__(self, machine: Machine, slots: tuple[DeviceSlot, ...], parallelism: Parallelism) -> None:
+    def __init__(self, job: Job, machine: Machine, place: StagePlace, parallelism: Parallelism) -> None:
+        self._job = job
         self._machine = machine
+        self._place = place
         self._parallelism = parallelism
-        tp, dp = parallelism.tp, parallelism.dp
-        self._tp_groups = {describe_group(machine.cluster, slots[r * tp : (r + 1) * tp]) for r in range(dp)}
-        self._dp_groups = {describe_group(machine.cluster, slots[r::tp]) for r in range(tp)}
         self._timed: list[CollectiveTime] = []
 
     def provenance(self) -> Provenance | None:
@@ -215,47 +225,78 @@ class _StageCommunication:
         """Which tables and algorithms gave the times."""
         return tuple(sorted({time.how for time in self._timed}))
 
-    def layer_collectives(self, costs: Counter[ShardCost]) -> tuple[float, float]:
+    def layer_collectives(self, costs: Costs) -> tuple[float, float]:
         """(seconds per micro-batch that forward and backward wait, seconds once an iteration) of the layers' own
         collectives. With full recomputation forward's are issued once more."""
         forward_times = 2 if self._parallelism.recompute == "full" else 1
-        wanted: Counter[Collective] = Counter()
-        for cost, count in costs.items():
+        wanted: Counter[tuple[CollectiveOp, int, int, Phase]] = Counter()
+        for cost, count in costs:
             for collective in cost.local.collectives:
-                wanted[collective] += count
+                wanted[collective.op, collective.bytes, collective.ranks, collective.phase] += count
         blocking_s = step_s = 0.0
-        for collective, count in wanted.items():
-            seconds = self._slowest(self._tp_groups, collective.op, collective.bytes, self._parallelism.dp) * count
-            if collective.phase == "step":
+        for (op, size, ranks, phase), count in wanted.items():
+            seconds = self._slowest(op, size, self._neighbours(ranks)) * count
+            if phase == "step":
                 step_s += seconds
             else:
-                blocking_s += seconds * (forward_times if collective.phase == "forward" else 1)
+                blocking_s += seconds * (forward_times if phase == "forward" else 1)
         return blocking_s, step_s
 
-    def data_parallel(self, *, parameters: int, job: Job) -> tuple[float, float]:
-        """(gradient synchronisation once an iteration, weight gathers per micro-batch under ZeRO 3), in seconds.
+    def data_parallel(self, parameters: int) -> tuple[float, float]:
+        """(seconds per micro-batch, seconds once an iteration) that replicas of `parameters` take to stay alike.
 
-        Not overlapped with backward. ZeRO 1 and 2 reduce-scatter gradients and all-gather weights, ZeRO 3 gathers
-        the weights before forward and before backward instead.
+        Not overlapped with backward. ZeRO 1 reduce-scatters gradients and all-gathers weights, once an iteration. ZeRO
+        2, which holds a mere shard of the gradients, reduce-scatters those of every micro-batch; ZeRO 3 besides gathers
+        the weights for every forward and backward, and not after the step.
         """
         if self._parallelism.dp == 1:
             return 0.0, 0.0
-        size = parameters * DTYPE_BYTES[job.dtype]
+        size = parameters * held_bytes(self._job.dtype)
+        if self._job.zero == 0:
+            return 0.0, self._slowest("all_reduce", size, self._replicas())
+        scatter_s = self._slowest("reduce_scatter", size, self._replicas())
+        gather_s = self._slowest("all_gather", size, self._replicas())
+        match self._job.zero:
+            case 1:
+                return 0.0, scatter_s + gather_s
+            case 2:
+                return scatter_s, gather_s
+            case 3:
+                return scatter_s + 2 * gather_s, 0.0
 
-        def timed(op: CollectiveOp) -> float:
-            return self._slowest(self._dp_groups, op, size, self._parallelism.tp)
+    def tied_table(self) -> float:
+        """Seconds once an iteration to add up the gradients of a table that several stages hold.
 
-        if job.zero == 0:
-            return timed("all_reduce"), 0.0
-        if job.zero == 3:
-            return timed("reduce_scatter"), 2 * timed("all_gather")
-        return timed("reduce_scatter") + timed("all_gather"), 0.0
+        An all-reduce of this stage's shard between one rank of each such stage, all ranks at once. Where the stages
+        shard it differently the longest one counts, as it does of all that is done once an iteration.
+        """
+        place = self._place
+        if not place.table_slots:
+            return 0.0
+        ranks = len(place.slots)
+        partners = [tuple(slots[i * len(slots) // ranks] for slots in place.table_slots) for i in range(ranks)]
+        table = table_parameters(self._job.model, self._parallelism.tp)
+        return self._slowest("all_reduce", table * held_bytes(self._job.dtype), partners)
 
-    def _slowest(self, groups: set[Group], op: CollectiveOp, size: int, concurrent: int) -> float:
+    def _neighbours(self, ranks: int) -> list[tuple[DeviceSlot, ...]]:
+        """The tensor-parallel groups, or the parts of them that hold the same key-value heads."""
+        slots = self._place.slots
+        return [slots[i : i + ranks] for i in range(0, len(slots), ranks)]
+
+    def _replicas(self) -> list[tuple[DeviceSlot, ...]]:
+        """For each shard the ranks that hold it."""
+        tp = self._parallelism.tp
+        return [self._place.slots[shard::tp] for shard in range(tp)]
+
+    def _slowest(self, op: CollectiveOp, size: int, slots_of_groups: list[tuple[DeviceSlot, ...]]) -> float:
+        """Seconds of the slowest of these groups, all of them busy at once."""
         times = [
-            time_collective(op, size, group, tables=self._machine.link_tables, concurrent_groups=concurrent)
-            for group in groups
+            time_collective(op, size, group, tables=self._machine.link_tables, concurrent_groups=len(slots_of_groups))
+            for group in self._groups(slots_of_groups)
         ]
         slowest = max(times, key=lambda time: time.seconds)
         self._timed.append(slowest)
         return slowest.seconds
+
+    def _groups(self, slots_of_groups: list[tuple[DeviceSlot, ...]]) -> set[Group]:
+        return {describe_group(self._machine.cluster, slots) for slots in slots_of_groups}

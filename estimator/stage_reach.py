@@ -6,120 +6,171 @@ shrink), so one number for each pair says it all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from operator import or_
 
+import numpy as np
+
+from estimator.graph import table_holders, table_parameters
 from estimator.job import Job
 from estimator.layer_times import ShardCost
 from estimator.memory import estimate_memory, micro_batches_in_flight
+from estimator.partition import BoolArray, IntArray
 from estimator.stage_options import Machine, Parallelism, shard_of
-from profiles.vocabulary import Infeasible, Recompute, Shard
+from models_zoo.layers import Layer
+from profiles.vocabulary import Infeasible, Recompute
 
-LARGEST_TP = 256
-"""Tensor parallelism beyond this degree is not considered: more than any island holds."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to share layers: every layer's cost in it, None where a layer cannot be had."""
+
+    parallelism: Parallelism
+    costs: tuple[ShardCost | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """`ends[n][first]` is the first layer that a stage of n devices starting at `first` can no longer hold.
+    """`ends[k, first]` is the first layer that a stage of `device_counts[k]` devices (ascending) from layer `first` on
+    can no longer hold."""
 
-    Position in the pipeline matters for memory: the first stage has the most micro-batches in flight. Stages further
-    on are taken with one, the least there can be; their final price decides. `legal_counts` are the device counts that
-    all layers can be shared by, whatever the memory.
+    device_counts: tuple[int, ...]
+    ends: IntArray
+
+    def usable(self, first: IntArray, end: IntArray, devices: IntArray) -> BoolArray:
+        """Element by element whether `devices` devices can hold layers [first, end) in at least one way. `devices` are
+        among `device_counts`."""
+        held: BoolArray = end <= self.ends[np.searchsorted(self.device_counts, devices), first]
+        return held
+
+
+def list_ways(job: Job, machine: Machine, *, devices: int, micro_batch: int) -> dict[int, tuple[Way, ...]]:
+    """The ways of 1 to `devices` devices, in data or in tensor parallelism alone, with the recomputation that the job
+    allows, whatever the memory; by device count, ascending.
+
+    A way must suit at least half of the layers: an embedding can be cut into any number of rows, which is no reason to
+    give seven devices to it alone.
     """
-
-    ends: dict[int, tuple[int, ...]]
-    legal_counts: tuple[int, ...]
-
-    @property
-    def device_counts(self) -> tuple[int, ...]:
-        """Device counts that can hold some stage, ascending."""
-        return tuple(n for n, ends in sorted(self.ends.items()) if any(end > first for first, end in enumerate(ends)))
-
-    def usable(self, first: int, end: int, devices: int) -> bool:
-        """Whether `devices` devices can hold layers [first, end) in at least one way."""
-        ends = self.ends.get(devices)
-        return ends is not None and end <= ends[first]
-
-
-def find_reach(job: Job, machine: Machine, *, devices: int, stages: int, micro_batch: int, micro_batches: int) -> Reach:
-    """How far stages of each device count reach, over data- and tensor-parallel-only choices and recomputation."""
     rules: tuple[Recompute, ...] = ("none", "full") if job.recompute == "auto" else (job.recompute,)
-    first_in_flight = micro_batches_in_flight(
-        schedule=job.schedule, stage=0, stages=stages, micro_batches=micro_batches
-    )
-    later_in_flight = micro_batches if job.schedule == "gpipe" else 1
-    ends: dict[int, tuple[int, ...]] = {}
-    legal = set()
-    for count in range(1, devices - stages + 2):
-        reaches = []
+    layers = Counter(job.model.layers).most_common()
+    kinds = {layer: kind for kind, (layer, _) in enumerate(layers)}
+    kind_of = [kinds[layer] for layer in job.model.layers]
+    found: dict[int, tuple[Way, ...]] = {}
+    for count in range(1, devices + 1):
+        ways = []
         for dp, tp in dict.fromkeys([(count, 1), (1, count)]):
-            if micro_batch % dp or tp > LARGEST_TP:
-                continue
             for rule in rules:
-                way = Parallelism(dp=dp, tp=tp, recompute=rule)
-                costs = _costs(job, machine, way, micro_batch)
-                if not any(isinstance(cost, Infeasible) for cost in costs):
-                    legal.add(count)
-                reaches.append(_reach_of(job, machine, way, costs, first_in_flight, later_in_flight))
-        if reaches:
-            ends[count] = tuple(max(column) for column in zip(*reaches, strict=True))
-    return Reach(ends=ends, legal_counts=tuple(sorted(legal)))
+                parallelism = Parallelism(dp=dp, tp=tp, recompute=rule)
+                costs = _costs(job, machine, parallelism, micro_batch, layers)
+                if costs is None:
+                    break
+                ways.append(Way(parallelism=parallelism, costs=tuple(costs[kind] for kind in kind_of)))
+        if ways:
+            found[count] = tuple(ways)
+    return found
 
 
-def _costs(job: Job, machine: Machine, way: Parallelism, micro_batch: int) -> list[ShardCost | Infeasible]:
-    shard = shard_of(job, machine.device, way, micro_batch)
-    assert isinstance(shard, Shard), "dp divides the micro-batch here"
-    return [machine.costs.cost(layer, shard) for layer in job.model.layers]
+def _costs(
+    job: Job, machine: Machine, parallelism: Parallelism, micro_batch: int, layers: Sequence[tuple[Layer, int]]
+) -> list[ShardCost | None] | None:
+    """Cost of each kind of layer, None where it cannot be had; None instead of a list where most layers cannot."""
+    shard = shard_of(job, machine.device, parallelism, micro_batch)
+    if isinstance(shard, Infeasible):
+        return None
+    costs: list[ShardCost | None] = []
+    refused = 0
+    for layer, count in layers:
+        cost = machine.costs.cost(layer, shard)
+        if isinstance(cost, Infeasible):
+            refused += count
+        if 2 * refused > len(job.model.layers):
+            return None
+        costs.append(None if isinstance(cost, Infeasible) else cost)
+    return costs
 
 
-def _reach_of(
-    job: Job,
-    machine: Machine,
-    way: Parallelism,
-    costs: list[ShardCost | Infeasible],
-    first_in_flight: int,
-    later_in_flight: int,
-) -> list[int]:
-    legal = [not isinstance(cost, Infeasible) for cost in costs]
-    parameters = [0 if isinstance(cost, Infeasible) else cost.local.parameters for cost in costs]
-    saved = [0 if isinstance(cost, Infeasible) else cost.saved_bytes for cost in costs]
-    working = [0 if isinstance(cost, Infeasible) else cost.working_bytes for cost in costs]
+def add_up(counts: Iterable[int], *, stages: int, devices: int) -> bool:
+    """Whether `stages` of these counts, each as often as need be, can sum to `devices`.
 
-    def fits(first: int, end: int, in_flight: int) -> bool:
+    >>> add_up([1, 4], stages=3, devices=9), add_up([1, 4], stages=3, devices=8)
+    (True, False)
+    """
+    sums = 1  # bit n stands for the sum n
+    for _ in range(stages):
+        sums = reduce(or_, (sums << count for count in counts), 0) & ((2 << devices) - 1)
+    return bool(sums >> devices)
+
+
+def guess_in_flight(job: Job, *, stages: int, micro_batches: int) -> tuple[tuple[int, ...], ...]:
+    """Guesses of the micro-batches in flight in a stage, by its first layer: what a stage holds depends on its place in
+    the pipeline, which the partition has yet to find.
+
+    First the fewest there can be (every earlier stage has one layer), then as many as in stages of equal length, then
+    the most: what the first refuses cannot be had, what the last allows surely fits.
+    """
+    layers = len(job.model.layers)
+    places = (
+        [min(first, stages - 1) for first in range(layers)],
+        [first * stages // layers for first in range(layers)],
+        [min(first, stages - 1, 1) for first in range(layers)],
+    )
+    guesses = (
+        tuple(
+            micro_batches_in_flight(schedule=job.schedule, stage=index, stages=stages, micro_batches=micro_batches)
+            for index in indices
+        )
+        for indices in places
+    )
+    return tuple(dict.fromkeys(guesses))
+
+
+def find_reach(job: Job, machine: Machine, ways: dict[int, tuple[Way, ...]], *, in_flight: Sequence[int]) -> Reach:
+    """How far stages of each device count reach in the best of their `ways`.
+
+    `in_flight` are micro-batches in flight by a stage's first layer, never more for a later one.
+    """
+    ends = [
+        [max(column) for column in zip(*(_reach_of(job, machine, way, in_flight) for way in some), strict=True)]
+        for some in ways.values()
+    ]
+    return Reach(device_counts=tuple(ways), ends=np.array(ends, dtype=np.int64))
+
+
+def _reach_of(job: Job, machine: Machine, way: Way, in_flight: Sequence[int]) -> list[int]:
+    """The end of every start's reach. Ends never move back, so that two pointers find them all in one sweep."""
+    costs = way.costs
+    listed = [cost.local.parameters if cost else 0 for cost in costs]
+    working = [cost.working_bytes if cost else 0 for cost in costs]
+    parameters_before = [0, *accumulate(listed)]
+    saved_before = [0, *accumulate(cost.saved_bytes if cost else 0 for cost in costs)]
+    holders, table = table_holders(job.model), table_parameters(job.model, way.parallelism.tp)
+    tables_before = [0, *accumulate(int(i in holders) for i in range(len(costs)))]
+
+    def fits(first: int, end: int) -> bool:
+        tables = tables_before[end] - tables_before[first]
         memory = estimate_memory(
-            parameters=sum(parameters[first:end]),
-            saved_bytes=sum(saved[first:end]),
+            parameters=parameters_before[end] - parameters_before[first] - table * max(0, tables - 1),
+            layer_parameters=max(listed[first:end]),
+            saved_bytes=saved_before[end] - saved_before[first],
             working_bytes=max(working[first:end]),
-            in_flight=in_flight,
+            in_flight=in_flight[first],
             dtype=job.dtype,
             optimizer=job.optimizer,
             zero=job.zero,
-            dp=way.dp,
+            dp=way.parallelism.dp,
             capacity_bytes=machine.device.memory_bytes,
         )
         return memory.lacking_bytes(machine.device.memory_bytes) == 0
 
-    return _two_pointers(len(costs), legal, fits, first_in_flight, later_in_flight)
-
-
-def _two_pointers(
-    layers: int,
-    legal: list[bool],
-    fits: Callable[[int, int, int], bool],
-    first_in_flight: int,
-    later_in_flight: int,
-) -> list[int]:
-    """The end of every start's reach; ends never move back, save for the first stage, which holds more in flight."""
     ends = []
     end = 0
-    for first in range(layers):
+    for first in range(len(costs)):
         end = max(end, first)
-        while end < layers and legal[end] and fits(first, end + 1, later_in_flight):
+        while end < len(costs) and costs[end] and fits(first, end + 1):
             end += 1
         ends.append(end)
-    end = 0
-    while end < layers and legal[end] and fits(0, end + 1, first_in_flight):
-        end += 1
-    ends[0] = end
     return ends

@@ -79,8 +79,8 @@ def partition_exact(
         cut_bytes: bytes from layer k to layer k + 1; one fewer than the layers.
         devices: N, all of which are used.
         stages: Ns.
-        usable: `usable(first, end, n)` says whether layers [first, end) have a legal plan on n devices. Asked lazily
-            and once for each triple; nothing is assumed about it (more devices may be worse).
+        usable: `usable(first, end, n)` says of integer arrays, element by element, whether layers [first, end) have a
+            legal plan on n devices; nothing is assumed about it (more devices may be worse).
         allowed_devices: the counts a stage may have; all if None.
 
     Returns:

@@ -6,11 +6,11 @@ A model is a chain of these. The estimator turns a spec and a `Shard` into a `Lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal
 
-from profiles.vocabulary import Operator
+from profiles.vocabulary import LocalLayer
 
 Norm = Literal["layernorm", "rmsnorm"]
 Activation = Literal["gelu", "relu", "silu"]
@@ -199,21 +199,37 @@ class Classifier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracedLayer:
-    """A piece of a user's own torch module, as extracted: operators at `traced_batch` samples, runnable via `factory`.
+class TracedShard:
+    """One rank's part of a traced layer when `tp` ranks share it, at four corners between which all figures are linear.
 
-    `collectives_by_degree` holds (tp, operators, collectives, parameters, replicated parameters) for each degree that
-    the user's own tensor-parallel plan gives; degree 1 always stands in the first fields. Bytes are for `traced_dtype`.
+    The corners are micro-batches of `TracedLayer.batch` samples with 2 and with 4 bytes per element of the module's own
+    dtype, then of twice as many samples with 2 and with 4. Other dtypes keep their width. `tied_parameters` of those
+    held belong to an earlier layer too (a head that shares the embedding's table).
     """
 
-    factory: str
-    index: int
-    operators: tuple[Operator, ...]
-    parameters: int
-    input_bytes: int
-    output_bytes: int
-    traced_batch: int
-    traced_dtype: str
+    tp: int
+    corners: tuple[LocalLayer, LocalLayer, LocalLayer, LocalLayer]
+    tied_parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedLayer:
+    """A piece of a user's own torch module, as it was seen to run.
+
+    Layers with the same `fingerprint` do the same work and are equal, wherever they stand and whoever made them.
+    `places` are the calls of submodules that the piece consists of; with `factory` they find it again to run it.
+    `shards` holds tp = 1 and every degree that the module's own tensor-parallel plan can have, `refused` why it cannot
+    have the others.
+    `tied_to` is the index of the first layer that holds some of this one's parameters, None where they are its own.
+    """
+
+    fingerprint: str
+    factory: str = field(compare=False)
+    batch: int = field(compare=False)
+    places: tuple[str, ...] = field(compare=False)
+    tied_to: int | None = field(compare=False)
+    shards: tuple[TracedShard, ...] = field(compare=False)
+    refused: tuple[tuple[int, str], ...] = field(compare=False)
 
 
 Layer = Embedding | TransformerBlock | Head | ConvUnit | Bottleneck | Classifier | TracedLayer

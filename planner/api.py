@@ -8,20 +8,55 @@ Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from profiles.vocabulary import Device, DType
+from profiles.errors import InputError
+from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable, Recompute
 
 if TYPE_CHECKING:
-    from models_zoo.model import Model
+    from estimator.communication.measure_torch import Backend, World
+    from estimator.job import MicroBatchRule, RecomputeRule
+    from estimator.memory import Schedule, Zero
+    from planner.plan import Plan
+    from profiles.store import ProfileStore
+
+Progress = Callable[[int, int, float | None, str], None]
+"""Called with things done, things in all, seconds left (None: unknown) and what comes next."""
+
+
+class JobOptions(TypedDict, total=False):
+    """What `estimate` and `plan` take besides model and cluster; `planner.request.read_request` has the defaults.
+
+    `devices` of each type to use (None: all free ones), `micro_batch` samples per rank, `stages` the stage counts.
+    """
+
+    devices: int | None
+    global_batch: int | None
+    micro_batch: int | None
+    micro_batches: int | MicroBatchRule
+    seq_len: int | None
+    dtype: DType
+    optimizer: str
+    schedule: Schedule
+    recompute: RecomputeRule
+    zero: Zero
+    attention: AttentionKernel | None
+    sequence_parallel: bool
+    stages: tuple[int, ...] | None
+    partition: Literal["exact", "crius"]
+    formula: Literal["cellplan", "crius"]
+    assembly: Literal["exact", "enumerate"]
 
 
 def models_list() -> list[dict[str, Any]]:
     """The models of the catalogue, each in numbers."""
     from models_zoo.catalogue import load_model, model_names
+    from planner.describe import describe_model
 
-    return [_describe_model(load_model(name)) for name in model_names()]
+    return [describe_model(load_model(name)) for name in model_names()]
 
 
 def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16") -> dict[str, Any]:
@@ -31,62 +66,272 @@ def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16"
     """
     from estimator.frontends.load import load_any_model
     from estimator.graph import build_graph
-    from profiles.vocabulary import Infeasible, Shard
-
-    found = load_any_model(model)
-    graph = build_graph(found, shard=Shard(seq_len=seq_len or found.seq_len, dtype=dtype))
-    layers = [
-        {
-            "name": node.name,
-            "kind": type(node.layer).__name__,
-            "parameters": node.parameters,
-            "forward_flops": node.forward_flops,
-            "backward_flops": node.backward_flops,
-            "saved_bytes": node.saved_bytes,
-            "cut_bytes": node.cut_bytes,
-            "tp": {
-                str(degree): what.reason if isinstance(what, Infeasible) else [asdict(one) for one in what]
-                for degree, what in node.collectives_by_degree
-            },
-        }
-        for node in graph.nodes
-    ]
-    return _describe_model(found) | {"seq_len": seq_len or found.seq_len or None, "dtype": dtype, "layers": layers}
-
-
-def _describe_model(model: Model) -> dict[str, Any]:
-    from estimator.graph import build_graph
-    from planner.model_sizes import model_sizes
+    from planner.describe import describe_layers, describe_model
+    from planner.request import token_count
     from profiles.vocabulary import Shard
 
-    parameters = build_graph(model, shard=Shard(seq_len=model.seq_len), degrees=()).parameters
-    return {
-        "name": model.name,
-        "family": model.family,
-        "sizes": asdict(model_sizes(model, parameters=parameters)),
-        "published_parameters": model.published_parameters,
-        "seq_len": model.seq_len or None,
-        "global_batch": model.global_batch,
-        "source": model.source,
-    }
+    found = load_any_model(model)
+    tokens = token_count(found, seq_len)
+    graph = build_graph(found, shard=Shard(seq_len=tokens, dtype=dtype))
+    return describe_model(found) | {"seq_len": tokens or None, "dtype": dtype, "layers": describe_layers(graph)}
 
 
 def hardware_list() -> dict[str, list[dict[str, Any]]]:
     """The devices and links of the catalogue."""
+    from planner.describe import describe_device
     from profiles.hardware import device_names, link_names, load_device, load_link
 
     return {
-        "devices": [_describe_device(load_device(name)) for name in device_names()],
+        "devices": [describe_device(load_device(name)) for name in device_names()],
         "links": [asdict(load_link(name)) for name in link_names()],
     }
 
 
 def hardware_show(name: str) -> dict[str, Any]:
     """One device or link of the catalogue."""
+    from planner.describe import describe_device
     from profiles.hardware import link_names, load_device, load_link
 
-    return asdict(load_link(name)) if name in link_names() else _describe_device(load_device(name))
+    return asdict(load_link(name)) if name in link_names() else describe_device(load_device(name))
 
 
-def _describe_device(device: Device) -> dict[str, Any]:
-    return asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
+def profile(
+    model: str,
+    *,
+    device: str = "cpu",
+    tp: tuple[int, ...] = (1,),
+    micro_batch: tuple[int, ...] = (1,),
+    cluster: str | None = None,
+    global_batch: int | None = None,
+    seq_len: int | None = None,
+    dtype: DType = "bf16",
+    attention: AttentionKernel | None = None,
+    threads: int = 1,
+    budget: float | None = None,
+    compile: bool = False,
+    stage: tuple[int, int] | None = None,
+    optimizer: str = "adamw",
+    sequence_parallel: bool = False,
+    recompute: Recompute = "none",
+    store: Path,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure the model's layer shards on one device into the store; what is there already is not measured again.
+
+    `tp` and `micro_batch` (per rank) are the degrees and sizes to measure, `budget` the seconds this may take. With
+    `cluster` (and `global_batch`) they are instead those that `estimate` on that cluster asks for.
+    `attention` None: flash where the device has it. With `stage`, layers [first, end) alone, and as one piece besides,
+    through torch.compile if `compile`.
+    """
+    from estimator.frontends.load import load_any_model
+    from estimator.profiling.cells import plan_cell_profile
+    from estimator.profiling.plan import plan_profile
+    from estimator.profiling.rates_torch import identify_device
+    from estimator.profiling.run import ensure_rate
+    from estimator.profiling.setting import Setting
+    from planner.profile_run import StageRequest, cut_out, run_profile
+    from planner.request import read_request, token_count
+    from profiles.store import ProfileStore
+
+    if compile and stage is None:
+        raise InputError(where="profile", key="--compile", found="no --stage", expected="the stage to compile")
+    if cluster is not None and stage is not None:
+        raise InputError(where="profile", key="--cluster", found="a --stage too", expected="one of them")
+    setting = Setting(device=device, threads=threads, optimizer=optimizer)
+    with ProfileStore(store) as opened:
+        if cluster is not None:
+            ensure_rate(opened, setting, dtype)  # the cluster local:NxM is described by them
+            request = read_request(
+                model,
+                cluster=cluster,
+                store=opened,
+                global_batch=global_batch,
+                seq_len=seq_len,
+                dtype=dtype,
+                optimizer=optimizer,
+                attention=attention,
+                sequence_parallel=sequence_parallel,
+            )
+            tasks = plan_cell_profile(request.job, request.cluster)
+            return run_profile(opened, tasks, setting, stage=None, budget_s=budget, progress=progress)
+        found = load_any_model(model)
+        part = found if stage is None else cut_out(found, stage)
+        tasks = plan_profile(
+            part,
+            degrees=tp,
+            micro_batches_per_rank=micro_batch,
+            seq_len=token_count(found, seq_len),
+            dtype=dtype,
+            attention=attention or _best_attention(identify_device(setting).device),
+            sequence_parallel=sequence_parallel,
+            recompute=recompute,
+        )
+        piece = None if stage is None else StageRequest(layers=part.layers, compiled=compile)
+        return run_profile(opened, tasks, setting, stage=piece, budget_s=budget, progress=progress)
+
+
+def _best_attention(device: str) -> AttentionKernel:
+    """What estimates take for granted on `device`: flash where it has it. A device outside the catalogue does."""
+    from profiles.hardware import device_names, load_device
+
+    return "math" if device in device_names() and not load_device(device).flash_attention else "flash"
+
+
+def comm_measure(
+    *,
+    link: str = "loopback",
+    backend: Backend = "gloo",
+    ranks: tuple[int, ...] = (2,),
+    sizes: tuple[int, ...] | None = None,
+    ops: tuple[CollectiveOp, ...] | None = None,
+    repeats: int = 20,
+    timeout: float = 120.0,
+    store: Path,
+    progress: Progress | None = None,
+    world: World | None = None,
+) -> list[dict[str, Any]]:
+    """Measure collectives over `link` between processes on this machine, or the ranks of `world`, into the store.
+
+    `sizes` in bytes, as nccl-tests counts them. Of several processes in a `world`, rank 0 alone stores.
+    """
+    from estimator.communication.measure_torch import ALL_OPS, DEFAULT_SIZES, DEVICE_OF_BACKEND, measure_links
+
+    def report(done: int, total: int, what: str) -> None:
+        if progress is not None:
+            progress(done, total, None, what)
+
+    tables = measure_links(
+        link_name=link,
+        backend=backend,
+        ranks=ranks,
+        sizes=sizes or DEFAULT_SIZES,
+        ops=ops or ALL_OPS,
+        repeats=repeats,
+        device=DEVICE_OF_BACKEND[backend],
+        timeout_s=timeout,
+        progress=report,
+        world=world,
+    )
+    if world is None or world.rank == 0:
+        _store_link_tables(store, tables)
+    return [asdict(table) for table in tables]
+
+
+def comm_fit(file: Path, *, link: str, op: CollectiveOp | None = None, store: Path) -> list[dict[str, Any]]:
+    """Read the output of nccl-tests, fit alpha and beta, and put the link tables into the store.
+
+    `link` is the link that was measured and `op` the collective, where the output does not say which.
+    """
+    from estimator.communication.nccl_tests import read_nccl_tests
+    from profiles.files import read_text
+
+    tables = read_nccl_tests(read_text(file), where=str(file), link=link, op=op)
+    _store_link_tables(store, tables)
+    return [asdict(table) for table in tables]
+
+
+def comm_show(*, link: str | None = None, size: int | None = None, store: Path) -> list[dict[str, Any]]:
+    """The link tables of the store (of `link` alone); with `size` also the seconds of so many bytes, by each method."""
+    from estimator.communication.tables import METHODS
+
+    with _open_to_read(store) as opened:
+        tables = opened.link_tables(link)
+    if size is None:
+        return [asdict(table) for table in tables]
+    return [
+        asdict(table) | {"size": size, "seconds": {name: method(table, size) for name, method in METHODS.items()}}
+        for table in tables
+    ]
+
+
+def _store_link_tables(path: Path, tables: tuple[LinkTable, ...]) -> None:
+    from profiles.store import ProfileStore
+
+    with ProfileStore(path) as store:
+        for table in tables:
+            store.put_link_table(table)
+
+
+def _open_to_read(path: Path) -> ProfileStore:
+    """The store at `path`; InputError if there is none, since reading is no reason to make one."""
+    from profiles.store import ProfileStore
+
+    if not path.exists():
+        raise InputError(
+            where=str(path), found="no such file", expected="a profile store, as `cellplan profile` makes it"
+        )
+    return ProfileStore(path)
+
+
+def estimate(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[JobOptions]) -> dict[str, Any]:
+    """The Cells of the model on the cluster, one for each device type and stage count.
+
+    `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
+    catalogue's links stand in, and `assumptions` say so. NothingFits if no Cell can be had.
+    """
+    from planner.describe import describe_cells
+    from planner.request import best_cell, describe_sources, find_cells, open_existing, read_request
+
+    with open_existing(store) as opened:
+        request = read_request(model, cluster=cluster, store=opened, **options)
+        cells = find_cells(request, opened)
+    machine, best = best_cell(cells)
+    job = request.job
+    return {
+        "model": job.model.name,
+        "cluster": request.cluster.text,
+        "global_batch": job.global_batch,
+        "seq_len": job.seq_len or None,
+        "dtype": job.dtype,
+        "cells": describe_cells(job, cells, best=best),
+        "assumptions": [*request.assumptions, *describe_sources(machine, best)],
+    }
+
+
+def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[JobOptions]) -> Plan:
+    """The best Cell's best assembly as a plan; arguments and failures as `estimate`."""
+    from planner.planning import make_plan
+    from planner.request import best_cell, count_assemblies, describe_sources, find_cells, open_existing, read_request
+
+    with open_existing(store) as opened:
+        request = read_request(model, cluster=cluster, store=opened, **options)
+        cells = find_cells(request, opened)
+    machine, best = best_cell(cells)
+    return make_plan(
+        request.job,
+        machine,
+        best,
+        reference=model,
+        search_space_size=count_assemblies(cells),
+        assumptions=(*request.assumptions, *describe_sources(machine, best)),
+    )
+
+
+def profiles_export(file: Path, *, store: Path) -> dict[str, int]:
+    """Write all of the store into one JSON file; says how much that is."""
+    from profiles.store import export_profiles
+
+    with _open_to_read(store) as opened:
+        export_profiles(opened, file)
+        contents = opened.contents()
+    return {
+        "profiles": len(contents.profiles),
+        "rates": len(contents.rates),
+        "link_tables": len(contents.link_tables),
+    }
+
+
+def profiles_import(file: Path, *, replace: bool = False, store: Path) -> dict[str, int]:
+    """Add a file that `profiles_export` wrote to the store, all or nothing; what is there stays unless `replace`."""
+    from profiles.store import ProfileStore, import_profiles
+
+    with ProfileStore(store) as opened:
+        return asdict(import_profiles(opened, file, replace=replace))
+
+
+def profiles_show(*, store: Path) -> list[dict[str, Any]]:
+    """What the store holds, a line for each profile."""
+    from planner.describe import describe_profile
+
+    with _open_to_read(store) as opened:
+        return [describe_profile(profile) for profile in opened.profiles()]

@@ -57,7 +57,7 @@ def plan_json_schema() -> str:
 
 def _layout(value: Any, column: int = 0) -> str:
     """JSON in which whatever fits stands on one line, from `column` on."""
-    line = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    line = json.dumps(value, allow_nan=False)
     if column + len(line) <= LINE or not isinstance(value, dict | list) or not value:
         return line
     inner = " " * (column + 2)

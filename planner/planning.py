@@ -82,16 +82,14 @@ def make_plan(
 def estimate_figures(job: Job, machine: Machine, cell: CellEstimate) -> PlanEstimate:
     """The figures of `cell` as the plan file and the table show them."""
     flops = count_model_flops(job)
-    recomputed = sum(
-        stage.end - stage.first for stage in cell.stages if stage.option.parallelism.recompute == "full"
-    ) / len(job.model.layers)
+    recomputed = [stage for stage in cell.stages if stage.option.parallelism.recompute == "full"]
     rates = rate_iteration(
         job,
         iteration_time_s=cell.iteration_time_s,
         devices=cell.devices,
         device=machine.device,
         flops=flops,
-        recomputed_share=recomputed,
+        recomputed_flops=sum(sum(flops.forward_by_layer[stage.first : stage.end]) for stage in recomputed),
     )
     spread = cell.spread_s
     return PlanEstimate(

@@ -116,7 +116,10 @@ def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
             if nodes != 1 or part != text:
                 raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")
             groups.append(default_nodes(_local_device(devices, local_device), count=1, devices=devices))
-            notes.append(f"{text}: {devices} workers on this machine, joined by {groups[0].island_link.name}")
+            notes.append(
+                f"{text}: {devices} workers on this machine, joined by {groups[0].island_link.name}; each is taken to be"
+                " as fast as alone"
+            )
             continue
         device = load_device(name, where=f"cluster {text}")
         groups.append(default_nodes(device, count=nodes, devices=devices))
@@ -264,7 +267,7 @@ class _FileReader:
             name=model.name,
             memory_bytes=model.memory_bytes,
             memory_bandwidth_bytes_per_s=model.memory_bandwidth_bytes_per_s,
-            peak_flops_per_s=tuple(model.peak_flops_per_s.items()),
+            peak_flops_per_s=tuple(sorted(model.peak_flops_per_s.items())),
             power_w=model.power_w,
             flash_attention=model.flash_attention,
             reference_node=node,

@@ -12,7 +12,7 @@ class InputError(ValueError):
         self.key, self.found, self.expected = key, found, expected
 
 
-class NothingFits(Exception):
+class NothingFits(Exception):  # noqa: N818  it is a result that has no plan, not an error of anybody
     """No feasible choice is left (exit 3): the message names the nearest miss and what it lacks."""
 
 

@@ -25,6 +25,7 @@ def canonical(value: object) -> str:
     """One text for one value: records as JSON objects with their type's name, nothing but names and values in it.
 
     Takes frozen records (of any module, nested), tuples, strings, numbers, booleans and None; TypeError otherwise.
+    Equal records have one text: a field that takes no part in their comparison is not in it.
 
     >>> from profiles.vocabulary import Infeasible
     >>> canonical(Infeasible(reason="too big", lacking="memory"))
@@ -35,7 +36,7 @@ def canonical(value: object) -> str:
 
 def _plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.compare}
         return {"type": type(value).__name__, **named}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -188,7 +189,7 @@ def device_from_rates(rates: DeviceRates) -> Device:
         name=rates.device,
         memory_bytes=rates.memory_bytes,
         memory_bandwidth_bytes_per_s=rates.memory_bandwidth_bytes_per_s,
-        peak_flops_per_s=rates.flops_per_s,
+        peak_flops_per_s=tuple(sorted(rates.flops_per_s)),
         power_w=None,
         flash_attention=rates.flash_attention,
         reference_node=node,

@@ -112,6 +112,8 @@ def _found_and_expected(error: ErrorDetails) -> tuple[str, str]:
             return f"an unknown key {error['loc'][-1]!r}", "only the keys that its schema declares"
         case "unknown_key":
             return str(context["found"]), str(context["expected"])
+        case "json_invalid":
+            return f"no JSON ({cause})", "a JSON document"
         case "too_short" | "too_long":
             return f"{context['actual_length']} entries", _length_rule(context)
         case "value_error" if isinstance(cause, InputError):

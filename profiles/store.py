@@ -41,6 +41,7 @@ Outcome = Literal["added", "kept", "replaced"]
 _APPLICATION_ID = 0x63656C6C
 """Marks the file as ours in SQLite's header: "cell"."""
 _STORE_VERSION = 1
+_SQLITE_HEAD = b"SQLite format 3\0"
 _BUSY_TIMEOUT_S = 30.0
 _TABLES = (
     "CREATE TABLE profiles (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
@@ -79,8 +80,12 @@ class ProfileStore:
         with self._translate():
             self._db = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
             try:
-                if not self._is_ours():
+                # One transaction, lest another process makes the store between two of the questions.
+                with self._transaction("DEFERRED"):
+                    ours = self._is_ours()
+                if not ours:
                     self._create()
+                self._check_pages()
                 self._db.execute("PRAGMA synchronous = FULL")
             except BaseException:
                 self._db.close()
@@ -205,9 +210,9 @@ class ProfileStore:
         return [validate_json(kind, body, where=str(self._path)) for (body,) in rows]
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE") -> Iterator[None]:
         with self._translate():
-            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute(f"BEGIN {kind}")
             try:
                 yield
                 self._db.execute("COMMIT")
@@ -224,18 +229,32 @@ class ProfileStore:
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                raise InputError(
-                    where=str(self._path), found=f"a damaged or foreign file ({error})", expected="a profile store"
-                ) from error
+                raise self._damaged(str(error)) from error
             raise MachineError(f"{self._path}: the profile store failed: {error}") from error
+
+    def _damaged(self, why: str) -> InputError:
+        return InputError(where=str(self._path), found=f"a damaged or foreign file ({why})", expected="a profile store")
+
+    def _check_pages(self) -> None:
+        """SQLite reads what a cut-off page lacks as zeros; its own check finds that before a row goes missing."""
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise self._damaged(" ".join(found.split()))
 
     def _check_place(self) -> None:
         try:
             if not self._path.parent.is_dir():
                 expected = "a path in an existing folder"
                 raise InputError(where=str(self._path), found=f"no folder {self._path.parent}", expected=expected)
-            if self._path.exists() and not self._path.is_file():
+            if not self._path.exists():
+                return
+            if not self._path.is_file():
                 raise InputError(where=str(self._path), found="no regular file", expected="a profile store")
+            with self._path.open("rb") as file:
+                head = file.read(len(_SQLITE_HEAD))
+            # SQLite takes a file of a few bytes for an empty database and would write over it.
+            if head not in (b"", _SQLITE_HEAD):
+                raise self._damaged("no SQLite database")
         except OSError as error:
             raise MachineError(f"{self._path}: the profile store failed: {error.strerror or error}") from error
 

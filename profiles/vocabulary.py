@@ -144,7 +144,10 @@ class LocalLayer:
 
     @property
     def saved_bytes(self) -> int:
-        """Activation bytes kept from forward to backward, without recomputation."""
+        """Activation bytes kept from forward to backward, without recomputation.
+
+        What a layer passes on counts in the layer that reads it, even if both keep it: it is one tensor.
+        """
         return sum(op.saved_bytes for op in self.operators)
 
 

@@ -20,8 +20,9 @@ def fit_alpha_beta(points: Sequence[tuple[int, float]]) -> tuple[float, float, f
     Raises:
         ValueError: no points, or a size or a time that is not positive and finite.
 
-    >>> fit_alpha_beta([(1000, 3e-6), (2000, 4e-6), (9000, 11e-6)])[0]
-    2e-06
+    >>> alpha_s, beta_s_per_byte, fit_error = fit_alpha_beta([(1000, 3e-6), (2000, 4e-6), (9000, 11e-6)])
+    >>> f"{alpha_s:.1e} {beta_s_per_byte:.1e} {fit_error:.3f}"
+    '2.0e-06 1.0e-09 0.000'
     """
     if not points or not all(0 < size < math.inf and 0 < seconds < math.inf for size, seconds in points):
         raise ValueError(f"fit_alpha_beta: found {list(points)[:5]}, expected points with positive bytes and seconds")

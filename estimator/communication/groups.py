@@ -132,6 +132,14 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
     )
 
 
+def pair_key(cluster: Cluster, one: DeviceSlot, other: DeviceSlot) -> Hashable:
+    """What decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
+    places = [_locate(cluster, slot) for slot in (one, other)]
+    first, second = ((place.island, place.box, _pod(place.site, place.slot.node)) for place in places)
+    same = tuple(a == b for a, b in zip(first, second, strict=True))
+    return one.site, one.group, other.site, other.group, one.node == other.node, same
+
+
 def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
     site = cluster.site(slot.site)
     node_group = site.nodes[slot.group]
@@ -198,11 +206,15 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
         )
 
 
+def _pod(site: Site, node: int) -> int:
+    """Pods are equal runs of a site's nodes."""
+    return node // math.ceil(sum(group.count for group in site.nodes) / site.pods)
+
+
 def _oversubscription(site: Site, nodes: set[int]) -> float:
-    """What the fabric divides bandwidth by between `nodes`. Pods are equal runs of nodes; inside one of several pods
-    the fabric is not thinned."""
-    per_pod = math.ceil(sum(group.count for group in site.nodes) / site.pods)
-    return site.oversubscription if site.pods == 1 or len({node // per_pod for node in nodes}) > 1 else 1.0
+    """What the fabric divides bandwidth by between `nodes`: nothing inside one of several pods."""
+    inside_pod = site.pods > 1 and len({_pod(site, node) for node in nodes}) == 1
+    return 1.0 if inside_pod else site.oversubscription
 
 
 def _fabric(boxes: list[_Box]) -> Level:

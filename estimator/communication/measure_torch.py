@@ -222,7 +222,6 @@ def _last_line(text: str) -> str:
 class _Worker:
     rank: int
     process: subprocess.Popen[bytes]
-    output: Path
     errors: Path
 
     def last_words(self) -> str:
@@ -233,30 +232,44 @@ def _run_workers(task: Task, world_size: int, record: Callable[[Measured], None]
     """Start `world_size` workers, hand rank 0's results to `record` as they come, and leave no process behind."""
     try:
         with tempfile.TemporaryDirectory(prefix="cellplan-") as folder, contextlib.ExitStack() as stack:
-            workers = [stack.enter_context(_worker(task, world_size, rank, Path(folder))) for rank in range(world_size)]
-            _watch(workers, task.timeout_s, record)
+            results = Path(folder) / "results"
+            results.touch()
+            workers = [stack.enter_context(_worker(task, world_size, rank, results)) for rank in range(world_size)]
+            _watch(workers, results, task.timeout_s, record)
     except OSError as error:
         raise MachineError(f"measure links: cannot run {world_size} workers: {error}") from error
 
 
 @contextlib.contextmanager
-def _worker(task: Task, world_size: int, rank: int, folder: Path) -> Iterator[_Worker]:
+def _worker(task: Task, world_size: int, rank: int, results: Path) -> Iterator[_Worker]:
     """A worker in a process group of its own, killed on leaving.
 
     It ends by itself when its standard input does: also where this process is killed.
     """
-    output, errors = folder / f"{rank}.out", folder / f"{rank}.err"
-    with output.open("wb") as out, errors.open("wb") as err:
+    folder = results.parent
+    errors = folder / f"{rank}.err"
+    with errors.open("wb") as err:
         process = subprocess.Popen(
-            WORKER, stdin=subprocess.PIPE, stdout=out, stderr=err, env=_environment(), start_new_session=True
+            WORKER,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+            env=_environment(),
+            start_new_session=True,
         )
-    request = {"task": asdict(task), "store": str(folder / "store"), "rank": rank, "world_size": world_size}
+    request = {
+        "task": asdict(task),
+        "store": str(folder / "store"),
+        "results": str(results),
+        "rank": rank,
+        "world_size": world_size,
+    }
     assert process.stdin is not None
     try:
         with contextlib.suppress(BrokenPipeError):  # It died at once: `_watch` says of what.
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        yield _Worker(rank=rank, process=process, output=output, errors=errors)
+        yield _Worker(rank=rank, process=process, errors=errors)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -276,17 +289,18 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _watch(workers: list[_Worker], timeout_s: float, record: Callable[[Measured], None]) -> None:
+def _watch(workers: list[_Worker], results: Path, timeout_s: float, record: Callable[[Measured], None]) -> None:
     deadline = time.monotonic() + timeout_s
-    with workers[0].output.open(encoding="utf-8") as results:
+    with results.open(encoding="utf-8") as lines:
         while True:
             statuses = [worker.process.poll() for worker in workers]
-            _read_results(results, record)
+            _read_results(lines, record)
             failed = [(worker, status) for worker, status in zip(workers, statuses, strict=True) if status]
             if failed:
                 # A killed worker takes the others with it: name it before those that only lost their peer.
                 worker, status = min(failed, key=lambda pair: (pair[1] > 0, pair[0].rank))
-                raise MachineError(f"measure links: {worker.last_words()} (exit status {status})")
+                ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+                raise MachineError(f"measure links: {ending}, {worker.last_words()}")
             if all(status == 0 for status in statuses):
                 return
             if time.monotonic() > deadline:
@@ -295,13 +309,13 @@ def _watch(workers: list[_Worker], timeout_s: float, record: Callable[[Measured]
             time.sleep(_POLL_S)
 
 
-def _read_results(results: IO[str], record: Callable[[Measured], None]) -> None:
+def _read_results(lines: IO[str], record: Callable[[Measured], None]) -> None:
     """Hand over the whole lines that have come since; half a line waits for its end."""
     while True:
-        start = results.tell()
-        line = results.readline()
+        start = lines.tell()
+        line = lines.readline()
         if not line.endswith("\n"):
-            results.seek(start)
+            lines.seek(start)
             return
         fields = json.loads(line)
         record(Measured(**{**fields, "seconds": tuple(fields["seconds"])}))

@@ -23,12 +23,12 @@ _PROGRAM = re.compile(
     r"\b((?:all_reduce|all_gather|reduce_scatter|alltoall|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf)\b"
 )
 _THREADS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)\b")
-_RANK = re.compile(r"#\s+Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+")
 _HEADER = re.compile(r"#\s+size\s")
 _MPI_TAG = re.compile(r"^\[\d+,\d+\]<\w+>:\s?")
 _LOG_LINE = re.compile(r"\bNCCL (INFO|WARN|TRACE)\b")
-_MICROSECOND = 1e-6
-_BUS_TOLERANCE = 0.05
+_MICROSECONDS = 1e6
+_BUS_TOLERANCE = 0.01
 
 
 @dataclass(slots=True)
@@ -83,9 +83,7 @@ def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None
         if threads:
             block.devices = int(threads[1]) * int(threads[2])
         elif rank := _RANK.match(line):
-            if rank[1] not in (None, "0"):
-                raise InputError(where=place, key="Group", found=rank[1], expected="a single group, 0")
-            block.hosts.append(rank[2])
+            _read_rank(place, rank, block)
         elif _HEADER.match(line):
             block.columns = _read_header(place, line, block)
         elif block.columns and line and not line.startswith("#") and not _LOG_LINE.search(line):
@@ -104,6 +102,15 @@ def _op_of(place: str, program: str) -> CollectiveOp:
     if program not in OP_OF_PROGRAM:
         raise InputError(where=place, key="program", found=program, expected=f"one of {', '.join(OP_OF_PROGRAM)}")
     return OP_OF_PROGRAM[program]
+
+
+def _read_rank(place: str, rank: re.Match[str], block: _Block) -> None:
+    number, group, host = rank.groups()
+    if group not in (None, "0"):
+        raise InputError(where=place, key="Group", found=group, expected="a single group, 0")
+    if int(number) != len(block.hosts):
+        raise InputError(where=place, key="Rank", found=number, expected=f"{len(block.hosts)}, ranks in order")
+    block.hosts.append(host)
 
 
 def _read_header(place: str, line: str, block: _Block) -> tuple[str, ...]:
@@ -151,7 +158,7 @@ def _read_row(place: str, line: str, block: _Block) -> None:
         raise InputError(
             where=place, key="row", found=repr(line[:60]), expected="numbers under size and time"
         ) from None
-    times = [microseconds * _MICROSECOND for microseconds in cells.get("time", ())]
+    times = [microseconds / _MICROSECONDS for microseconds in cells.get("time", ())]
     if size < 0 or not times or not all(0 < seconds < math.inf for seconds in times):
         raise InputError(where=place, key="time", found=repr(line[:60]), expected="positive times and size")
     if any(cells.get("#wrong", ())):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -170,16 +171,18 @@ def _end_with_parent() -> None:
 
 
 def main() -> None:
-    """Read the request that `measure_torch` writes, run it, and print rank 0's results as JSON lines."""
+    """Read the request that `measure_torch` writes and run it; rank 0 writes a JSON line for each result to its file.
+    (Standard output will not do: NCCL logs there.)"""
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     fields = request["task"]
     fields["cases"] = tuple((op, ranks) for op, ranks in fields["cases"])
     task = Task(**{**fields, "sizes": tuple(fields["sizes"])})
     store = dist.FileStore(request["store"], request["world_size"])
-    for measured in measure(task, store, request["rank"], request["world_size"]):
-        if request["rank"] == 0:
-            print(json.dumps(asdict(measured)), flush=True)
+    with Path(request["results"]).open("a", encoding="utf-8") as results:
+        for measured in measure(task, store, request["rank"], request["world_size"]):
+            if request["rank"] == 0:
+                print(json.dumps(asdict(measured)), file=results, flush=True)
 
 
 if __name__ == "__main__":

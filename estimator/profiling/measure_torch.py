@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 
@@ -28,6 +29,9 @@ from profiles.measurements import Measurement
 from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
 
 LEARNING_RATE = 1e-4
+SWEPT_BYTES = 2**27
+"""Written before each repeat, as the rest of a stage would be: a layer run again and again finds its weights in the
+caches and looks up to 25% faster than it is among others (bench/profile_cost.py compares)."""
 
 
 def measure_layer(task: ProfileTask, setting: Setting) -> Measurement | Infeasible:
@@ -46,9 +50,9 @@ def measure_layer(task: ProfileTask, setting: Setting) -> Measurement | Infeasib
 def build_shard(layer: Layer, shard: Shard, device: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """One layer's local shard on `device`, with neutral collectives, and random inputs of it."""
     if isinstance(layer, TracedLayer):
-        from estimator.frontends.torch_module import build_traced
+        from estimator.frontends.torch_piece import build_traced
 
-        return build_traced(layer, shard, device)
+        return build_traced((layer,), shard, device)
     with torch.device(device):
         module = build_layer(layer, shard, Alone() if shard.tp == 1 else Neutral(shard.tp))
     return module, example_inputs(layer, shard, device)
@@ -76,12 +80,14 @@ def measure_modules(
         )
     try:
         with torch_settings(device, setting):
+            swept = torch.zeros(SWEPT_BYTES // 4, device=device)
             baseline = _start_peak(device)
             module, inputs = build()
-            return _measure(_Training(module, inputs, shard, setting.optimizer), device, setting.repeats, baseline)
+            training = Training(module, inputs, shard, setting.optimizer)
+            return _measure(training, device, setting.repeats, swept=swept, baseline_bytes=baseline)
     except InputError:
         raise
-    except (RuntimeError, ValueError, NotImplementedError, MemoryError) as error:
+    except (RuntimeError, ValueError, MemoryError) as error:
         return _explain(error)
 
 
@@ -89,7 +95,7 @@ def start_torch(setting: Setting) -> None:
     """Trains one weight once, so that what torch loads on first use is not taken for the cost of a first task."""
     device = check_device(setting.device)
     with torch_settings(device, setting):
-        training = _Training(nn.Linear(1, 1, device=device), (torch.ones(1, 1, device=device),), Shard(), "adamw")
+        training = Training(nn.Linear(1, 1, device=device), (torch.ones(1, 1, device=device),), Shard(), "adamw")
         time_steps((training.forward, training.backward, training.step), device)
 
 
@@ -104,12 +110,13 @@ def check_device(name: str) -> torch.device:
     return torch.device(wanted)
 
 
-class _Training:
+class Training:
     """A module in training, in three steps that can be timed apart. Inputs and output gradients are random and real:
     an optimizer on zero gradients takes another time."""
 
     def __init__(self, module: nn.Module, inputs: tuple[Tensor, ...], shard: Shard, optimizer: str) -> None:
-        self.module, self.inputs, self.recompute = module.train(), inputs, shard.recompute == "full"
+        self.module, self.inputs, self.recomputes = module.train(), inputs, shard.recompute == "full"
+        self.run = partial(checkpoint, module, use_reentrant=False) if self.recomputes else module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.outputs: list[Tensor] = []
         self.output_gradients: list[Tensor] = []
@@ -125,11 +132,7 @@ class _Training:
 
     def forward(self) -> None:
         """Keeps the outputs that backward starts from."""
-        if self.recompute:
-            found = checkpoint(self.module, *self.inputs, use_reentrant=False)
-        else:
-            found = self.module(*self.inputs)
-        self.outputs = [out for out in (found if isinstance(found, tuple) else (found,)) if out.requires_grad]
+        self.outputs = _differentiable(self.run(*self.inputs))
 
     def prepare(self) -> None:
         """Outside the timing: fresh gradients of inputs, zeroed ones of weights (a micro-batch adds to them)."""
@@ -140,7 +143,9 @@ class _Training:
                 parameter.grad.zero_()
 
     def backward(self) -> None:
-        """From a loss, or from the gradients that the next layer would hand back."""
+        """From a loss, or from the gradients that the next layer would hand back; nothing in a frozen layer."""
+        if not self.outputs:
+            return
         if not self.output_gradients:
             self.output_gradients = [
                 torch.ones_like(out) if out.dim() == 0 else torch.randn_like(out) for out in self.outputs
@@ -163,36 +168,45 @@ class _Training:
     def resident_bytes(self) -> int:
         """Weights, gradients, fp32 masters and optimizer state."""
         states = self.optimizer.state.values() if self.optimizer is not None else ()
-        held = [*self.parameters, *(p.grad for p in self.parameters if p.grad is not None)]
+        held = [*self.module.parameters(), *(p.grad for p in self.parameters if p.grad is not None)]
         held += [master for _, master in self.masters]
         held += [value for state in states for value in state.values() if isinstance(value, Tensor)]
         return sum(tensor.nbytes for tensor in held)
 
 
-def _measure(training: _Training, device: torch.device, repeats: Repeats, baseline: int) -> Measurement:
+def _differentiable(outputs: object) -> list[Tensor]:
+    """Of a module's output or outputs those that backward can start from."""
+    found = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [out for out in found if isinstance(out, Tensor) and out.requires_grad]
+
+
+def _measure(
+    training: Training, device: torch.device, repeats: Repeats, *, swept: Tensor, baseline_bytes: int
+) -> Measurement:
     steps = (training.forward, training.backward, training.step)
     samples: list[tuple[float, ...]] = []
-    totals: list[float] = []
+
+    def sample() -> tuple[float, ...]:
+        training.prepare()
+        swept.add_(1)
+        return time_steps(steps, device)
+
+    saved = _saved_bytes(training, training.run)
+    sample()
+    # The limit counts from here: a compiled module has been compiled by now.
     start = perf_counter()
-    saved = _saved_bytes(training, training.forward)
-    training.backward()
-    training.step()
     for _ in range(repeats.warm_up - 1):
-        if perf_counter() - start >= repeats.limit_s:
-            break
-        training.prepare()
-        time_steps(steps, device)
-    while not repeats.enough(totals, perf_counter() - start):
-        training.prepare()
-        samples.append(time_steps(steps, device))
-        totals.append(sum(samples[-1]))
+        if perf_counter() - start < repeats.limit_s:
+            sample()
+    while not repeats.enough([sum(one) for one in samples], perf_counter() - start):
+        samples.append(sample())
     forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
     return Measurement(
         forward_s=forward_s,
         backward_s=backward_s,
-        optimizer_s=optimizer_s,
+        optimizer_s=optimizer_s if training.optimizer is not None else (),
         saved_bytes=saved,
-        peak_memory_bytes=_peak_bytes(training, device, saved) - baseline,
+        peak_memory_bytes=_peak_bytes(training, device, saved) - baseline_bytes,
         parameters=sum(p.numel() for p in training.parameters),
     )
 
@@ -215,20 +229,23 @@ def time_steps(steps: Sequence[Callable[[], object]], device: torch.device) -> t
     return tuple(begin.elapsed_time(end) / 1e3 for begin, end in pairwise(events))
 
 
-def _saved_bytes(training: _Training, forward: Callable[[], None]) -> int:
-    """Bytes that `forward` keeps for backward: storages of saved tensors, each once, without weights and buffers."""
+def _saved_bytes(training: Training, module: Callable[..., object]) -> int:
+    """Bytes that `module` keeps for backward: storages of saved tensors, each once, without weights and buffers.
+
+    An output that backward needs is not counted: the next layer keeps it as its input.
+    """
     resident = {t.untyped_storage().data_ptr() for t in (*training.module.parameters(), *training.module.buffers())}
     kept: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in resident:
-            kept[storage.data_ptr()] = storage.nbytes()
+        kept[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        forward()
-    return sum(kept.values())
+        outputs = _differentiable(module(*training.inputs))
+    resident |= {out.untyped_storage().data_ptr() for out in outputs}
+    return sum(size for place, size in kept.items() if place not in resident)
 
 
 def _start_peak(device: torch.device) -> int:
@@ -239,14 +256,12 @@ def _start_peak(device: torch.device) -> int:
     return int(torch.cuda.memory_allocated(device))
 
 
-def _peak_bytes(training: _Training, device: torch.device, saved: int) -> int:
+def _peak_bytes(training: Training, device: torch.device, saved: int) -> int:
     """The allocator's peak on a GPU. A CPU has no such counter: resident tensors and saved ones, and with
     recomputation those that backward builds again."""
     if device.type != "cpu":
         return int(torch.cuda.max_memory_allocated(device))
-    rebuilt = 0
-    if training.recompute:
-        rebuilt = _saved_bytes(training, lambda: training.module(*training.inputs))
+    rebuilt = _saved_bytes(training, training.module) if training.recomputes else 0
     return training.resident_bytes() + saved + rebuilt
 
 
@@ -256,14 +271,21 @@ def _lacking_bytes(locals_: Sequence[LocalLayer], shard: Shard, setting: Setting
     needed = sum(
         local.parameters * (2 * width + state) + local.saved_bytes + local.output_bytes for local in locals_
     ) + 2 * max(local.input_bytes + local.output_bytes for local in locals_)
-    free = free_host_memory_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-    return needed - int(free)
+    return needed - _free_bytes(device)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """On a GPU what the driver has, and what torch's allocator holds but does not use."""
+    if device.type == "cpu":
+        return free_host_memory_bytes()
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 def _explain(error: Exception) -> Infeasible:
     """What torch said, as a reason."""
     text = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in text:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in text:
         return Infeasible(reason=f"out of memory: {text}", lacking="memory")
     return Infeasible(reason=f"torch cannot run it ({type(error).__name__}: {text})", lacking="support")
 

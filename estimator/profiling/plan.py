@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -67,10 +67,8 @@ def plan_profile(
     for key, values in (("degrees", degrees), ("micro-batches", micro_batches_per_rank)):
         if not values or min(values) < 1:
             raise InputError(where="profile", key=key, found=list(values), expected="one or more positive integers")
-    first = (min(degrees), min(micro_batches_per_rank))
-    tasks: list[ProfileTask] = []
-    for tp, micro_batch in product(sorted(set(degrees)), sorted(set(micro_batches_per_rank))):
-        shard = Shard(
+    shards = (
+        Shard(
             tp=tp,
             sequence_parallel=sequence_parallel and tp > 1,
             micro_batch_per_rank=micro_batch,
@@ -79,11 +77,30 @@ def plan_profile(
             attention=attention,
             recompute=recompute,
         )
-        tasks += _tasks_of_set(model, shard, balance_flops_per_byte)
+        for tp, micro_batch in product(sorted(set(degrees)), sorted(set(micro_batches_per_rank)))
+    )
+    everything = frozenset(model.layers)
+    return plan_shards(model, dict.fromkeys(shards, everything), balance_flops_per_byte=balance_flops_per_byte)
+
+
+def plan_shards(
+    model: Model,
+    wanted: Mapping[Shard, Collection[Layer]],
+    *,
+    balance_flops_per_byte: float = BALANCE_FLOPS_PER_BYTE,
+) -> tuple[ProfileTask, ...]:
+    """A task for each layer wanted of `model` and the shard it is wanted as, in the order of `plan_profile`."""
+    degree_and_size = {shard: (shard.tp, shard.micro_batch_per_rank) for shard in wanted}
+    first = min(degree_and_size.values(), default=None)
+    tasks = [
+        task
+        for shard in sorted(wanted, key=degree_and_size.__getitem__)
+        for task in _tasks_of_set(model, shard, balance_flops_per_byte)
+        if task.layer in wanted[shard]
+    ]
 
     def importance(task: ProfileTask) -> tuple[bool, bool, float]:
-        in_first = (task.shard.tp, task.shard.micro_batch_per_rank) == first
-        return (task.infeasible is not None, not in_first, -task.share)
+        return (task.infeasible is not None, degree_and_size[task.shard] != first, -task.share)
 
     return tuple(sorted(tasks, key=importance))
 

@@ -53,9 +53,9 @@ def catalogue_name(hardware: str) -> str:
 
 
 def measure_rates(setting: Setting, dtype: DType) -> DeviceRates:
-    """Achievable FLOP/s of a large matrix product in `dtype` and bytes/s of a copy (read and write). Takes a second or two.
+    """Achievable FLOP/s of a large matrix product in `dtype`, and bytes/s read and written by a copy.
 
-    InputError for a device or dtype that torch cannot use.
+    Takes a second or two. InputError for a device or dtype that torch cannot use.
     """
     device, identity = check_device(setting.device), identify_device(setting)
     with torch_settings(device, setting), torch.no_grad():

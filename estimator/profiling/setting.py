@@ -15,8 +15,8 @@ from profiles.vocabulary import Shard
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
     """How often to repeat: until stable, at least `least` times and for `least_s` seconds (a short task meets a busy
-    machine's quiet moments by trying longer), at most `most` times, and no longer than `limit_s` (which one warm-up and
-    two samples may overrun, since fewer say nothing)."""
+    machine's quiet moments by trying longer), at most `most` times, and no longer than `limit_s` after the first pass
+    (which two samples may overrun, since fewer say nothing)."""
 
     warm_up: int = 2
     least: int = 6
@@ -34,7 +34,7 @@ class Repeats:
             )
 
     def enough(self, samples_s: Sequence[float], elapsed_s: float) -> bool:
-        """Whether to stop after `samples_s`, with `elapsed_s` seconds gone since the first warm-up."""
+        """Whether to stop after `samples_s`, `elapsed_s` seconds after the first pass."""
         count = len(samples_s)
         if count >= self.most or (count >= 2 and elapsed_s >= self.limit_s):
             return True

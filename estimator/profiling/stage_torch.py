@@ -1,44 +1,20 @@
-"""A whole stage timed as one piece, eager or compiled, and set against the sum of its layers.
-
-Crius (section 5.1) compiles a stage as it would run and profiles that ("distributed-equivalent compilation"): a
-compiler fuses across layers, so that a stage may take less than its layers one by one.
-"""
+"""A whole stage timed as one piece with torch, eager or compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from estimator.profiling.measure_torch import build_shard, measure_modules
-from estimator.profiling.setting import Setting, low_quantile
-from models_zoo.layers import Classifier, Embedding, Head, Layer, TransformerBlock
+from estimator.profiling.setting import Setting
+from models_zoo.layers import Classifier, Embedding, Head, Layer, TracedLayer, TransformerBlock
 from profiles.measurements import Measurement
 from profiles.vocabulary import Infeasible, Shard
 
 Role = Literal["plain", "decoder_start", "cross", "loss"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageComparison:
-    """Seconds and saved bytes of a stage as one piece and as the sum of its layers, each measured alone."""
-
-    layers_forward_s: float
-    layers_backward_s: float
-    layers_optimizer_s: float
-    layers_saved_bytes: int
-    stage_forward_s: float
-    stage_backward_s: float
-    stage_optimizer_s: float
-    stage_saved_bytes: int
-
-    @property
-    def ratio(self) -> float:
-        """Forward and backward of the stage over those of its layers: below 1 the whole is faster."""
-        return (self.stage_forward_s + self.stage_backward_s) / (self.layers_forward_s + self.layers_backward_s)
 
 
 def measure_stage(
@@ -51,28 +27,10 @@ def measure_stage(
     """
 
     def build() -> tuple[nn.Module, tuple[Tensor, ...]]:
-        stage, inputs = _build_stage(layers, shard, setting.device)
+        stage, inputs = build_stage(layers, shard, setting.device)
         return (torch.compile(stage, backend=backend) if compiled else stage), inputs
 
     return measure_modules(layers, shard, setting, build=build)
-
-
-def compare_stage(
-    layers: Sequence[Layer], stage: Measurement, measured: Mapping[Layer, Measurement]
-) -> StageComparison:
-    """`stage` against the sum over `layers` of what each took alone, low quantiles both. KeyError for a layer that is
-    not in `measured`."""
-    alone = [measured[layer] for layer in layers]
-    return StageComparison(
-        layers_forward_s=sum(low_quantile(one.forward_s) for one in alone),
-        layers_backward_s=sum(low_quantile(one.backward_s) for one in alone),
-        layers_optimizer_s=sum(low_quantile(one.optimizer_s) for one in alone),
-        layers_saved_bytes=sum(one.saved_bytes for one in alone),
-        stage_forward_s=low_quantile(stage.forward_s),
-        stage_backward_s=low_quantile(stage.backward_s),
-        stage_optimizer_s=low_quantile(stage.optimizer_s),
-        stage_saved_bytes=stage.saved_bytes,
-    )
 
 
 class _Stage(nn.Module):  # type: ignore[misc]
@@ -111,8 +69,13 @@ def _role(layer: Layer, *, first: bool) -> Role:
     return "plain"
 
 
-def _build_stage(layers: Sequence[Layer], shard: Shard, device: str) -> tuple[_Stage, tuple[Tensor, ...]]:
-    """The stage's module and its inputs, random like those of its layers."""
+def build_stage(layers: Sequence[Layer], shard: Shard, device: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """The module of contiguous `layers` on `device`, and its inputs, random like those of its layers."""
+    traced = [layer for layer in layers if isinstance(layer, TracedLayer)]
+    if traced:
+        from estimator.frontends.torch_piece import build_traced
+
+        return build_traced(traced, shard, device)
     roles = [_role(layer, first=number == 0) for number, layer in enumerate(layers)]
     modules, inputs = [], []
     has_memory = False

@@ -6,8 +6,16 @@ from argparse import ArgumentParser, Namespace
 from itertools import groupby
 from typing import Any
 
-from planner.cli.options import add_job_options, job_options
-from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_notes, print_table
+from planner.cli.options import add_job_options, job_options, store_path
+from planner.cli.output import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    print_json,
+    print_notes,
+    print_table,
+    print_text,
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,7 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     from planner import api
 
-    result = api.estimate(arguments.model, **job_options(arguments))
+    result = api.estimate(
+        arguments.model, cluster=arguments.cluster, store=store_path(arguments), **job_options(arguments)
+    )
     if arguments.json:
         print_json(result)
     else:
@@ -27,31 +37,27 @@ def _run(arguments: Namespace) -> None:
 
 
 def print_cells(result: dict[str, Any]) -> None:
-    """The table of Cells, best first, and below it where the best one's time goes and what was assumed."""
-    rows = [_row(cell) for cell in result["cells"]]
-    columns = ("device", "stages", "batches", "assembly", "iteration", "tokens/s/dev", "MFU", "memory", "basis")
-    print_table(f"Cells of {result['model']} on {result['cluster']}", columns, rows)
-    fitting = [cell for cell in result["cells"] if cell["fits"]]
-    if fitting:
-        parts = {name.removesuffix("_s").replace("_", " "): s for name, s in fitting[0]["breakdown"].items() if s}
-        print("best: " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items()))
+    """A line per Cell, the best one marked; below it where that one's time goes and what was assumed."""
+    columns = ("", "stages", "micro-batches", "assembly", "iteration", "tokens/s", "MFU", "memory", "layer times")
+    about = f"{result['global_batch']} samples in {result['dtype']}; tokens/s and memory per device"
+    for (devices, device), cells in groupby(result["cells"], key=lambda cell: (cell["devices"], cell["device"])):
+        print_table(f"{result['model']} on {devices} x {device}: {about}", columns, [_row(cell) for cell in cells])
+    best = next(cell for cell in result["cells"] if cell["best"])
+    parts = {name.removesuffix("_s").replace("_", " "): s for name, s in best["breakdown"].items() if s}
+    print_text("best (*): " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items()))
+    failed = [cell for cell in result["cells"] if not cell["fits"]]
     print_notes(
         "not possible:",
-        [
-            f"{cell['devices']} x {cell['device']}, {cell['stages']} stages: {cell['reason']}"
-            for cell in result["cells"]
-            if not cell["fits"]
-        ],
+        [f"{cell['devices']} x {cell['device']}, stages {cell['stages']}: {cell['reason']}" for cell in failed],
     )
     print_notes("assumed:", result["assumptions"])
 
 
 def _row(cell: dict[str, Any]) -> tuple[str, ...]:
-    device = f"{cell['devices']} x {cell['device']}"
     if not cell["fits"]:
-        return (device, str(cell["stages"]), *["-"] * 7)
+        return ("", str(cell["stages"]), *["-"] * 7)
     return (
-        device,
+        "*" if cell["best"] else "",
         str(cell["stages"]),
         f"{cell['micro_batches']} x {cell['micro_batch']}",
         describe_assembly(cell["assembly"]),
@@ -59,7 +65,7 @@ def _row(cell: dict[str, Any]) -> tuple[str, ...]:
         format_count(cell["tokens_per_s_per_device"]),
         "-" if cell["mfu"] is None else f"{cell['mfu']:.1%}",
         format_bytes(cell["peak_memory_bytes"]),
-        cell["provenance"],
+        cell["provenance"]["compute"],
     )
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
+from estimator.job import MicroBatchRule, RecomputeRule
 from estimator.memory import OPTIMIZERS, Schedule, Zero
+from planner.api import JobOptions
 from profiles.vocabulary import AttentionKernel, DType
+
+MICRO_BATCH_RULES = get_args(MicroBatchRule)
 
 
 def positive_int(text: str) -> int:
@@ -21,6 +26,30 @@ def positive_int(text: str) -> int:
 def positive_ints(text: str) -> tuple[int, ...]:
     """Whole numbers of at least 1 with commas between: `1,2,4`. Each once, ascending."""
     return tuple(sorted({positive_int(part) for part in text.split(",")}))
+
+
+def words_of(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """The type of a list of `allowed` words with commas between."""
+
+    def words(text: str) -> tuple[str, ...]:
+        found = tuple(text.split(","))
+        for word in found:
+            if word not in allowed:
+                raise ArgumentTypeError(f"found {word!r}, expected one or more of {', '.join(allowed)}")
+        return found
+
+    return words
+
+
+def micro_batch_rule(text: str) -> int | str:
+    """A number of micro-batches, or the name of a rule."""
+    if text in MICRO_BATCH_RULES:
+        return text
+    try:
+        return positive_int(text)
+    except ArgumentTypeError:
+        expected = f"a whole number of at least 1, or {', '.join(MICRO_BATCH_RULES)}"
+        raise ArgumentTypeError(f"found {text!r}, expected {expected}") from None
 
 
 def positive_seconds(text: str) -> float:
@@ -59,14 +88,20 @@ def add_store_option(parser: ArgumentParser) -> None:
     )
 
 
-def store_path(arguments: Namespace) -> Path:
-    """The store that was asked for, or the user's own. Only the command line looks into the environment."""
+def store_path(arguments: Namespace, *, to_write: bool = False) -> Path:
+    """The store that was asked for, or the user's own, whose folder is made where it is `to_write`.
+
+    Only the command line looks into the environment.
+    """
     if arguments.store is not None:
         return Path(arguments.store)
     if named := os.environ.get("CELLPLAN_STORE"):
         return Path(named)
     data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "cellplan" / "store.sqlite"
+    folder = (Path(data) if data else Path.home() / ".local" / "share") / "cellplan"
+    if to_write:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / "store.sqlite"
 
 
 def add_model_argument(parser: ArgumentParser) -> None:
@@ -99,13 +134,19 @@ def add_job_options(parser: ArgumentParser) -> None:
     job.add_argument("--devices", type=positive_int, metavar="N", help="devices of the cluster to use (default: all)")
     job.add_argument("--global-batch", type=positive_int, metavar="N", help="samples per iteration")
     job.add_argument("--micro-batch", type=positive_int, metavar="N", help="samples per rank and micro-batch")
-    job.add_argument("--micro-batches", type=positive_int, metavar="N", help="micro-batches per iteration")
+    job.add_argument(
+        "--micro-batches",
+        type=micro_batch_rule,
+        default="fit",
+        metavar="N|RULE",
+        help="micro-batches per iteration, or crius (4 per stage), fit (more where those do not fit; default), best",
+    )
     job.add_argument("--seq-len", type=positive_int, metavar="N", help="tokens per sample (default: the model's)")
     add_dtype_option(job)
     add_optimizer_option(job)
     job.add_argument("--schedule", choices=get_args(Schedule), default="1f1b", help="(default: %(default)s)")
     job.add_argument(
-        "--recompute", choices=("auto", "none", "full"), default="auto", help="auto: only where needed to fit (default)"
+        "--recompute", choices=get_args(RecomputeRule), default="auto", help="auto: only where needed to fit (default)"
     )
     job.add_argument(
         "--zero", type=int, choices=get_args(Zero), default=0, help="optimizer sharding (default: %(default)s)"
@@ -123,12 +164,6 @@ def add_job_options(parser: ArgumentParser) -> None:
     add_json_option(parser)
 
 
-def job_options(arguments: Namespace) -> dict[str, object]:
-    """What `add_job_options` collected, as the keyword arguments of `planner.api.estimate` and `plan`."""
-    given = vars(arguments)
-    names = (
-        *("cluster", "devices", "global_batch", "micro_batch", "micro_batches", "seq_len", "dtype", "optimizer"),
-        *("schedule", "recompute", "zero", "attention", "sequence_parallel"),
-        *("stages", "partition", "formula", "assembly"),
-    )
-    return {name: given[name] for name in names} | {"store": store_path(arguments)}
+def job_options(arguments: Namespace) -> JobOptions:
+    """What `add_job_options` collected for `planner.api.estimate` and `plan`."""
+    return cast(JobOptions, {name: getattr(arguments, name) for name in JobOptions.__annotations__})

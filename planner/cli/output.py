@@ -60,6 +60,8 @@ def format_seconds(seconds: float | None) -> str:
     """
     if seconds is None:
         return "-"
+    if seconds == 0:
+        return "0 s"
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{_three_digits(seconds / size)} {unit}"

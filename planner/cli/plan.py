@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.options import add_job_options, job_options
+from planner.cli.options import add_job_options, job_options, store_path
 from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table
 
 if TYPE_CHECKING:
@@ -23,11 +23,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     from planner import api
     from planner.plan_file import plan_to_json, save_plan
-    from profiles.files import check_writable
 
-    if arguments.output is not None:
-        check_writable(arguments.output)
-    plan = api.plan(arguments.model, **job_options(arguments))
+    plan = api.plan(arguments.model, cluster=arguments.cluster, store=store_path(arguments), **job_options(arguments))
     if arguments.output is not None:
         save_plan(plan, arguments.output)
     if arguments.json:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from models_zoo.catalogue import load_model
 from planner import api
 from planner.cli import main as cli
 from planner.cli import models
+from planner.plan_file import load_plan
+from planner.request import read_request
 from profiles.errors import InputError, MachineError, NothingFits
-
-
-def _run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "planner.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical
+from profiles.store import ProfileStore
+from profiles.vocabulary import Shard
 
 
 def _raise(error: BaseException) -> Callable[[], None]:
@@ -138,13 +140,18 @@ def test_every_command_has_a_function_of_its_name_and_arguments(command: str) ->
     top = argparse.ArgumentParser()
     cli.add_command_arguments(command, top)
     for name, parser in _leaves(top, command):
-        function = inspect.signature(getattr(api, name))
-        given = {action.dest for action in parser._actions} - {"help", "json"}
-        taken = set(function.parameters) - {"progress"}
-        assert given - {"output"} == taken, name
-        for action in parser._actions:
-            if action.dest in taken and action.dest != "store" and not action.required and action.option_strings:
-                assert function.parameters[action.dest].default == action.default, f"{name} {action.dest}"
+        parameters = dict(inspect.signature(getattr(api, name)).parameters)
+        if parameters.pop("options", None):
+            parameters |= {
+                key: what for key, what in inspect.signature(read_request).parameters.items() if key != "reference"
+            }
+            assert set(api.JobOptions.__annotations__) == set(parameters) - {"model", "cluster", "store"}
+        actions = {action.dest: action for action in parser._actions}
+        only_on_one_side = {"help", "json", "output", "progress", "world"}
+        assert set(actions) - only_on_one_side == set(parameters) - only_on_one_side
+        for option in set(parameters) & set(actions) - {"store"}:
+            if not actions[option].required:
+                assert actions[option].default == parameters[option].default, f"{name} {option}"
 
 
 def test_json_stands_alone_on_stdout_and_tables_fit_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,3 +171,204 @@ def test_alike_layers_share_a_row() -> None:
     layer = {"kind": "A", "parameters": 1, "forward_flops": 2, "backward_flops": 3, "saved_bytes": 4, "cut_bytes": 5}
     degrees = {"1": [], "2": "3 heads cannot be split in 2"}
     assert models._alike({**layer, "tp": degrees}) == ("A", "1", "2 FLOP", "3 FLOP", "4 B", "5 B", "1")
+
+
+def _measured_store(path: Path) -> Path:
+    """A store with made-up measurements of every shard of gpt-tiny that two workers with 8 samples an iteration use."""
+    shard = Shard(seq_len=128, dtype="fp32")
+    model = load_model("gpt-tiny")
+    ways = [replace(shard, tp=tp, micro_batch_per_rank=samples) for tp in (1, 2) for samples in (1, 2)]
+    with ProfileStore(path) as store:
+        store.put_rates(
+            DeviceRates(
+                device="cpu",
+                hardware="made up",
+                software="torch 2",
+                threads=1,
+                memory_bytes=2**33,
+                memory_bandwidth_bytes_per_s=1e10,
+                flops_per_s=(("fp32", 1e11),),
+                flash_attention=True,
+            )
+        )
+        for layer in dict.fromkeys(model.layers):
+            for way in ways:
+                time_s = way.micro_batch_per_rank / way.tp / 1000
+                store.put(
+                    MeasurementKey(
+                        layers=(canonical(layer),),
+                        shard=way,
+                        optimizer="adamw",
+                        threads=1,
+                        device="cpu",
+                        hardware="made up",
+                        software="torch 2",
+                    ),
+                    Measurement(
+                        forward_s=(time_s, 1.1 * time_s),
+                        backward_s=(2 * time_s, 2 * time_s),
+                        saved_bytes=1000,
+                        peak_memory_bytes=2000,
+                        parameters=1,
+                    ),
+                )
+    return path
+
+
+LOCAL = ("gpt-tiny", "--cluster", "local:1x2", "--dtype", "fp32", "--global-batch", "8")
+
+
+def test_an_estimate_from_measured_layers_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = _measured_store(tmp_path / "store")
+    assert cli.main(["estimate", *LOCAL, "--store", str(store), "--stages", "1", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    (cell,) = result["cells"]
+    needed = {"device", "devices", "stages", "iteration_time_s", "tokens_per_s_per_device", "peak_memory_bytes"}
+    assert needed | {"fits", "assembly", "breakdown"} <= set(cell)
+    assert (cell["device"], cell["devices"], cell["stages"], cell["fits"]) == ("cpu", 2, 1, True)
+    assert cell["provenance"]["compute"] == "measured"
+    assert not any("profiled" in sentence for sentence in result["assumptions"])
+    # 6 layers at 3 ms a sample, 8 samples over 2 workers: either way 72 ms of compute.
+    assert cell["breakdown"]["compute_s"] == pytest.approx(0.072)
+    assert sum(cell["breakdown"].values()) == pytest.approx(cell["iteration_time_s"])
+
+
+def test_without_a_store_an_estimate_is_modelled_and_makes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    assert cli.main(["estimate", "gpt2-350m", "--cluster", "a100-80gb:1x2", "--store", str(store)]) == 0
+    shown = capsys.readouterr().out
+    assert "modelled" in shown
+    assert "no layer shard is profiled on a100-80gb" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 100
+    assert not store.exists()
+
+
+def test_a_plan_is_the_same_in_the_file_on_stdout_and_from_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, path = _measured_store(tmp_path / "store"), tmp_path / "plan.json"
+    assert cli.main(["plan", *LOCAL, "--store", str(store), "--json", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == path.read_text(encoding="utf-8")
+    plan = api.plan("gpt-tiny", cluster="local:1x2", dtype="fp32", global_batch=8, store=store)
+    assert load_plan(path) == plan
+    assert plan.provenance.compute == "measured"
+    assert plan.provenance.profile_ids
+    assert plan.provenance.optimality_proved
+    assert cli.main(["plan", *LOCAL, "--store", str(store)]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["gpt3-175b", "--cluster", "a100-80gb:1x8"], 3, "the nearest miss, 8 x a100-80gb, stages 1: "),
+        (["gpt-tiny", "--cluster", "local:1x2"], 2, "run `cellplan profile MODEL --device cpu` first"),
+        (["gpt-tiny", "--cluster", "a100-80gb:0x8"], 2, "at least 1 node"),
+        (["gpt-tiny", "--cluster", "a100-80gb:1x8", "--stages", "9"], 2, "--stages: found 9, expected from 1 to 6"),
+        (["gpt-tiny", "--cluster", "a100-80gb:1x8", "--devices", "9"], 2, "--devices: found 9, expected from 1 to"),
+        (["gpt-tiny", "--cluster", "a100-80gb:1x2", "--micro-batches", "7"], 2, "does not divide the global batch"),
+        (["gpt-tiny", "--cluster", "a100-80gb:1x2", "--micro-batches", "x"], 2, "found 'x', expected a whole number"),
+        (["gpt-tiny", "--cluster", "a100-80gb:1x2", "--seq-len", "99999"], 2, "128 learned positions"),
+        (["resnet-50", "--cluster", "a100-80gb:1x2", "--seq-len", "8"], 2, "the model has no tokens"),
+        (["no/such/config.json", "--cluster", "a100-80gb:1x2"], 2, "no/such/config.json"),
+        (["gpt-tiny", "--cluster", "no/such/cluster.yaml"], 2, "no/such/cluster.yaml"),
+    ],
+)
+def test_what_cannot_be_estimated_is_answered_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], status: int, message: str
+) -> None:
+    assert cli.main(["estimate", *words, "--json", "--store", str(tmp_path / "none")]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_plan_goes_into_a_folder_that_exists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "missing" / "plan.json"
+    assert cli.main(["plan", "gpt-tiny", "--cluster", "a100-80gb:1x2", "-o", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no folder" in captured.err
+
+
+def test_the_store_goes_out_and_in_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, file = str(_measured_store(tmp_path / "store")), str(tmp_path / "file.json")
+    assert cli.main(["profiles", "export", file, "--store", store, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"profiles": 12, "rates": 1, "link_tables": 0}
+    other = str(tmp_path / "other")
+    assert cli.main(["profiles", "import", file, "--store", other, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"added": 13, "kept": 0, "replaced": 0}
+    assert cli.main(["profiles", "show", "--store", other, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 12
+    assert cli.main(["profiles", "export", file, "--store", str(tmp_path / "none")]) == 2
+
+
+def test_nccl_tests_output_becomes_link_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+# nThread 1 nGpus 2 minBytes 1024 maxBytes 4096 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1
+#  Rank  0 Group  0 Pid 1 on node1 device  0 [0x07] NVIDIA A100-SXM4-80GB
+#  Rank  1 Group  0 Pid 1 on node1 device  1 [0x0a] NVIDIA A100-SXM4-80GB
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           256     float     sum      -1    10.00    0.10    0.10      0    10.00    0.10    0.10      0
+        4096          1024     float     sum      -1    16.00    0.26    0.26      0    16.00    0.26    0.26      0
+"""
+    file, store = tmp_path / "out.txt", str(tmp_path / "store")
+    file.write_text(text, encoding="utf-8")
+    words = ["--link", "nvswitch3", "--store", store]
+    assert cli.main(["comm", "fit", str(file), "--op", "all_reduce", *words, "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)
+    assert (table["op"], table["ranks"], table["nodes"]) == ("all_reduce", 2, 1)
+    assert table["alpha_s"] == pytest.approx(8e-6)
+    assert table["beta_s_per_byte"] == pytest.approx(6e-6 / 3072)
+    assert cli.main(["comm", "show", "--size", "2048", *words, "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert shown["seconds"]["alpha-beta"] == pytest.approx(12e-6)
+    assert shown["seconds"]["interpolate"] == pytest.approx((10e-6 * 16e-6) ** 0.5)
+    assert cli.main(["comm", "show", *words]) == 0
+    assert "nvswitch3" in capsys.readouterr().out
+
+
+def test_a_profile_run_measures_once_and_compares_the_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "profile",
+        "gpt-tiny",
+        "--dtype",
+        "fp32",
+        "--seq-len",
+        "8",
+        "--stage",
+        "1:2",
+        "--store",
+        str(tmp_path / "s"),
+    ]
+    assert cli.main([*words, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    (layer,), (stage,) = result["layers"], result["stages"]
+    assert (layer["name"], layer["measured"], result["measured"], result["reused"]) == ("block.0", True, 1, 0)
+    assert stage["layers_forward_s"] == layer["forward_s"]
+    assert stage["ratio"] > 0
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert "0 measured, 1 already in the store" in shown
+    assert max(len(line) for line in shown.splitlines()) <= 100
+
+
+def _documented_commands() -> Iterator[list[str]]:
+    root = Path(__file__).resolve().parents[2]
+    for name in ("README.md", "Makefile"):
+        for line in (root / name).read_text(encoding="utf-8").splitlines():
+            words = line.strip().removeprefix("$ ").removeprefix("$(BIN)/")
+            if words.startswith("cellplan "):
+                yield shlex.split(words, comments=True)[1:]
+
+
+def test_the_commands_of_readme_and_makefile_are_ones_that_exist() -> None:
+    commands = list(_documented_commands())
+    assert len(commands) > 10
+    for words in commands:
+        cli.make_parser(words[0]).parse_args(words)

@@ -1,0 +1,278 @@
+"""The frontend for any torch module: `package.module:factory`, taken as it is, becomes a chain of traced layers.
+
+The factory returns `(module, example_inputs)`, or `(module, example_inputs, tp_plan)` with the plan that
+`torch.distributed.tensor.parallel.parallelize_module` takes. Example inputs are a tuple of tensors, batch first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from estimator.frontends.torch_cut import Places, cut_layers, find_units, local_layers, name_layers, tied_parameters
+from estimator.frontends.torch_tensor_parallel import apply_plan, lone_rank
+from estimator.frontends.torch_trace import Trace, trace_step
+from models_zoo.layers import TracedLayer, TracedShard
+from models_zoo.model import Model, TracedInput
+from profiles.errors import InputError, MachineError
+
+DEGREES = (2, 4, 8)
+WIDTHS = (2, 4)
+
+_WANTED = "a tuple (module, example_inputs) or (module, example_inputs, tp_plan)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """What a factory returned, its module's tensors replaced by fake ones of `mode`, which take no memory."""
+
+    module: nn.Module
+    inputs: tuple[Tensor, ...]
+    plan: dict[str, Any]
+    mode: FakeTensorMode
+
+    @property
+    def batch(self) -> int:
+        """Samples in the example inputs."""
+        return int(self.inputs[0].shape[0])
+
+    def inputs_for(self, batch: int) -> tuple[Tensor, ...]:
+        """Fake inputs of `batch` samples."""
+        with self.mode:
+            return tuple(
+                torch.empty((batch, *x.shape[1:]), dtype=x.dtype, requires_grad=x.requires_grad) for x in self.inputs
+            )
+
+
+def load_module_model(reference: str) -> Model:
+    """The model that the factory `reference` makes, traced in training mode on fake tensors at two batch sizes.
+
+    Layers follow the module's own lists of submodules (see `find_units`). InputError where the factory cannot be found
+    or returns something else, and where the module does not run on its example inputs, or only for certain values.
+    """
+    example = call_factory(reference)
+    units = find_units(example.module)
+    # Some modules treat a batch of one differently, so the smaller of the two is at least two.
+    batches = (max(2, example.batch), 2 * max(2, example.batch))
+    try:
+        traces = [_trace(example, batch, units) for batch in batches]
+    except Exception as error:
+        _refuse_to_run(reference, error)
+    layers = cut_layers(traces[0])
+    if not layers:
+        raise InputError(where=reference, found="a module that runs no operator", expected="a module that computes")
+    shards = [[shard] for shard in _shards(reference, traces, layers, tp=1)]
+    refused: list[tuple[int, str]] = []
+    for degree in DEGREES if example.plan else ():
+        try:
+            more = _parallel_shards(reference, batches, units, layers, degree)
+        except MachineError:
+            raise
+        except Exception as error:
+            refused.append((degree, f"tp = {degree}: {_first_line(error)}"))
+        else:
+            for found, shard in zip(shards, more, strict=True):
+                found.append(shard)
+    return Model(
+        name=reference,
+        family="module",
+        layers=tuple(
+            TracedLayer(
+                fingerprint=_fingerprint(batches[0], tuple(found), tuple(refused)),
+                factory=reference,
+                batch=batches[0],
+                places=places,
+                tied_to=tied_to,
+                shards=tuple(found),
+                refused=tuple(refused),
+            )
+            for places, found, (_, tied_to) in zip(layers, shards, tied_parameters(traces[0], layers), strict=True)
+        ),
+        layer_names=name_layers(traces[0], layers),
+        input=TracedInput(factory=reference),
+        source=f"traced from {reference}",
+        kind="module",
+    )
+
+
+def call_factory(reference: str) -> Example:
+    """Imports and calls the factory. InputError as for `load_module_model`.
+
+    It is called where tensors have no memory, once more on torch's meta device if that fails (there `module.to(dtype)`
+    works), and once more for real if that fails too (it reads weights from a file, say).
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with _user_code():
+        factory = _find_factory(reference)
+        returned = None
+        for place in (mode, torch.device("meta")):
+            # What goes wrong or is warned of here concerns the stand-ins; the last call, outside, speaks for itself.
+            with suppress(Exception), warnings.catch_warnings(action="ignore"), place:
+                returned = factory()
+                break
+        else:
+            try:
+                returned = factory()
+            except Exception as error:
+                raise InputError(where=reference, found=_first_line(error), expected=_WANTED) from error
+    module, inputs, plan = _check_returned(reference, returned)
+
+    def fake(tensor: Tensor) -> Tensor:
+        with mode:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+
+    convert_tensors(module, fake)
+    return Example(module=module.train(), inputs=inputs, plan=plan, mode=mode)
+
+
+def _find_factory(reference: str) -> Callable[[], Any]:
+    module_name, _, path = reference.partition(":")
+    if not module_name or not path:
+        raise InputError(where="model", found=repr(reference), expected="package.module:factory")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        expected = f"a module {module_name} that can be imported from here"
+        raise InputError(where=reference, found=_first_line(error), expected=expected) from error
+    try:
+        factory = reduce(getattr, path.split("."), module)
+    except AttributeError as error:
+        found = f"no {path} in {getattr(module, '__file__', module_name)}"
+        raise InputError(where=reference, found=found, expected=f"a function that returns {_WANTED}") from error
+    if not callable(factory):
+        found = f"{path}, a {type(factory).__name__}"
+        raise InputError(where=reference, found=found, expected=f"a function that returns {_WANTED}")
+    return factory
+
+
+@contextmanager
+def _user_code() -> Iterator[None]:
+    """The current folder can be imported from, as under `python -m`, and what the code prints goes to stderr."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(folder)
+
+
+def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+        size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
+        raise InputError(where=reference, found=f"a {type(returned).__name__}{size}", expected=_WANTED)
+    module, inputs, plan = (*returned, {})[:3]
+    if not isinstance(module, nn.Module):
+        found = f"a {type(module).__name__}"
+        raise InputError(where=reference, key="module", found=found, expected="a torch.nn.Module")
+    if not isinstance(inputs, tuple) or not inputs or not all(isinstance(x, Tensor) for x in inputs):
+        found = f"a {type(inputs).__name__}"
+        if isinstance(inputs, tuple):
+            found = f"({', '.join(type(x).__name__ for x in inputs)})"
+        raise InputError(where=reference, key="example_inputs", found=found, expected="a tuple of tensors")
+    shapes = [tuple(x.shape) for x in inputs]
+    if not all(shapes) or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
+        expected = "tensors that all have the batch, of one size, as their first dimension"
+        found = f"shapes {', '.join(map(str, shapes))}"
+        raise InputError(where=reference, key="example_inputs", found=found, expected=expected)
+    if not isinstance(plan, dict) or not all(isinstance(style, ParallelStyle) for style in plan.values()):
+        found = f"a {type(plan).__name__}"
+        if isinstance(plan, dict):
+            found = f"a dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
+        expected = "a dict from module names to ParallelStyle, as parallelize_module takes"
+        raise InputError(where=reference, key="tp_plan", found=found, expected=expected)
+    return module, inputs, plan
+
+
+def convert_tensors(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
+    """Puts `convert` of its data in the place of every parameter and buffer; what was shared stays shared.
+
+    `module.to(...)` cannot change fake tensors.
+    """
+    made: dict[int, Tensor] = {}
+    for part in module.modules():
+        for table in (part._parameters, part._buffers):
+            for name, tensor in table.items():
+                if tensor is None:
+                    continue
+                if id(tensor) not in made:
+                    new = convert(tensor.detach())
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[id(tensor)] = nn.Parameter(new, tensor.requires_grad) if is_parameter else new
+                table[name] = made[id(tensor)]
+
+
+def _trace(example: Example, batch: int, units: frozenset[str]) -> Trace:
+    with _user_code():
+        return trace_step(example.module, example.inputs_for(batch), example.mode, units)
+
+
+def _parallel_shards(
+    reference: str, batches: tuple[int, int], units: frozenset[str], layers: tuple[Places, ...], degree: int
+) -> tuple[TracedShard, ...]:
+    example = call_factory(reference)
+    with lone_rank(degree) as mesh:
+        with example.mode:
+            apply_plan(example.module, example.plan, mesh)
+        traces = []
+        for batch in batches:
+            # A distributed tensor works out each operator's whole result once, by calling it on whole fake tensors,
+            # and remembers it: a first run keeps those calls out of the trace.
+            _trace(example, batch, units)
+            traces.append(_trace(example, batch, units))
+    return _shards(reference, traces, layers, tp=degree)
+
+
+def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, tp: int) -> tuple[TracedShard, ...]:
+    """Each layer's shard. InputError where the module does other work in another batch."""
+    small, large = (local_layers(trace, layers, ranks=tp, widths=WIDTHS) for trace in traces)
+    for one, other in zip(small, large, strict=True):
+        if [op.name for op in one[0].operators] != [op.name for op in other[0].operators]:
+            sizes = " and ".join(str(trace.inputs[0].shape[0]) for trace in traces)
+            raise InputError(
+                where=reference,
+                found=f"other operators in batches of {sizes}",
+                expected="a module that does the same work for every batch size",
+            )
+    tied = tied_parameters(traces[0], layers)
+    return tuple(
+        TracedShard(tp=tp, corners=(one[0], one[1], other[0], other[1]), tied_parameters=count)
+        for one, other, (count, _) in zip(small, large, tied, strict=True)
+    )
+
+
+def _fingerprint(batch: int, shards: tuple[TracedShard, ...], refused: tuple[tuple[int, str], ...]) -> str:
+    return hashlib.sha256(repr((batch, shards, refused)).encode()).hexdigest()[:16]
+
+
+def _first_line(error: BaseException) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _refuse_to_run(reference: str, error: Exception) -> NoReturn:
+    expected = "a module that trains on its example inputs, at any batch size"
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        expected = (
+            "a module whose control flow and shapes do not depend on the values of tensors (a router of experts with a"
+            " static capacity, say)"
+        )
+    raise InputError(where=reference, found=_first_line(error), expected=expected) from error

@@ -1,0 +1,197 @@
+"""From the words of a request to records: the model, the job, the cluster, what is measured, and what was assumed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from estimator.cell import CellEstimate, CellFailure, CellRules, Formula, Method, Partition
+from estimator.estimate import estimate_cells
+from estimator.frontends.load import load_any_model
+from estimator.job import Job, MicroBatchRule, RecomputeRule, default_global_batch
+from estimator.layer_times import Lookup, nothing_measured
+from estimator.memory import Schedule, Zero
+from estimator.profiling.lookup import lookup_in_store
+from estimator.stage_options import Machine
+from models_zoo.model import Model
+from profiles.cluster import Cluster
+from profiles.cluster_file import load_cluster
+from profiles.efficiencies import load_efficiencies
+from profiles.errors import InputError, NothingFits
+from profiles.measurements import device_from_rates
+from profiles.store import ProfileStore
+from profiles.vocabulary import AttentionKernel, Device, DType
+
+Cell = tuple[Machine, CellEstimate | CellFailure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A job on a cluster, and which Cells are asked for. `assumptions` are sentences about what nobody said.
+
+    `reference` is what the user called the model; `devices` and `stages` None mean all.
+    """
+
+    reference: str
+    job: Job
+    cluster: Cluster
+    devices: int | None
+    stages: tuple[int, ...] | None
+    rules: CellRules
+    assumptions: tuple[str, ...]
+
+
+@contextmanager
+def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
+    """The profile store at `path`; None where there is no such file, which means that nothing is measured."""
+    if path is None or not path.exists():
+        yield None
+        return
+    with ProfileStore(path) as store:
+        yield store
+
+
+def read_request(
+    reference: str,
+    *,
+    cluster: str,
+    store: ProfileStore | None,
+    devices: int | None = None,
+    global_batch: int | None = None,
+    micro_batch: int | None = None,
+    micro_batches: int | MicroBatchRule = "fit",
+    seq_len: int | None = None,
+    dtype: DType = "bf16",
+    optimizer: str = "adamw",
+    schedule: Schedule = "1f1b",
+    recompute: RecomputeRule = "auto",
+    zero: Zero = 0,
+    attention: AttentionKernel | None = None,
+    sequence_parallel: bool = False,
+    stages: tuple[int, ...] | None = None,
+    partition: Partition = "exact",
+    formula: Formula = "cellplan",
+    assembly: Method = "exact",
+) -> Request:
+    """The records behind a request; InputError where a part of it is wrong."""
+    model = load_any_model(reference)
+    tokens = token_count(model, seq_len)
+
+    def local_device() -> Device | None:
+        rates = store.rates("cpu") if store else None
+        return device_from_rates(rates) if rates else None
+
+    place = load_cluster(cluster, local_device=local_device)
+    assumptions = list(place.notes)
+    if global_batch is None:
+        free = Counter(slot.device for slot in place.free_slots)
+        global_batch, sentence = default_global_batch(model, tokens, devices or max(free.values(), default=1))
+        assumptions.append(sentence)
+    job = Job(
+        model=model,
+        global_batch=global_batch,
+        seq_len=tokens,
+        dtype=dtype,
+        optimizer_name=optimizer,
+        schedule=schedule,
+        recompute=recompute,
+        zero=zero,
+        attention=attention,
+        sequence_parallel=sequence_parallel,
+        micro_batches=micro_batches,
+        micro_batch_per_rank=micro_batch,
+    )
+    return Request(
+        reference=reference,
+        job=job,
+        cluster=place,
+        devices=devices,
+        stages=stages,
+        rules=CellRules(partition=partition, formula=formula, assembly=assembly),
+        assumptions=(*assumptions, *_describe_defaults(job)),
+    )
+
+
+def token_count(model: Model, seq_len: int | None) -> int:
+    """Tokens per sample: `seq_len`, or the model's own where it is None. InputError for tokens of a model without."""
+    if seq_len is not None and not model.seq_len:
+        raise InputError(
+            where=f"model {model.name}", key="--seq-len", found=seq_len, expected="none: the model has no tokens"
+        )
+    return model.seq_len if seq_len is None else seq_len
+
+
+def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]:
+    """All Cells that were asked for, with measured times from `store`. NothingFits if none of them can be had."""
+
+    def lookup_for(device: Device) -> Lookup:
+        if store is None:
+            return nothing_measured
+        return lookup_in_store(store, device=device.name, optimizer=request.job.optimizer_name)
+
+    cells = estimate_cells(
+        request.job,
+        request.cluster,
+        rules=request.rules,
+        devices=request.devices,
+        stages=request.stages,
+        link_tables=store.link_tables() if store else (),
+        lookup_for=lookup_for,
+    )
+    failures = [cell for _, cell in cells if isinstance(cell, CellFailure)]
+    if len(failures) == len(cells):
+        raise NothingFits(f"{request.reference} on {request.cluster.text}: {_describe_nearest_miss(failures)}")
+    return cells
+
+
+def best_cell(cells: tuple[Cell, ...]) -> tuple[Machine, CellEstimate]:
+    """The fastest of the Cells that can be had; of equals the first."""
+    possible = [(machine, cell) for machine, cell in cells if isinstance(cell, CellEstimate)]
+    return min(possible, key=lambda found: found[1].iteration_time_s)
+
+
+def count_assemblies(cells: tuple[Cell, ...]) -> int:
+    """Assemblies compared in all Cells: the size of the space in which the best one is the best."""
+    return sum(cell.assemblies for _, cell in cells if isinstance(cell, CellEstimate))
+
+
+def describe_sources(machine: Machine, cell: CellEstimate) -> tuple[str, ...]:
+    """What stands in for measurements that the Cell's estimate lacks; nothing if all is measured."""
+    device = machine.device.name
+    said = []
+    if cell.compute_provenance != "measured":
+        used = [stage.option.parallelism for stage in cell.stages]
+        degrees = ",".join(str(tp) for tp in sorted({way.tp for way in used}))
+        samples = ",".join(str(count) for count in sorted({cell.micro_batch // way.dp for way in used}))
+        which = "no layer shard is" if cell.compute_provenance == "modelled" else "not all layer shards are"
+        said.append(
+            f"{which} profiled on {device} (the best Cell has tp {degrees}, {samples} samples per rank): the operator"
+            f" model fills in ({load_efficiencies(device).basis})"
+        )
+    if cell.communication_provenance not in ("measured", None):
+        which = "no collective has" if cell.communication_provenance == "modelled" else "not all collectives have"
+        said.append(f"{which} a measured link table: the links' catalogue rates fill in")
+    return tuple(said)
+
+
+def _describe_defaults(job: Job) -> tuple[str, ...]:
+    """What a plan takes for granted, in sentences."""
+    precision = "fp32" if job.dtype == "fp32" else f"{job.dtype} with fp32 master weights"
+    attention = f"{job.attention} attention" if job.attention else "flash attention where the device has it, else math"
+    recompute = {"auto": "only where needed to fit", "none": "none", "full": "full"}[job.recompute]
+    return (
+        f"{job.schedule} schedule, {job.optimizer_name} in {precision}, ZeRO {job.zero}, {attention}",
+        f"recomputation {recompute}; sequence parallelism {'on' if job.sequence_parallel else 'off'}",
+    )
+
+
+def _describe_nearest_miss(failures: list[CellFailure]) -> str:
+    lacking = [cell for cell in failures if cell.failure.lacking_bytes is not None]
+    nearest = min(lacking or failures, key=lambda cell: cell.failure.lacking_bytes or 0)
+    reason = f"{nearest.devices} x {nearest.device}, stages {nearest.stages}: {nearest.failure.reason}"
+    if nearest.failure.lacking_bytes is not None:
+        return f"nothing fits; the nearest miss, {reason}; it lacks {nearest.failure.lacking_bytes / 2**30:.1f} GiB"
+    return f"nothing is possible; {reason}"
