@@ -311,8 +311,8 @@ def test_a_choice_that_does_not_fit_is_dropped_and_said_so() -> None:
     assert cell.assembly == ("tp",)
     assert cell.assemblies == 1
     assert cell.dropped == (
-        "stage 0: dp-only dropped, dp=8 tp=1 recompute=none: needs 119.8 GiB and 4.8 GiB reserve,"
-        " the device has 79.2 GiB",
+        "stage 0: dp-only dropped, dp=8 tp=1 recompute=none: needs 119.8 GiB and 4.755 GiB reserve,"
+        " the device has 79.25 GiB",
     )
 
 
