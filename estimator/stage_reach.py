@@ -110,7 +110,8 @@ def guess_in_flight(job: Job, *, stages: int, micro_batches: int) -> tuple[tuple
     the pipeline, which the partition has yet to find.
 
     First the fewest there can be (every earlier stage has one layer), then as many as in stages of equal length, then
-    the most: what the first refuses cannot be had, what the last allows surely fits.
+    the most: what the first refuses cannot be had, what the last allows surely fits. (Between them a split that just
+    fits can be missed.)
     """
     layers = len(job.model.layers)
     places = (

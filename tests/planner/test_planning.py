@@ -48,6 +48,9 @@ def tight() -> Case:
 CASES: dict[str, Any] = {
     "one stage": lambda: case_of(make_job(), 1),
     "one device": lambda: case_of(make_job(), 1, "a100-80gb:1x1"),
+    "hybrid": lambda: case_of(
+        make_job(load_model("llama3-8b"), global_batch=512, micro_batches=128), 4, "a100-80gb:2x8"
+    ),
     "uneven": lambda: case_of(make_job(untied_llama(), global_batch=96), 5, "a100-80gb:3x6"),
     "zero 3": lambda: case_of(make_job(untied_llama(), zero=3), 2),
     "sequence parallel": lambda: case_of(make_job(untied_llama(), sequence_parallel=True, global_batch=8), 2),
@@ -95,6 +98,12 @@ def test_figures_are_the_cells(name: str) -> None:
         )
         assert stage.sharding.shard == (stage.dp if job.zero else 1)
         assert stage.sharding.zero == job.zero
+
+
+def test_a_hybrid_plan_is_one() -> None:
+    plan = plan_of(CASES["hybrid"]())
+    assert [(stage.dp, stage.tp) for stage in plan.stages] == [(2, 1), (2, 1), (1, 8), (4, 1)]
+    assert len({plan.devices[rank].node for rank in plan.stages[2].ranks}) == 1
 
 
 def test_hardware_flops_count_what_is_recomputed_and_no_more() -> None:
