@@ -357,6 +357,7 @@ def _assemble(
     basis = {line for stage in stages for line in stage.option.communication_basis}
     basis |= {line for way in received if way for line in way.basis}
     compute = combine_provenance(tuple(stage.option.compute_provenance for stage in stages))
+    measured = {compute, *communication} == {"measured"}
     return CellEstimate(
         device=machine.device.name,
         devices=sum(len(place.slots) for place in places),
@@ -370,7 +371,7 @@ def _assemble(
         compute_provenance=compute,
         communication_provenance=combine_provenance(communication) if communication else None,
         communication_basis=tuple(sorted(basis)),
-        spread_s=_spread(stages, best, places[0].micro_batches) if compute == "measured" else None,
+        spread_s=_spread(stages, best, places[0].micro_batches) if measured else None,
     )
 
 

@@ -9,6 +9,7 @@ from estimator.graph import build_graph
 from estimator.job import Job
 from estimator.performance import count_model_flops, rate_iteration
 from estimator.stage_options import Machine
+from models_zoo.layers import Experts, Layer, TransformerBlock
 from planner.model_sizes import model_sizes
 from planner.plan import (
     Plan,
@@ -25,7 +26,7 @@ from planner.plan import (
 from planner.version import VERSION
 from profiles.vocabulary import Shard
 
-NO_INTERVAL = "the operator model behind this estimate has no calibrated spread"
+NO_INTERVAL = "not all is measured, and the models have no calibrated spread"
 
 
 def make_plan(
@@ -122,7 +123,7 @@ def _plan_stage(job: Job, machine: Machine, stage: StageEstimate, first_rank: in
         tp=tp,
         sequence_parallel=job.sequence_parallel and tp > 1,
         cp=1,
-        ep=1,
+        ep=tp if any(_splits_experts(layer) for layer in job.model.layers[stage.first : stage.end]) else 1,
         etp=1,
         sharding=Sharding(zero=job.zero, shard=dp if job.zero else 1, replicate=1 if job.zero else dp),
         attention=job.attention_on(machine.device),
@@ -133,3 +134,8 @@ def _plan_stage(job: Job, machine: Machine, stage: StageEstimate, first_rank: in
         communication_s=option.blocking_s + stage.transfer_s,
         memory_bytes=option.memory.peak_bytes,
     )
+
+
+def _splits_experts(layer: Layer) -> bool:
+    """Whether tensor parallelism of `layer` splits its experts, whole ones to each rank."""
+    return isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)

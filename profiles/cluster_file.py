@@ -117,8 +117,8 @@ def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
                 raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")
             groups.append(default_nodes(_local_device(devices, local_device), count=1, devices=devices))
             notes.append(
-                f"{text}: {devices} workers on this machine, joined by {groups[0].island_link.name}, each taken to be as"
-                " fast as alone"
+                f"{text}: {devices} workers on this machine, joined by {groups[0].island_link.name}, each taken to be"
+                " as fast as alone"
             )
             continue
         device = load_device(name, where=f"cluster {text}")

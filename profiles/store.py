@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -299,22 +297,6 @@ def export_profiles(store: ProfileStore, path: str | Path) -> None:
 def import_profiles(store: ProfileStore, path: str | Path, *, replace: bool = False) -> ImportCount:
     """Add a profile file to `store`, all or nothing; what is there already stays unless `replace`."""
     return store.merge(parse_profile_set(read_text(path), where=str(path)), replace=replace)
-
-
-@cache
-def load_shipped() -> ProfileSet:
-    """The profiles that come with the package: every `data/*.profiles.json`."""
-    folder = files("profiles").joinpath("data")
-    sets = [
-        parse_profile_set(entry.read_text(encoding="utf-8"), where=entry.name)
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".profiles.json")
-    ]
-    return ProfileSet(
-        profiles=tuple(profile for found in sets for profile in found.profiles),
-        rates=tuple(rates for found in sets for rates in found.rates),
-        link_tables=tuple(table for found in sets for table in found.link_tables),
-    )
 
 
 def _subject(kind: str, layers: tuple[str, ...], shard: Shard, device: str, mode: str, optimizer: str) -> str:

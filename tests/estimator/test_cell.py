@@ -437,7 +437,7 @@ def test_no_stage_straddles_nodes_that_it_need_not() -> None:
     )
 
 
-def test_an_interval_where_all_compute_is_measured_and_only_there() -> None:
+def test_an_interval_where_all_is_measured_and_only_there() -> None:
     job = make_job(untied_llama(), micro_batches=8)
 
     def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
@@ -452,8 +452,21 @@ def test_an_interval_where_all_compute_is_measured_and_only_there() -> None:
             profile_id=type(layer).__name__,
         )
 
-    cell = estimated(cell_of(job, 2, machine=make_test_machine(job, lookup=look_up), devices=2))
-    assert cell.compute_provenance == "measured"
+    machine = make_test_machine(job, lookup=look_up)
+    assert estimated(cell_of(job, 2, machine=machine, devices=2)).spread_s is None, "the link is only modelled"
+    link = LinkTable(
+        link="nvswitch3",
+        op="send_recv",
+        ranks=2,
+        nodes=1,
+        points=((1, 1e-5), (1 << 30, 1e-2)),
+        alpha_s=1e-5,
+        beta_s_per_byte=1e-11,
+        fit_error=0.0,
+        source="made for this test",
+    )
+    cell = estimated(cell_of(job, 2, machine=replace(machine, link_tables=(link,)), devices=2))
+    assert (cell.compute_provenance, cell.communication_provenance) == ("measured", "measured")
     assert cell.spread_s is not None
     times = [stage.option.compute_s for stage in cell.stages]
     assert cell.spread_s == pytest.approx(0.05 * (sum(times) + 7 * max(times)), rel=1e-9)

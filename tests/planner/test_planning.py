@@ -15,7 +15,7 @@ from models_zoo.catalogue import load_model
 from models_zoo.layers import Layer
 from planner.plan import Plan
 from planner.plan_file import parse_plan, plan_to_json
-from planner.planning import estimate_figures, make_plan
+from planner.planning import NO_INTERVAL, estimate_figures, make_plan
 from profiles.vocabulary import LayerTime, Shard
 from tests.cell_examples import cell_of, estimated, make_job, make_test_machine, mixture, tied_gpt, untied_llama
 
@@ -125,7 +125,7 @@ def test_provenance_and_interval() -> None:
     assert modelled.provenance.communication is None
     assert modelled.provenance.profile_ids == ()
     assert modelled.estimate.interval_90_s is None
-    assert modelled.estimate.interval_90_reason == "the operator model behind this estimate has no calibrated spread"
+    assert modelled.estimate.interval_90_reason == NO_INTERVAL
 
     def look_up(layer: Layer, _shard: Shard) -> LayerTime:
         return LayerTime(

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 import profiles.store
 from profiles.errors import InputError, MachineError
 from profiles.measurements import DeviceRates, MeasurementKey, ProfileSet, canonical
-from profiles.store import ImportCount, ProfileStore, export_profiles, import_profiles, load_shipped
+from profiles.store import ImportCount, ProfileStore, export_profiles, import_profiles
 from profiles.vocabulary import LinkTable, Shard
 from tests.profiles.profile_examples import BLOCK, KEY, MEASUREMENT, profile_sets
 
@@ -321,24 +321,6 @@ def test_making_a_store_waits_for_another_process_that_is_at_it(tmp_path: Path) 
         assert store.profiles() == ()
     release.join()
     database.close()
-
-
-def test_shipped_profiles_are_all_those_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").mkdir()
-    with ProfileStore(tmp_path / "store.db") as store:
-        store.put(KEY, MEASUREMENT)
-        export_profiles(store, tmp_path / "data" / "b.profiles.json")
-        store.put_link_table(table())
-    with ProfileStore(tmp_path / "other.db") as store:
-        store.put_link_table(table())
-        export_profiles(store, tmp_path / "data" / "a.profiles.json")
-    (tmp_path / "data" / "c.json").write_text("not read")
-    load_shipped.cache_clear()
-    monkeypatch.setattr(profiles.store, "files", lambda _package: tmp_path)
-    shipped = load_shipped()
-    load_shipped.cache_clear()
-    assert [profile.key for profile in shipped.profiles] == [KEY]
-    assert shipped.link_tables == (table(),)
 
 
 def test_layers_are_found_by_value_not_by_identity(tmp_path: Path) -> None:
