@@ -34,7 +34,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 _NEVER = 1 << 61  # the time of a step that may not be taken; two of them still add in int64
-_ENUMERABLE = 1 << 22  # assemblies that are tried one by one at most
+ENUMERABLE = 1 << 22  # assemblies that are tried one by one at most
 _LANES = 1024  # restricted problems solved at once
 
 
@@ -128,8 +128,8 @@ def assemble_enumerate(problem: AssemblyProblem, latency: str = "cellplan") -> A
     if missing:
         return missing
     count = math.prod(len(options) for options in problem.time_s)
-    if count > _ENUMERABLE:
-        raise ValueError(f"assembly: {count} assemblies to enumerate, expected at most {_ENUMERABLE}")
+    if count > ENUMERABLE:
+        raise ValueError(f"assembly: {count} assemblies to enumerate, expected at most {ENUMERABLE}")
     steps = _steps(problem, latency)
     total = np.zeros((1, 1), dtype=np.int64)
     highest = tail = total

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
-from estimator.assembly import Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
+from estimator.assembly import ENUMERABLE, Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
 from estimator.collectives import time_stage_transfer
 from estimator.graph import build_graph, cut_bytes, table_holders
 from estimator.job import Job
@@ -20,6 +20,7 @@ from estimator.stage_options import Favour, Machine, StageOption, StagePlace, be
 from estimator.stage_reach import add_up, find_reach, guess_in_flight, list_ways
 from estimator.stages import StageSplit, partition_crius, partition_exact
 from profiles.cluster import DeviceSlot
+from profiles.errors import InputError
 from profiles.vocabulary import Infeasible, Provenance, Shard, combine_provenance
 
 Formula = Literal["cellplan", "crius"]
@@ -34,6 +35,15 @@ class CellRules:
     partition: Partition = "exact"
     formula: Formula = "cellplan"
     assembly: Method = "exact"
+
+    def __post_init__(self) -> None:
+        for key, name, known in (
+            ("--partition", self.partition, get_args(Partition)),
+            ("--formula", self.formula, get_args(Formula)),
+            ("--assembly", self.assembly, get_args(Method)),
+        ):
+            if name not in known:
+                raise InputError(where="job", key=key, found=name, expected=f"one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +156,8 @@ def estimate_cell(
         if job.micro_batches != "best" and (job.recompute != "auto" or not cell.recomputes):
             break
     if found:
-        return min(found, key=lambda cell: cell.iteration_time_s)
+        fastest = min(found, key=lambda cell: cell.iteration_time_s)
+        return replace(fastest, assemblies=sum(cell.assemblies for cell in found))
     assert failure is not None, "neither an estimate nor a failure"
     return failure
 
@@ -334,6 +345,14 @@ def _assemble(
         transfer_s=tuple(tuple(tuple(time.seconds for time in row) for row in table) for table in transfers),
         micro_batches=places[0].micro_batches,
     )
+    assemblies = math.prod(len(stage) for stage in options)
+    if rules.assembly == "enumerate" and assemblies > ENUMERABLE:
+        raise InputError(
+            where="job",
+            key="--assembly",
+            found=f"enumerate with {assemblies} assemblies of {len(options)} stages",
+            expected=f"at most {ENUMERABLE} to enumerate, or exact, which finds the same one",
+        )
     search = assemble_enumerate if rules.assembly == "enumerate" else assemble_exact
     best = search(problem, rules.formula)
     if isinstance(best, Infeasible):
@@ -366,7 +385,7 @@ def _assemble(
         stages=tuple(stages),
         iteration_time_s=best.iteration_time_s,
         breakdown=_break_down(stages, best, places[0].micro_batches),
-        assemblies=math.prod(len(stage) for stage in options),
+        assemblies=assemblies,
         dropped=dropped,
         compute_provenance=compute,
         communication_provenance=combine_provenance(communication) if communication else None,

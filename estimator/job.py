@@ -57,6 +57,8 @@ class Job:
             _require(not isinstance(number, int) or number >= least, key, number, f"at least {least}")
         for key, name, known in (
             ("--micro-batches", "fit" if counted else self.micro_batches, ("a number", *get_args(MicroBatchRule))),
+            ("--dtype", self.dtype, get_args(DType)),
+            ("--attention", self.attention, (None, *get_args(AttentionKernel))),
             ("--optimizer", self.optimizer_name, tuple(OPTIMIZERS)),
             ("--schedule", self.schedule, get_args(Schedule)),
             ("--recompute", self.recompute, get_args(RecomputeRule)),

@@ -9,19 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.vocabulary import DTYPE_BYTES, DType
+from profiles.vocabulary import DType, held_bytes
 
 Zero = Literal[0, 1, 2, 3]
 Schedule = Literal["1f1b", "gpipe"]
 
 RESERVE_SHARE = 0.06
 """Share of a device's memory left to allocator fragmentation, context and communication buffers (assumption)."""
-
-
-def held_bytes(dtype: DType) -> int:
-    """Bytes of a weight or a gradient as held and sent: with fp8 only the operands of matrix products are fp8, what
-    stays is bf16 (as activations do in `estimator.shards`)."""
-    return max(2, DTYPE_BYTES[dtype])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

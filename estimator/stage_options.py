@@ -11,7 +11,7 @@ from estimator.collectives import CollectiveTime, Group, describe_group, time_co
 from estimator.graph import table_holders, table_parameters
 from estimator.job import Job
 from estimator.layer_times import LayerCosts, ShardCost
-from estimator.memory import Memory, estimate_memory, held_bytes, micro_batches_in_flight
+from estimator.memory import Memory, estimate_memory, micro_batches_in_flight
 from models_zoo.layers import Layer
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import (
@@ -24,6 +24,7 @@ from profiles.vocabulary import (
     Recompute,
     Shard,
     combine_provenance,
+    held_bytes,
 )
 
 Favour = Literal["dp", "tp"]

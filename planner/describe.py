@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from estimator.cell import CellEstimate, CellFailure, StageEstimate
@@ -14,6 +14,7 @@ from estimator.profiling.lookup import to_layer_time
 from estimator.stage_options import Machine
 from models_zoo.model import Model
 from planner.model_sizes import model_sizes
+from planner.plan import PlanEstimate
 from planner.planning import estimate_figures
 from profiles.measurements import Profile
 from profiles.vocabulary import Device, Infeasible, Shard
@@ -135,6 +136,7 @@ def _describe_stage(stage: StageEstimate) -> dict[str, Any]:
 
 
 def _describe_failure(cell: CellFailure) -> dict[str, Any]:
+    figures = dict.fromkeys(field.name for field in fields(PlanEstimate))
     return {
         "device": cell.device,
         "devices": cell.devices,
@@ -143,10 +145,12 @@ def _describe_failure(cell: CellFailure) -> dict[str, Any]:
         "reason": cell.failure.reason,
         "lacking_bytes": cell.failure.lacking_bytes,
         "assembly": [],
-        "iteration_time_s": None,
-        "tokens_per_s_per_device": None,
-        "peak_memory_bytes": None,
-        "breakdown": None,
+        "micro_batch": None,
+        "micro_batches": None,
+        **figures,
+        "provenance": None,
+        "split": None,
+        "assemblies": 0,
         "dropped": list(cell.dropped),
         "best": False,
     }

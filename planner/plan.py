@@ -197,11 +197,6 @@ class PlanStage(_FileRecord):
         figures = (self.compute_s, self.communication_s, self.memory_bytes)
         _require(min(figures) >= 0, f"compute_s, communication_s, memory_bytes = {figures}", "none below 0")
 
-    @property
-    def layer_count(self) -> int:
-        """Layers in all chunks."""
-        return sum(end - first for first, end in self.chunks)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBreakdown(_FileRecord):

@@ -69,7 +69,8 @@ def make_plan(
         provenance=PlanProvenance(
             compute=cell.compute_provenance,
             communication=cell.communication_provenance,
-            memory="modelled",
+            # Saved activations come with a layer's profile; the rest of a rank's memory is computed.
+            memory="mixed" if any(stage.option.profile_ids for stage in cell.stages) else "modelled",
             profile_ids=tuple(sorted({name for stage in cell.stages for name in stage.option.profile_ids})),
             link_table_ids=tuple(line for line in cell.communication_basis if line.startswith("table")),
             version=VERSION,

@@ -15,6 +15,13 @@ Provenance = Literal["measured", "modelled", "mixed"]
 DType = Literal["fp32", "bf16", "fp16", "fp8"]
 DTYPE_BYTES: dict[DType, int] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
+
+def held_bytes(dtype: DType) -> int:
+    """Bytes of a weight, gradient or activation as held and sent: with fp8 only the operands of matrix products are
+    fp8, what stays is bf16."""
+    return max(2, DTYPE_BYTES[dtype])
+
+
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 Phase = Literal["forward", "backward", "step"]

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from estimator.operators import convolution, elementwise, gemm
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
-from profiles.vocabulary import DTYPE_BYTES, Collective, CollectiveOp, Infeasible, LocalLayer, Operator, Phase, Shard
+from profiles.vocabulary import Collective, CollectiveOp, Infeasible, LocalLayer, Operator, Phase, Shard, held_bytes
 
 _STATISTIC_BYTES = 4  # batch norm's mean and deviation of a channel, and the loss: fp32 whatever the compute dtype
 _INDEX_BYTES = 8
@@ -33,7 +33,7 @@ def shard_conv_unit(layer: ConvUnit, shard: Shard) -> LocalLayer | Infeasible:
     """
     if refused := _undivided(shard.tp, c_out=layer.c_out):
         return refused
-    c_out, width, tp = layer.c_out // shard.tp, DTYPE_BYTES[shard.dtype], shard.tp
+    c_out, width, tp = layer.c_out // shard.tp, held_bytes(shard.dtype), shard.tp
     image = _Map(batch=shard.micro_batch_per_rank, height=layer.height, width=layer.width)
     made = image.through(layer.kernel, layer.stride, layer.padding)
     operators = _convolution(
@@ -78,7 +78,7 @@ def shard_bottleneck(layer: Bottleneck, shard: Shard) -> LocalLayer | Infeasible
     wide, reduced = layer.width_channels, layer.reduced_channels or layer.width_channels
     if refused := _undivided(shard.tp, width_channels=wide, reduced_channels=reduced, c_out=layer.c_out):
         return refused
-    tp, width = shard.tp, DTYPE_BYTES[shard.dtype]
+    tp, width = shard.tp, held_bytes(shard.dtype)
     own_reduced, own_wide, c_out = reduced // tp, wide // tp, layer.c_out // tp
     image = _Map(batch=shard.micro_batch_per_rank, height=layer.height, width=layer.width)
     made = image.through(3, layer.stride, 1)
@@ -134,7 +134,7 @@ def shard_classifier(layer: Classifier, shard: Shard) -> LocalLayer | Infeasible
     names = [f"fc{i}" for i in range(1, len(layer.features))]
     if refused := _undivided(shard.tp, **dict(zip(names, layer.features[1:], strict=True))):
         return refused
-    tp, width, batch = shard.tp, DTYPE_BYTES[shard.dtype], shard.micro_batch_per_rank
+    tp, width, batch = shard.tp, held_bytes(shard.dtype), shard.micro_batch_per_rank
     image = _Map(batch=batch, height=layer.height, width=layer.width)
     channels = layer.features[0] if layer.average_pool else layer.features[0] // (layer.height * layer.width)
     input_bytes = image.elements(channels) * width

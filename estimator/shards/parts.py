@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from estimator.operators import elementwise, gemm
 from models_zoo.layers import FeedForward, Norm
-from profiles.vocabulary import DTYPE_BYTES, Collective, Infeasible, LocalLayer, Operator, Phase, Shard
+from profiles.vocabulary import Collective, Infeasible, LocalLayer, Operator, Phase, Shard, held_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def tokens_of(shard: Shard) -> Tokens:
     return Tokens(
         batch=shard.micro_batch_per_rank,
         seq_len=shard.seq_len,
-        width=max(2, DTYPE_BYTES[shard.dtype]),
+        width=held_bytes(shard.dtype),
         tp=shard.tp,
         sequence_parallel=shard.sequence_parallel and shard.tp > 1,
     )

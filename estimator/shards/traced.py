@@ -9,7 +9,7 @@ from typing import Any
 
 from estimator.operators import batched_gemm, elementwise
 from models_zoo.layers import TracedLayer
-from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Operator, Shard
+from profiles.vocabulary import Infeasible, LocalLayer, Operator, Shard, held_bytes
 
 
 def shard_traced(layer: TracedLayer, shard: Shard) -> LocalLayer | Infeasible:
@@ -29,7 +29,7 @@ def shard_traced(layer: TracedLayer, shard: Shard) -> LocalLayer | Infeasible:
         planned = len(layer.shards) + len(layer.refused) > 1
         reason = f"its plan was traced at tp = {known}" if planned else "module brings no tensor-parallel plan"
         return Infeasible(reason=f"tp = {shard.tp}: {reason}", lacking="support")
-    width = DTYPE_BYTES[shard.dtype]
+    width = held_bytes(shard.dtype)
     batches = Fraction(shard.micro_batch_per_rank, layer.batch) - 1
     wider = Fraction(width, 2) - 1
     weights = [b * w for b in (1 - batches, batches) for w in (1 - wider, wider)]

@@ -213,7 +213,9 @@ def test_rule_fit_goes_on_until_nothing_is_recomputed_and_takes_the_fastest() ->
     }
     assert [cell.recomputes for cell in by_count.values()] == [True, False, False, False]
     fit = estimated(cell_of(job, 2, machine=machine, devices=2))
-    assert fit == min((by_count[8], by_count[16]), key=lambda cell: cell.iteration_time_s)
+    tried = (by_count[8], by_count[16])
+    fastest = min(tried, key=lambda cell: cell.iteration_time_s)
+    assert fit == replace(fastest, assemblies=sum(cell.assemblies for cell in tried))
     roomy = estimated(cell_of(job, 2, devices=2))
     assert (roomy.micro_batches, roomy.recomputes) == (8, False)
 
@@ -543,3 +545,18 @@ def test_a_cluster_without_a_free_device() -> None:
     full = replace(cluster, sites=(replace(site, nodes=(replace(site.nodes[0], free=0),)),))
     with pytest.raises(InputError, match=r"found no free device, expected .* 0 of a100-80gb"):
         estimate_cells(make_job(), full)
+
+
+def test_enumeration_is_refused_where_it_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("estimator.cell.ENUMERABLE", 3)
+    rules = CellRules(assembly="enumerate", partition="crius")
+    with pytest.raises(
+        InputError, match="--assembly: found enumerate with 4 assemblies of 2 stages, expected at most 3"
+    ):
+        cell_of(make_job(micro_batches=8), 2, devices=4, rules=rules)
+
+
+@pytest.mark.parametrize("words", [{"partition": "foo"}, {"formula": "foo"}, {"assembly": "foo"}])
+def test_unknown_rules_are_refused(words: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"--{next(iter(words))}: found foo"):
+        CellRules(**words)

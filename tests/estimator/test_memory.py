@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from estimator.memory import OPTIMIZERS, Memory, estimate_memory, held_bytes, micro_batches_in_flight
+from estimator.memory import OPTIMIZERS, Memory, estimate_memory, micro_batches_in_flight
+from profiles.vocabulary import held_bytes
 
 
 def memory_of(**changes: Any) -> Memory:
