@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from estimator.assembly import ENUMERABLE, Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
 from estimator.collectives import time_stage_transfer
-from estimator.graph import build_graph, cut_bytes, table_holders
+from estimator.graph import build_graph, cut_bytes
 from estimator.job import Job
 from estimator.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
 from estimator.stage_reach import add_up, find_reach, guess_in_flight, list_ways
@@ -102,7 +102,8 @@ class CellEstimate:
     compute_provenance: Provenance
     communication_provenance: Provenance | None
     communication_basis: tuple[str, ...]
-    spread_s: float | None
+    link_table_ids: tuple[str, ...]
+    spread_s: tuple[float, float] | None
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -240,9 +241,7 @@ def _places(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro_batc
     for index in sorted(range(len(groups)), key=lambda index: -split.devices[index]):
         groups[index] = tuple(slots[taken : taken + split.devices[index]])
         taken += split.devices[index]
-    holders = table_holders(job.model)
-    holding = [any(first <= i < end for i in holders) for first, end in split.bounds]
-    table_slots = tuple(group for group, holds in zip(groups, holding, strict=True) if holds)
+    pipeline = tuple((first, group) for (first, _), group in zip(split.bounds, groups, strict=True))
     return [
         StagePlace(
             first=first,
@@ -252,7 +251,7 @@ def _places(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro_batc
             stages=len(groups),
             micro_batch=job.global_batch // micro_batches,
             micro_batches=micro_batches,
-            table_slots=table_slots if holding[index] and len(table_slots) > 1 else (),
+            pipeline=pipeline,
         )
         for index, (first, end) in enumerate(split.bounds)
     ]
@@ -292,6 +291,7 @@ class _Transfer:
     seconds: float
     provenance: Provenance
     basis: tuple[str, ...]
+    link_table_ids: tuple[str, ...]
 
 
 def _time_transfer(
@@ -321,6 +321,7 @@ def _time_transfer(
         seconds=sum(way.total_s for way in ways),
         provenance=combine_provenance(tuple(way.provenance for way in ways)),
         basis=tuple(way.how for way in ways),
+        link_table_ids=tuple(name for way in ways for name in way.table_ids),
     )
 
 
@@ -375,6 +376,8 @@ def _assemble(
     communication = tuple(source for source in sources if source)
     basis = {line for stage in stages for line in stage.option.communication_basis}
     basis |= {line for way in received if way for line in way.basis}
+    table_ids = {name for stage in stages for name in stage.option.link_table_ids}
+    table_ids |= {name for way in received if way for name in way.link_table_ids}
     compute = combine_provenance(tuple(stage.option.compute_provenance for stage in stages))
     measured = {compute, *communication} == {"measured"}
     return CellEstimate(
@@ -390,6 +393,7 @@ def _assemble(
         compute_provenance=compute,
         communication_provenance=combine_provenance(communication) if communication else None,
         communication_basis=tuple(sorted(basis)),
+        link_table_ids=tuple(sorted(table_ids)),
         spread_s=_spread(stages, best, places[0].micro_batches) if measured else None,
     )
 
@@ -410,7 +414,10 @@ def _break_down(stages: list[StageEstimate], best: Assembly, micro_batches: int)
     )
 
 
-def _spread(stages: list[StageEstimate], best: Assembly, micro_batches: int) -> float:
-    """Half-width of the iteration's 90% range if all its profiles err the same way."""
-    bottleneck = stages[best.pipeline.bottleneck].option.spread_s
-    return sum(stage.option.spread_s for stage in stages) + (micro_batches - 1) * bottleneck
+def _spread(stages: list[StageEstimate], best: Assembly, micro_batches: int) -> tuple[float, float]:
+    """How far below and above the iteration time its 90% range reaches if all its profiles err the same way."""
+    low_s, high_s = (
+        sum(spreads) + (micro_batches - 1) * spreads[best.pipeline.bottleneck]
+        for spreads in zip(*(stage.option.spread_s for stage in stages), strict=True)
+    )
+    return low_s, high_s

@@ -24,11 +24,12 @@ RING_OPS: frozenset[CollectiveOp] = frozenset({"all_reduce", "all_gather", "redu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """Seconds of a collective; `how` names the table or the algorithm that gave them."""
+    """Seconds of a collective; `how` names the table or the algorithm that gave them, `table_ids` the tables."""
 
     seconds: float
     provenance: Provenance
     how: str
+    table_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class StageTransfer:
     gather_s: float
     provenance: Provenance
     how: str
+    table_ids: tuple[str, ...]
 
     @property
     def total_s(self) -> float:
@@ -68,7 +70,8 @@ def time_collective(
 ) -> CollectiveTime:
     """Seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
 
-    In this order: the table of the group's outermost link for the same op, ranks and nodes, as it stands; the nearest
+    In this order: the table of the group's outermost link for the same op, ranks and nodes, as it stands (marked
+    modelled where the bytes lie beyond its points, as no table measures what it extrapolates); the nearest
     table of other ranks, or of another op of all_reduce, all_gather and reduce_scatter, rescaled by the ring formula
     (alpha by the latency of the hops, the rest by the bytes that pass the thinnest link) and marked modelled; the
     fastest algorithm by the links' records, modelled.
@@ -143,6 +146,7 @@ def time_stage_transfer(
         gather_s=sum(part.seconds for part in parts[1:]),
         provenance=combine_provenance(tuple(part.provenance for part in moving)),
         how="; ".join(part.how for part in moving),
+        table_ids=_table_ids(moving),
     )
 
 
@@ -184,7 +188,12 @@ def _slowest_rank(
         seconds=math.fsum(time.seconds for time in slowest),
         provenance=combine_provenance(tuple(time.provenance for time in slowest)),
         how="; ".join(dict.fromkeys(time.how for time in slowest)),
+        table_ids=_table_ids(slowest),
     )
+
+
+def _table_ids(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
+    return tuple(sorted({name for time in times for name in time.table_ids}))
 
 
 def _overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
@@ -233,8 +242,12 @@ def _from_table(
 ) -> CollectiveTime:
     seconds = METHODS[method](table, size_bytes)
     how = f"table: {table.op} over {table.link}, {table.ranks} ranks, {table.source}"
+    inside = table.points[0][0] <= size_bytes <= table.points[-1][0]
+    if not inside:
+        how += f"; extrapolated beyond {table.points[0][0]} to {table.points[-1][0]} bytes"
     if table.op == op and wanted == measured:
-        return CollectiveTime(seconds=seconds, provenance=table.provenance, how=how)
+        provenance = table.provenance if inside else "modelled"
+        return CollectiveTime(seconds=seconds, provenance=provenance, how=how, table_ids=(table.id,))
     alpha_s = min(table.alpha_s, seconds)
     latency_ratio = wanted.latency_s / measured.latency_s if measured.latency_s else 1.0
     volume_ratio = wanted.seconds_per_byte / measured.seconds_per_byte
@@ -242,6 +255,7 @@ def _from_table(
         seconds=alpha_s * latency_ratio + (seconds - alpha_s) * volume_ratio,
         provenance="modelled",
         how=f"{how}; rescaled by the ring formula",
+        table_ids=(table.id,),
     )
 
 

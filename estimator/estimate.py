@@ -14,6 +14,7 @@ from profiles.errors import InputError
 from profiles.vocabulary import Device, LinkTable
 
 LookupFor = Callable[[Device], Lookup]
+LinkTablesFor = Callable[[Device], tuple[LinkTable, ...]]
 
 
 def estimate_cells(
@@ -23,20 +24,21 @@ def estimate_cells(
     rules: CellRules | None = None,
     devices: int | None = None,
     stages: tuple[int, ...] | None = None,
-    link_tables: tuple[LinkTable, ...] = (),
+    link_tables_for: LinkTablesFor = lambda _device: (),
     lookup_for: LookupFor = lambda _device: nothing_measured,
 ) -> tuple[tuple[Machine, CellEstimate | CellFailure], ...]:
     """Estimate the Cells of `job` on `devices` devices (default: all free ones) of each type in `cluster` that has as
     many free.
 
     `stages` are the stage counts (default: `stage_counts`, or the paper's with its partition). `lookup_for` gives the
-    measured layer times of a device. InputError where no type has enough free devices, or a stage count is below 1 or
-    exceeds devices or layers.
+    measured layer times of a device, `link_tables_for` its measured collectives. InputError where no type has
+    enough free devices, or a stage count is below 1 or exceeds devices or layers.
     """
     rules = rules or CellRules()
     found: list[tuple[Machine, CellEstimate | CellFailure]] = []
     for slots in _slots_by_type(cluster, devices):
-        machine = make_machine(job, cluster, slots[0], link_tables=link_tables, lookup_for=lookup_for)
+        tables = link_tables_for(cluster.group_of(slots[0]).device)
+        machine = make_machine(job, cluster, slots[0], link_tables=tables, lookup_for=lookup_for)
         counts = _stage_counts(job, len(slots), stages, rules)
         found += [(machine, estimate_cell(job, machine, slots, count, rules)) for count in counts]
     return tuple(found)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from estimator.shards import shard_layer
-from models_zoo.layers import Embedding, Head, Layer, TracedLayer, TransformerBlock
+from models_zoo.layers import Embedding, Head, Layer, SharedWeights, TracedLayer, TransformerBlock
 from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
 from profiles.vocabulary import Collective, Infeasible, LocalLayer, Shard
@@ -48,9 +50,9 @@ class LayerGraph:
 
     @property
     def parameters(self) -> int:
-        """Parameters of the model (of a rank's share, where the shard has tp > 1); tied weights once."""
-        tied = sum(tied_parameters(node.layer, self.shard.tp) for node in self.nodes)
-        return sum(node.parameters for node in self.nodes) - tied
+        """Parameters of the model (of a rank's share, where the shard has tp > 1); shared weights once."""
+        shared = shared_weights(self.model, self.shard.tp)
+        return sum(node.parameters for node in self.nodes) - repeated_parameters(shared, 0, len(self.nodes))
 
     @property
     def flops(self) -> int:
@@ -114,32 +116,29 @@ def cut_bytes(model: Model, index: int, shard: Shard) -> int:
     return own + _held(model, model.layers[start - 1], shard).output_bytes
 
 
-def tied_parameters(layer: Layer, tp: int) -> int:
-    """Parameters of a rank's share of `layer` that are the first embedding's table (padded to a multiple of `tp`).
+def shared_weights(model: Model, tp: int) -> tuple[SharedWeights, ...]:
+    """The groups of weights that several layers hold, each with a rank's share of it at `tp`.
 
-    Of a traced layer, those that an earlier layer holds too.
+    Of a model of the zoo the first embedding's table, with those tied to it; padded to a multiple of `tp`.
     """
-    if isinstance(layer, TracedLayer):
-        return sum(held.tied_parameters for held in layer.shards if held.tp == tp)
-    if not isinstance(layer, Head | Embedding) or not layer.tied:
-        return 0
-    return -(-layer.vocab // tp) * (layer.factor or layer.hidden)
+    traced = [layer for layer in model.layers if isinstance(layer, TracedLayer)]
+    if traced:
+        return tuple(one for layer in traced for held in layer.shards if held.tp == tp for one in held.shared)
+    tied = {
+        i: -(-layer.vocab // tp) * (layer.factor or layer.hidden)
+        for i, layer in enumerate(model.layers)
+        if isinstance(layer, Head | Embedding) and layer.tied
+    }
+    if not tied:
+        return ()
+    first = next((i for i, layer in enumerate(model.layers) if isinstance(layer, Embedding)), min(tied))
+    return (SharedWeights(parameters=max(tied.values()), holders=tuple(sorted({first, *tied}))),)
 
 
-def table_holders(model: Model) -> tuple[int, ...]:
-    """Indices of the layers that hold the first embedding's table: it and those tied to it; none where none is tied.
-
-    In a traced model, those that share parameters with an earlier layer, and the earlier layers.
-    """
-    tied = [i for i, layer in enumerate(model.layers) if tied_parameters(layer, 1)]
-    first = [i for i, layer in enumerate(model.layers) if isinstance(layer, Embedding)][:1]
-    first += [layer.tied_to for layer in model.layers if isinstance(layer, TracedLayer) and layer.tied_to is not None]
-    return tuple(sorted({*first, *tied})) if tied else ()
-
-
-def table_parameters(model: Model, tp: int) -> int:
-    """Parameters of a rank's share of the table that `table_holders` hold; 0 where there is none."""
-    return max(tied_parameters(layer, tp) for layer in model.layers)
+def repeated_parameters(shared: Sequence[SharedWeights], first: int, end: int) -> int:
+    """What the parameters of layers [first, end), each counted on its own, count more than once."""
+    copies = ((one.parameters, bisect_left(one.holders, end) - bisect_left(one.holders, first)) for one in shared)
+    return sum(parameters * max(0, count - 1) for parameters, count in copies)
 
 
 def _collectives(layer: Layer, shard: Shard, degrees: tuple[int, ...]) -> DegreeCollectives:

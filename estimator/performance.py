@@ -52,7 +52,7 @@ def rate_iteration(
 ) -> Performance:
     """Rates of an iteration of `job` on `devices` devices; `recomputed_flops` of a sample's forward run twice."""
     per_device = job.global_batch / (iteration_time_s * devices)
-    peak = device.peak(job.dtype)
+    peak = device.peak(job.dtype) if device.peak_basis == "datasheet" else None
     model_flops_per_s = flops.model * per_device
     return Performance(
         samples_per_s=job.global_batch / iteration_time_s,

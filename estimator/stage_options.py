@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from estimator.collectives import CollectiveTime, Group, describe_group, time_collective
-from estimator.graph import table_holders, table_parameters
+from estimator.graph import repeated_parameters, shared_weights
 from estimator.job import Job
 from estimator.layer_times import LayerCosts, ShardCost
 from estimator.memory import Memory, estimate_memory, micro_batches_in_flight
-from models_zoo.layers import Layer
+from models_zoo.layers import Layer, SharedWeights
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import (
     CollectiveOp,
@@ -49,8 +50,9 @@ class Parallelism:
 class StageOption:
     """One stage under one choice. Times are per micro-batch, except the two that end on `_step_s` (once an iteration).
 
-    `blocking_s` are the collectives that forward and backward wait for. `spread_s` is the half-width of the 90% range
-    that the profiles behind the time show.
+    `blocking_s` are the collectives that forward and backward wait for. `spread_s` is how far below and above
+    the compute time the 90% range reaches that the profiles behind it show. `link_table_ids` names the tables behind
+    the times of collectives.
     """
 
     parallelism: Parallelism
@@ -62,8 +64,9 @@ class StageOption:
     compute_provenance: Provenance
     communication_provenance: Provenance | None
     communication_basis: tuple[str, ...]
+    link_table_ids: tuple[str, ...]
     profile_ids: tuple[str, ...]
-    spread_s: float
+    spread_s: tuple[float, float]
 
     @property
     def time_s(self) -> float:
@@ -81,7 +84,7 @@ class StagePlace:
     """Where a stage stands: its layers, from the model's layer `first` on, its devices in rank order, and its `index`
     among the pipeline's `stages`; and the batch: `micro_batch` samples at a time, `micro_batches` an iteration.
 
-    `table_slots` are the devices of each stage that holds the model's tied table; empty if this one does not, or alone.
+    `pipeline` holds every stage's first layer and devices; empty where nothing is known of the others.
     """
 
     first: int
@@ -91,7 +94,7 @@ class StagePlace:
     stages: int
     micro_batch: int
     micro_batches: int
-    table_slots: tuple[tuple[DeviceSlot, ...], ...] = ()
+    pipeline: tuple[tuple[int, tuple[DeviceSlot, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +137,8 @@ def estimate_option(
     if isinstance(costs, Infeasible):
         return costs
     listed = sum(cost.local.parameters * count for cost, count in costs)
-    tables = sum(0 <= i - place.first < len(place.layers) for i in table_holders(job.model))
-    parameters = listed - table_parameters(job.model, parallelism.tp) * max(0, tables - 1)
+    shared = shared_weights(job.model, parallelism.tp)
+    parameters = listed - repeated_parameters(shared, place.first, place.first + len(place.layers))
     memory = _stage_memory(job, machine.device, place, parallelism, costs, parameters)
     lacking = memory.lacking_bytes(machine.device.memory_bytes)
     if lacking:
@@ -154,16 +157,15 @@ def estimate_option(
         parallelism=parallelism,
         compute_s=sum((cost.time.forward_s + cost.time.backward_s) * count for cost, count in costs),
         blocking_s=blocking_s + sharding_s,
-        gradient_sync_step_s=partial_sums_step_s + sync_step_s + communication.tied_table(),
+        gradient_sync_step_s=partial_sums_step_s + sync_step_s + communication.shared_weights(shared),
         optimizer_step_s=optimizer_s / (parallelism.dp if job.zero else 1),
         memory=memory,
         compute_provenance=combine_provenance(tuple(cost.time.provenance for cost, _ in costs)),
         communication_provenance=communication.provenance(),
         communication_basis=communication.basis(),
+        link_table_ids=communication.link_table_ids(),
         profile_ids=tuple(sorted({cost.time.profile_id for cost, _ in costs if cost.time.profile_id})),
-        spread_s=sum(
-            cost.time.relative_spread * (cost.time.forward_s + cost.time.backward_s) * count for cost, count in costs
-        ),
+        spread_s=_spread(costs),
     )
 
 
@@ -187,6 +189,15 @@ def _layer_costs(costs: LayerCosts, layers: Sequence[Layer], shard: Shard) -> Co
             return cost
         found.append((cost, count))
     return found
+
+
+def _spread(costs: Costs) -> tuple[float, float]:
+    """Seconds below and above the compute time, if all layers err the same way."""
+    times = [(cost.time, (cost.time.forward_s + cost.time.backward_s) * count) for cost, count in costs]
+    return (
+        sum(time.relative_low * seconds for time, seconds in times),
+        sum(time.relative_high * seconds for time, seconds in times),
+    )
 
 
 def _stage_memory(
@@ -225,6 +236,10 @@ class _StageCommunication:
     def basis(self) -> tuple[str, ...]:
         """Which tables and algorithms gave the times."""
         return tuple(sorted({time.how for time in self._timed}))
+
+    def link_table_ids(self) -> tuple[str, ...]:
+        """The tables among them."""
+        return tuple(sorted({name for time in self._timed for name in time.table_ids}))
 
     def layer_collectives(self, costs: Costs) -> tuple[float, float]:
         """(seconds per micro-batch that forward and backward wait, seconds once an iteration) of the layers' own
@@ -265,19 +280,23 @@ class _StageCommunication:
             case 3:
                 return scatter_s + 2 * gather_s, 0.0
 
-    def tied_table(self) -> float:
-        """Seconds once an iteration to add up the gradients of a table that several stages hold.
+    def shared_weights(self, shared: Sequence[SharedWeights]) -> float:
+        """Seconds once an iteration to add up the gradients of weights that other stages hold too, group after group.
 
         An all-reduce of this stage's shard between one rank of each such stage, all ranks at once. Where the stages
         shard it differently the longest one counts, as it does of all that is done once an iteration.
         """
-        place = self._place
-        if not place.table_slots:
-            return 0.0
-        ranks = len(place.slots)
-        partners = [tuple(slots[i * len(slots) // ranks] for slots in place.table_slots) for i in range(ranks)]
-        table = table_parameters(self._job.model, self._parallelism.tp)
-        return self._slowest("all_reduce", table * held_bytes(self._job.dtype), partners)
+        place, ranks = self._place, len(self._place.slots)
+        starts = [first for first, _ in place.pipeline]
+        seconds = 0.0
+        for one in shared:
+            stages = sorted({bisect_right(starts, holder) - 1 for holder in one.holders})
+            if place.index not in stages or len(stages) == 1:
+                continue
+            holding = [place.pipeline[stage][1] for stage in stages]
+            partners = [tuple(slots[i * len(slots) // ranks] for slots in holding) for i in range(ranks)]
+            seconds += self._slowest("all_reduce", one.parameters * held_bytes(self._job.dtype), partners)
+        return seconds
 
     def _neighbours(self, ranks: int) -> list[tuple[DeviceSlot, ...]]:
         """The tensor-parallel groups, or the parts of them that hold the same key-value heads."""

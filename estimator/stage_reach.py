@@ -15,7 +15,7 @@ from operator import or_
 
 import numpy as np
 
-from estimator.graph import table_holders, table_parameters
+from estimator.graph import repeated_parameters, shared_weights
 from estimator.job import Job
 from estimator.layer_times import ShardCost
 from estimator.memory import estimate_memory, micro_batches_in_flight
@@ -148,13 +148,11 @@ def _reach_of(job: Job, machine: Machine, way: Way, in_flight: Sequence[int]) ->
     working = [cost.working_bytes if cost else 0 for cost in costs]
     parameters_before = [0, *accumulate(listed)]
     saved_before = [0, *accumulate(cost.saved_bytes if cost else 0 for cost in costs)]
-    holders, table = table_holders(job.model), table_parameters(job.model, way.parallelism.tp)
-    tables_before = [0, *accumulate(int(i in holders) for i in range(len(costs)))]
+    shared = shared_weights(job.model, way.parallelism.tp)
 
     def fits(first: int, end: int) -> bool:
-        tables = tables_before[end] - tables_before[first]
         memory = estimate_memory(
-            parameters=parameters_before[end] - parameters_before[first] - table * max(0, tables - 1),
+            parameters=parameters_before[end] - parameters_before[first] - repeated_parameters(shared, first, end),
             layer_parameters=max(listed[first:end]),
             saved_bytes=saved_before[end] - saved_before[first],
             working_bytes=max(working[first:end]),

@@ -199,37 +199,54 @@ class Classifier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedWeights:
+    """Weights that several layers of a model use: how many one rank holds, and the layers' indices, ascending."""
+
+    parameters: int
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracedShard:
     """One rank's part of a traced layer when `tp` ranks share it, at four corners between which all figures are linear.
 
     The corners are micro-batches of `TracedLayer.batch` samples with 2 and with 4 bytes per element of the module's own
-    dtype, then of twice as many samples with 2 and with 4. Other dtypes keep their width. `tied_parameters` of those
-    held belong to an earlier layer too (a head that shares the embedding's table).
+    dtype, then of twice as many samples with 2 and with 4. Other dtypes keep their width. `shared` are the weights that
+    later layers of the model hold too and no earlier one does (an embedding's table, which the head uses).
     """
 
     tp: int
     corners: tuple[LocalLayer, LocalLayer, LocalLayer, LocalLayer]
-    tied_parameters: int
+    shared: tuple[SharedWeights, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedLayer:
     """A piece of a user's own torch module, as it was seen to run.
 
-    Layers with the same `fingerprint` do the same work and are equal, wherever they stand and whoever made them.
+    Layers with the same `fingerprint` do the same work on one rank, wherever they stand and whoever made them; they are
+    equal if they do when split too (`split_fingerprint`). The former alone names a profile, which is of one rank: a
+    tensor-parallel plan, added later, leaves it valid.
     `places` are the calls of submodules that the piece consists of; with `factory` they find it again to run it.
     `shards` holds tp = 1 and every degree that the module's own tensor-parallel plan can have, `refused` why it cannot
     have the others.
-    `tied_to` is the index of the first layer that holds some of this one's parameters, None where they are its own.
     """
 
     fingerprint: str
+    split_fingerprint: str = field(compare=False)
     factory: str = field(compare=False)
     batch: int = field(compare=False)
     places: tuple[str, ...] = field(compare=False)
-    tied_to: int | None = field(compare=False)
     shards: tuple[TracedShard, ...] = field(compare=False)
     refused: tuple[tuple[int, str], ...] = field(compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TracedLayer):
+            return NotImplemented
+        return (self.fingerprint, self.split_fingerprint) == (other.fingerprint, other.split_fingerprint)
+
+    def __hash__(self) -> int:
+        return hash((self.fingerprint, self.split_fingerprint))
 
 
 Layer = Embedding | TransformerBlock | Head | ConvUnit | Bottleneck | Classifier | TracedLayer

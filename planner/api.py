@@ -119,7 +119,8 @@ def profile(
     """Measure the model's layer shards on one device into the store; what is there already is not measured again.
 
     `tp` and `micro_batch` (per rank) are the degrees and sizes to measure, `budget` the seconds this may take. With
-    `cluster` (and `global_batch`) they are instead those that `estimate` on that cluster asks for.
+    `cluster` (and `global_batch`) they are instead those that `estimate` asks for on the devices of this type in that
+    cluster, which must have some.
     `attention` None: flash where the device has it. With `stage`, layers [first, end) alone, and as one piece besides,
     through torch.compile if `compile`.
     """
@@ -152,7 +153,7 @@ def profile(
                 attention=attention,
                 sequence_parallel=sequence_parallel,
             )
-            tasks = plan_cell_profile(request.job, request.cluster)
+            tasks = plan_cell_profile(request.job, request.cluster, identify_device(setting).device)
             return run_profile(opened, tasks, setting, stage=None, budget_s=budget, progress=progress)
         found = load_any_model(model)
         part = found if stage is None else cut_out(found, stage)
@@ -194,7 +195,7 @@ def comm_measure(
 
     `sizes` in bytes, as nccl-tests counts them. Of several processes in a `world`, rank 0 alone stores.
     """
-    from estimator.communication.measure_torch import ALL_OPS, DEFAULT_SIZES, DEVICE_OF_BACKEND, measure_links
+    from estimator.communication.measure_torch import ALL_OPS, DEFAULT_SIZES, measure_links
 
     def report(done: int, total: int, what: str) -> None:
         if progress is not None:
@@ -207,7 +208,6 @@ def comm_measure(
         sizes=sizes or DEFAULT_SIZES,
         ops=ops or ALL_OPS,
         repeats=repeats,
-        device=DEVICE_OF_BACKEND[backend],
         timeout_s=timeout,
         progress=report,
         world=world,
@@ -275,7 +275,8 @@ def estimate(model: str, *, cluster: str, store: Path | None = None, **options: 
     with open_existing(store) as opened:
         request = read_request(model, cluster=cluster, store=opened, **options)
         cells = find_cells(request, opened)
-    machine, best = best_cell(cells)
+        machine, best = best_cell(cells)
+        sources = describe_sources(request, machine, best, opened)
     job = request.job
     return {
         "model": job.model.name,
@@ -284,7 +285,7 @@ def estimate(model: str, *, cluster: str, store: Path | None = None, **options: 
         "seq_len": job.seq_len or None,
         "dtype": job.dtype,
         "cells": describe_cells(job, cells, best=best),
-        "assumptions": [*request.assumptions, *describe_sources(machine, best)],
+        "assumptions": [*request.assumptions, *sources],
     }
 
 
@@ -296,14 +297,15 @@ def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpa
     with open_existing(store) as opened:
         request = read_request(model, cluster=cluster, store=opened, **options)
         cells = find_cells(request, opened)
-    machine, best = best_cell(cells)
+        machine, best = best_cell(cells)
+        sources = describe_sources(request, machine, best, opened)
     return make_plan(
         request.job,
         machine,
         best,
         reference=model,
         search_space_size=count_assemblies(cells),
-        assumptions=(*request.assumptions, *describe_sources(machine, best)),
+        assumptions=(*request.assumptions, *sources),
     )
 
 

@@ -72,7 +72,7 @@ def make_plan(
             # Saved activations come with a layer's profile; the rest of a rank's memory is computed.
             memory="mixed" if any(stage.option.profile_ids for stage in cell.stages) else "modelled",
             profile_ids=tuple(sorted({name for stage in cell.stages for name in stage.option.profile_ids})),
-            link_table_ids=tuple(line for line in cell.communication_basis if line.startswith("table")),
+            link_table_ids=cell.link_table_ids,
             version=VERSION,
             search_space_size=search_space_size,
             optimality_proved=True,
@@ -107,7 +107,7 @@ def estimate_figures(job: Job, machine: Machine, cell: CellEstimate) -> PlanEsti
         breakdown=PlanBreakdown(**asdict(cell.breakdown)),
         interval_90_s=None
         if spread is None
-        else (max(0.0, cell.iteration_time_s - spread), cell.iteration_time_s + spread),
+        else (max(0.0, cell.iteration_time_s - spread[0]), cell.iteration_time_s + spread[1]),
         interval_90_reason=NO_INTERVAL if spread is None else None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +15,15 @@ from estimator.frontends.load import load_any_model
 from estimator.job import Job, MicroBatchRule, RecomputeRule, default_global_batch
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.memory import Schedule, Zero
-from estimator.profiling.lookup import lookup_in_store
+from estimator.profiling.host_cpu import cpu_name
+from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.stage_options import Machine
 from models_zoo.model import Model
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_efficiencies
 from profiles.errors import InputError, NothingFits
-from profiles.measurements import device_from_rates
+from profiles.measurements import DeviceRates, Origin, device_from_rates
 from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel, Device, DType
 
@@ -81,7 +83,7 @@ def read_request(
     tokens = token_count(model, seq_len)
 
     def local_device() -> Device | None:
-        rates = store.rates("cpu") if store else None
+        rates = _local_rates(store, model, dtype, tokens, optimizer) if store else None
         return device_from_rates(rates) if rates else None
 
     place = load_cluster(cluster, local_device=local_device)
@@ -115,6 +117,21 @@ def read_request(
     )
 
 
+def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, optimizer: str) -> DeviceRates | None:
+    """Rates of this host's CPU, with as many threads as its measured layer times have."""
+    origins = find_origins(store, model.layers, device=LOCAL_DEVICE, optimizer=optimizer, dtype=dtype, seq_len=tokens)
+    threads = origins[0].threads if origins else None
+    found = store.rates(LOCAL_DEVICE, hardware=cpu_name(), threads=threads)
+    return found or store.rates(LOCAL_DEVICE, hardware=cpu_name())
+
+
+def _origins(request: Request, store: ProfileStore, device: str) -> tuple[Origin, ...]:
+    job = request.job
+    return find_origins(
+        store, job.model.layers, device=device, optimizer=job.optimizer_name, dtype=job.dtype, seq_len=job.seq_len
+    )
+
+
 def token_count(model: Model, seq_len: int | None) -> int:
     """Tokens per sample: `seq_len`, or the model's own where it is None. InputError for tokens of a model without."""
     if seq_len is not None and not model.seq_len:
@@ -128,9 +145,10 @@ def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]
     """All Cells that were asked for, with measured times from `store`. NothingFits if none of them can be had."""
 
     def lookup_for(device: Device) -> Lookup:
-        if store is None:
+        origins = _origins(request, store, device.name) if store else ()
+        if store is None or not origins:
             return nothing_measured
-        return lookup_in_store(store, device=device.name, optimizer=request.job.optimizer_name)
+        return lookup_in_store(store, device=device.name, optimizer=request.job.optimizer_name, origin=origins[0])
 
     cells = estimate_cells(
         request.job,
@@ -138,7 +156,7 @@ def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]
         rules=request.rules,
         devices=request.devices,
         stages=request.stages,
-        link_tables=store.link_tables() if store else (),
+        link_tables_for=lambda device: usable_link_tables(store, device.name) if store else (),
         lookup_for=lookup_for,
     )
     failures = [cell for _, cell in cells if isinstance(cell, CellFailure)]
@@ -158,23 +176,54 @@ def count_assemblies(cells: tuple[Cell, ...]) -> int:
     return sum(cell.assemblies for _, cell in cells if isinstance(cell, CellEstimate))
 
 
-def describe_sources(machine: Machine, cell: CellEstimate) -> tuple[str, ...]:
-    """What stands in for measurements that the Cell's estimate lacks; nothing if all is measured."""
+def describe_sources(
+    request: Request, machine: Machine, cell: CellEstimate, store: ProfileStore | None
+) -> tuple[str, ...]:
+    """Where the Cell's measured layer times come from, unless from all that this host has measured; and what stands in
+    for measurements that it lacks."""
     device = machine.device.name
+    origins = _origins(request, store, device) if store else ()
     said = []
+    if cell.compute_provenance != "modelled" and (len(origins) > 1 or device != LOCAL_DEVICE):
+        others = f"; {len(origins) - 1} more in the store not used" if len(origins) > 1 else ""
+        said.append(f"layer times of {device} measured on {_describe_origin(origins[0])}{others}")
     if cell.compute_provenance != "measured":
         used = [stage.option.parallelism for stage in cell.stages]
         degrees = ",".join(str(tp) for tp in sorted({way.tp for way in used}))
         samples = ",".join(str(count) for count in sorted({cell.micro_batch // way.dp for way in used}))
-        which = "no layer shard is" if cell.compute_provenance == "modelled" else "not all layer shards are"
+        which = "none" if cell.compute_provenance == "modelled" else "not all"
         said.append(
-            f"{which} profiled on {device} (the best Cell has tp {degrees}, {samples} samples per rank): the operator"
-            f" model fills in ({load_efficiencies(device).basis})"
+            f"{which} of the shards that the best Cell needs (tp {degrees}, {samples} samples per rank) are profiled on"
+            f" {device}: the operator model fills in ({load_efficiencies(device).basis});"
+            f" {_profile_command(request, device, origins)}"
         )
     if cell.communication_provenance not in ("measured", None):
         which = "no collective has" if cell.communication_provenance == "modelled" else "not all collectives have"
-        said.append(f"{which} a measured link table: the links' catalogue rates fill in")
+        tables = "tables of other sizes, ranks or operations, else " if cell.link_table_ids else ""
+        said.append(f"{which} a measured link table at its size: {tables}the links' catalogue rates fill in")
     return tuple(said)
+
+
+def _describe_origin(origin: Origin) -> str:
+    threads = f", {origin.threads} thread{'s' if origin.threads > 1 else ''}" if origin.threads else ""
+    return f"{origin.hardware} ({origin.software}{threads})"
+
+
+def _profile_command(request: Request, device: str, origins: tuple[Origin, ...]) -> str:
+    """How to measure what the Cells of `request` on `device` need, in words."""
+    job = request.job
+    local = device == LOCAL_DEVICE
+    words = ["cellplan", "profile", request.reference, "--cluster", request.cluster.text]
+    words += ["--device", "cpu" if local else "cuda:0", "--global-batch", str(job.global_batch), "--dtype", job.dtype]
+    options: tuple[tuple[str, object, object], ...] = (
+        ("--seq-len", job.seq_len, job.model.seq_len),
+        ("--optimizer", job.optimizer_name, "adamw"),
+        ("--attention", job.attention, None),
+        ("--threads", origins[0].threads if local and origins else 1, 1),
+    )
+    words += [word for name, value, default in options if value != default for word in (name, str(value))]
+    words += ["--sequence-parallel"] if job.sequence_parallel else []
+    return f"`{shlex.join(words)}`{'' if local else f' on a machine with {device}'} measures them"
 
 
 def _describe_defaults(job: Job) -> tuple[str, ...]:

@@ -36,8 +36,8 @@ LocalDevice = Callable[[], Device | None]
 """Gives the record of this machine's own device, from measured rates; None if nobody has measured it."""
 
 
-def load_cluster(text: str, *, base: Path | None = None, local_device: LocalDevice | None = None) -> Cluster:
-    """The cluster that `text` means: a short form, or the path of a YAML file (relative to `base`, if given).
+def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Cluster:
+    """The cluster that `text` means: a short form, or the path of a YAML file.
 
     `local_device` is asked only where `text` names `local`. InputError says which file, which key, what was found and
     what was expected.
@@ -47,8 +47,7 @@ def load_cluster(text: str, *, base: Path | None = None, local_device: LocalDevi
     (8, 4)
     """
     if text.endswith((".yaml", ".yml")):
-        path = (base or Path()) / text
-        return _from_file(read_yaml(path), text=text, where=str(path), local_device=local_device)
+        return _from_file(read_yaml(Path(text)), text=text, where=text, local_device=local_device)
     return _from_short_form(text, local_device)
 
 
@@ -116,10 +115,7 @@ def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
             if nodes != 1 or part != text:
                 raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")
             groups.append(default_nodes(_local_device(devices, local_device), count=1, devices=devices))
-            notes.append(
-                f"{text}: {devices} workers on this machine, joined by {groups[0].island_link.name}, each taken to be"
-                " as fast as alone"
-            )
+            notes.append(f"{text}: {_local_note(groups[-1])}")
             continue
         device = load_device(name, where=f"cluster {text}")
         groups.append(default_nodes(device, count=nodes, devices=devices))
@@ -134,7 +130,10 @@ def _fastest_nic(groups: list[NodeGroup]) -> Link:
 
 
 def _local_device(workers: int, ask: LocalDevice | None) -> Device:
-    """This machine's device; its reference node is one island of `workers`."""
+    """This machine's device as one of `workers` has it: an equal part of the memory, the rates measured for one worker.
+
+    Its reference node is one island of them.
+    """
     device = ask() if ask else None
     if device is None:
         raise InputError(
@@ -142,7 +141,16 @@ def _local_device(workers: int, ask: LocalDevice | None) -> Device:
             found="no measured rates of this machine's device",
             expected="a profile: run `cellplan profile MODEL --device cpu` first",
         )
-    return replace(device, reference_node=replace(device.reference_node, devices=workers, island_size=workers))
+    node = replace(device.reference_node, devices=workers, island_size=workers)
+    return replace(device, memory_bytes=device.memory_bytes // workers, reference_node=node)
+
+
+def _local_note(group: NodeGroup) -> str:
+    """What is taken for granted of the workers on this machine, in a sentence."""
+    return (
+        f"{group.devices} workers on this machine, joined by {group.island_link.name}, each taken to be as fast as"
+        f" alone and to have an equal part of the memory ({group.device.memory_bytes / 2**30:.1f} GiB)"
+    )
 
 
 def _reference_note(name: str, group: NodeGroup) -> str:
@@ -244,7 +252,9 @@ class _FileReader:
         with _inside(self._where, key):
             base = default_nodes(device, count=written.count, devices=written.devices or device.reference_node.devices)
             group = replace(base, **given)
-        if missing:
+        if written.device == LOCAL:
+            self.notes.append(f"{key}: {_local_note(group)}")
+        elif missing:
             self.notes.append(f"{key}: {', '.join(missing)} not given; {_reference_note(written.device, base)}")
         return group
 
@@ -272,6 +282,7 @@ class _FileReader:
             flash_attention=model.flash_attention,
             reference_node=node,
             source=model.source or self._where,
+            peak_basis=model.peak_basis,
         )
         with _inside(self._where, key):
             return NodeGroup(count=written.count, device=device, devices=node.devices, **given)

@@ -9,9 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.schema import FileModel
-from profiles.vocabulary import LinkKind
-
-CLUSTER_SCHEMA = "cellplan.cluster/1"
+from profiles.vocabulary import LinkKind, PeakBasis
 
 
 def _written_as(value: Any) -> str | None:
@@ -48,6 +46,7 @@ class DeviceModel(FileModel):
     )
     power_w: float | None = Field(default=None, gt=0)
     flash_attention: bool = False
+    peak_basis: PeakBasis = "datasheet"
     source: str | None = None
 
 

@@ -24,11 +24,6 @@ def link_names() -> tuple[str, ...]:
     return tuple(_links())
 
 
-def device_aliases() -> dict[str, str]:
-    """Other names that `load_device` takes, each with the catalogue name that it stands for."""
-    return dict(_aliases())
-
-
 def load_device(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Device:
     """The device called `name`, or by an alias, in any case and with spaces or underscores for hyphens.
 

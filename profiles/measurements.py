@@ -80,6 +80,15 @@ class MeasurementKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """On what and with what something was measured: see `MeasurementKey`. Figures of one estimate share one."""
+
+    hardware: str
+    software: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What was measured: every sample in seconds, in the order taken.
 
@@ -125,7 +134,7 @@ class Profile:
 class DeviceRates:
     """Measured rates of a device that no catalogue knows, such as this machine's CPU, for one worker.
 
-    `contention_factor` is how many times longer compute takes with all workers busy (>= 1; None: not measured).
+    `memory_bytes` is the host's, whatever number of workers shares it.
     """
 
     device: str
@@ -136,15 +145,11 @@ class DeviceRates:
     memory_bandwidth_bytes_per_s: float
     flops_per_s: tuple[tuple[str, float], ...]
     flash_attention: bool
-    contention_factor: float | None = None
 
     def __post_init__(self) -> None:
         rates = (self.memory_bytes, self.memory_bandwidth_bytes_per_s, *(rate for _, rate in self.flops_per_s))
-        if min(rates) <= 0 or (self.contention_factor is not None and self.contention_factor < 1):
-            raise ValueError(
-                f"device rates of {self.device}: {rates}, contention factor {self.contention_factor}; expected rates"
-                " more than 0 and a factor of at least 1"
-            )
+        if min(rates) <= 0:
+            raise ValueError(f"device rates of {self.device}: {rates}; expected all more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,4 +199,5 @@ def device_from_rates(rates: DeviceRates) -> Device:
         flash_attention=rates.flash_attention,
         reference_node=node,
         source=f"measured on {rates.hardware}, {rates.threads} threads a worker, {rates.software}",
+        peak_basis="measured",
     )

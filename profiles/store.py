@@ -11,7 +11,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,34 +25,45 @@ from profiles.measurements import (
     Measurement,
     MeasurementKey,
     Mode,
+    Origin,
     Profile,
     ProfileSet,
     canonical,
     parse_profile_set,
     profile_set_to_json,
 )
-from profiles.vocabulary import LinkTable, Shard
+from profiles.vocabulary import DType, LinkTable, Shard
 
 T = TypeVar("T")
 Outcome = Literal["added", "kept", "replaced"]
 
 _APPLICATION_ID = 0x63656C6C
 """Marks the file as ours in SQLite's header: "cell"."""
-_STORE_VERSION = 1
+_STORE_VERSION = 2
 _SQLITE_HEAD = b"SQLite format 3\0"
 _BUSY_TIMEOUT_S = 30.0
+_LINK_TABLES = (
+    "CREATE TABLE link_tables (link TEXT, op TEXT, ranks INTEGER, nodes INTEGER, backend TEXT, hardware TEXT,"
+    " body TEXT NOT NULL, PRIMARY KEY (link, op, ranks, nodes, backend, hardware)) WITHOUT ROWID"
+)
 _TABLES = (
     "CREATE TABLE profiles (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
     "CREATE INDEX profiles_by_subject ON profiles (subject)",
     "CREATE TABLE rates (device TEXT, hardware TEXT, threads INTEGER, body TEXT NOT NULL,"
     " PRIMARY KEY (device, hardware, threads)) WITHOUT ROWID",
-    "CREATE TABLE link_tables (link TEXT, op TEXT, ranks INTEGER, nodes INTEGER, body TEXT NOT NULL,"
-    " PRIMARY KEY (link, op, ranks, nodes)) WITHOUT ROWID",
+    _LINK_TABLES,
+)
+_FROM_VERSION_1 = (
+    "UPDATE rates SET body = json_remove(body, '$.contention_factor')",
+    "ALTER TABLE link_tables RENAME TO link_tables_1",
+    _LINK_TABLES,
+    "INSERT INTO link_tables SELECT link, op, ranks, nodes, '', '', body FROM link_tables_1",
+    "DROP TABLE link_tables_1",
 )
 _KEYS = {
     "profiles": ("id",),
     "rates": ("device", "hardware", "threads"),
-    "link_tables": ("link", "op", "ranks", "nodes"),
+    "link_tables": ("link", "op", "ranks", "nodes", "backend", "hardware"),
 }
 
 
@@ -83,7 +94,8 @@ class ProfileStore:
                     ours = self._is_ours()
                 if not ours:
                     self._create()
-                self._check_pages()
+                self._check_end()
+                self._upgrade()
                 self._db.execute("PRAGMA synchronous = FULL")
             except BaseException:
                 self._db.close()
@@ -121,17 +133,36 @@ class ProfileStore:
         device: str,
         optimizer: str,
         mode: Mode = "eager",
-        threads: int | None = None,
+        origin: Origin | None = None,
     ) -> Profile | None:
-        """The profile of one layer's shard on any hardware called `device`, with any software.
+        """The profile of one layer's shard on what is called `device`, of exactly that `origin`.
 
-        Of several: that of the newest software (versions compared as numbers), then of the last hardware by name, then
-        of the fewest threads. `threads` None means any number.
+        Of several where `origin` is None: that of the newest software (versions compared as numbers), then of the last
+        hardware by name, then of the fewest threads.
         """
         subject = _subject("layer", (canonical(layer),), shard, device, mode, optimizer)
         found = self._read(Profile, "SELECT body FROM profiles WHERE subject = ?", subject)
-        fitting = [profile for profile in found if threads is None or profile.key.threads == threads]
+        fitting = [profile for profile in found if origin in (None, _origin_of(profile.key))]
         return max(fitting, key=lambda found: _preference(found.key), default=None)
+
+    def origins(
+        self, layers: Iterable[object], *, device: str, optimizer: str, dtype: DType, seq_len: int
+    ) -> tuple[Origin, ...]:
+        """The origins of the eager profiles of any of `layers`, at any degree and micro-batch; best first, as `find`
+        prefers them."""
+        query = (
+            "SELECT DISTINCT json_extract(body, '$.key.hardware'), json_extract(body, '$.key.software'),"
+            " json_extract(body, '$.key.threads') FROM profiles WHERE json_extract(body, '$.key.kind') = 'layer'"
+            " AND json_extract(body, '$.key.mode') = 'eager' AND json_extract(body, '$.key.device') = ?"
+            " AND json_extract(body, '$.key.optimizer') = ? AND json_extract(body, '$.key.shard.dtype') = ?"
+            " AND json_extract(body, '$.key.shard.seq_len') = ?"
+            " AND json_extract(body, '$.key.layers[0]') IN (SELECT value FROM json_each(?))"
+        )
+        texts = json.dumps(sorted({canonical(layer) for layer in layers}))
+        with self._translate():
+            rows = self._db.execute(query, (device, optimizer, dtype, seq_len, texts)).fetchall()
+        found = [Origin(hardware=hardware, software=software, threads=threads) for hardware, software, threads in rows]
+        return tuple(sorted(found, key=_preference, reverse=True))
 
     def profiles(self) -> tuple[Profile, ...]:
         """All profiles, by id."""
@@ -149,13 +180,13 @@ class ProfileStore:
         return max(fitting, key=_preference, default=None)
 
     def put_link_table(self, table: LinkTable) -> None:
-        """Store a link table; one of the same link, operation, ranks and nodes gives way to it."""
+        """Store a link table; one of the same link, operation, ranks, nodes, backend and hardware gives way to it."""
         with self._transaction():
             self._insert_link_table(table, replace=True)
 
     def link_tables(self, link: str | None = None) -> tuple[LinkTable, ...]:
-        """Link tables of `link` (None: of all links), by link, operation, ranks and nodes."""
-        order = "ORDER BY link, op, ranks, nodes"
+        """Link tables of `link` (None: of all links), by link, operation, ranks, nodes, backend and hardware."""
+        order = "ORDER BY link, op, ranks, nodes, backend, hardware"
         if link is None:
             return tuple(self._read(LinkTable, f"SELECT body FROM link_tables {order}"))
         return tuple(self._read(LinkTable, f"SELECT body FROM link_tables WHERE link = ? {order}", link))
@@ -185,7 +216,7 @@ class ProfileStore:
         return self._insert("rates", columns, rates, replace=replace)
 
     def _insert_link_table(self, table: LinkTable, *, replace: bool) -> Outcome:
-        columns: dict[str, str | int] = {"link": table.link, "op": table.op, "ranks": table.ranks, "nodes": table.nodes}
+        columns: dict[str, str | int] = {column: getattr(table, column) for column in _KEYS["link_tables"]}
         return self._insert("link_tables", columns, table, replace=replace)
 
     def _insert(self, table: str, columns: Mapping[str, str | int], record: Any, *, replace: bool) -> Outcome:
@@ -226,18 +257,37 @@ class ProfileStore:
             yield
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "malformed JSON" in str(error):
                 raise self._damaged(str(error)) from error
             raise MachineError(f"{self._path}: the profile store failed: {error}") from error
 
     def _damaged(self, why: str) -> InputError:
         return InputError(where=str(self._path), found=f"a damaged or foreign file ({why})", expected="a profile store")
 
-    def _check_pages(self) -> None:
-        """SQLite reads what a cut-off page lacks as zeros; its own check finds that before a row goes missing."""
-        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise self._damaged(" ".join(found.split()))
+    def check(self) -> None:
+        """Read the whole file and raise InputError if it is damaged. Opening alone finds what is cut off."""
+        with self._translate():
+            found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise self._damaged(" ".join(found.split()))
+
+    def _check_end(self) -> None:
+        """SQLite refuses a file that lacks whole pages, but reads what its last one lacks as zeros."""
+        page_bytes = self._db.execute("PRAGMA page_size").fetchone()[0]
+        if self._path.stat().st_size % page_bytes:
+            self.check()
+
+    def _upgrade(self) -> None:
+        """Bring a store of an older version to this one."""
+        if self._version() == _STORE_VERSION:
+            return
+        with self._transaction():
+            if self._version() != _STORE_VERSION:  # no other process was faster
+                for statement in (*_FROM_VERSION_1, f"PRAGMA user_version = {_STORE_VERSION}"):
+                    self._db.execute(statement)
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def _check_place(self) -> None:
         try:
@@ -259,7 +309,7 @@ class ProfileStore:
     def _is_ours(self) -> bool:
         """Whether the file is a store already; False if it is empty. InputError if it is something else."""
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        version = self._version()
         if application == _APPLICATION_ID and version <= _STORE_VERSION:
             return True
         where, expected = str(self._path), f"a profile store of version {_STORE_VERSION}"
@@ -290,12 +340,15 @@ class ProfileStore:
 
 
 def export_profiles(store: ProfileStore, path: str | Path) -> None:
-    """Write all of `store` into one JSON file; the same contents give the same bytes."""
+    """Write all of `store`, once it is checked, into one JSON file; the same contents give the same bytes."""
+    store.check()
     write_atomically(path, profile_set_to_json(store.contents()))
 
 
 def import_profiles(store: ProfileStore, path: str | Path, *, replace: bool = False) -> ImportCount:
-    """Add a profile file to `store`, all or nothing; what is there already stays unless `replace`."""
+    """Add a profile file to `store`, once that is checked, all or nothing; what is there already stays unless
+    `replace`."""
+    store.check()
     return store.merge(parse_profile_set(read_text(path), where=str(path)), replace=replace)
 
 
@@ -305,7 +358,11 @@ def _subject(kind: str, layers: tuple[str, ...], shard: Shard, device: str, mode
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _preference(found: MeasurementKey | DeviceRates) -> tuple[list[tuple[int, str]], str, int]:
+def _origin_of(key: MeasurementKey) -> Origin:
+    return Origin(hardware=key.hardware, software=key.software, threads=key.threads)
+
+
+def _preference(found: MeasurementKey | DeviceRates | Origin) -> tuple[list[tuple[int, str]], str, int]:
     """Sorts by version numbers in the software's text (torch 2.13 after 2.9), then hardware, then fewest threads."""
     parts = re.findall(r"\d+|\D+", found.software)
     versions = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

@@ -6,7 +6,10 @@ units (seconds, bytes, FLOP); a field's name carries its unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import sha256
 from typing import Literal, get_args
 
 Provenance = Literal["measured", "modelled", "mixed"]
@@ -27,6 +30,7 @@ Recompute = Literal["none", "full"]
 Phase = Literal["forward", "backward", "step"]
 Axis = Literal["tp", "dp", "pp"]
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+PeakBasis = Literal["datasheet", "measured"]
 LinkKind = Literal["nvlink", "pcie", "infiniband", "ethernet", "ici", "xgmi", "loopback", "wan"]
 OperatorKind = Literal["gemm", "batched_gemm", "grouped_gemm", "attention", "conv", "memory", "gather"]
 
@@ -162,9 +166,9 @@ class LocalLayer:
 class LayerTime:
     """Seconds of one local shard on one device for one micro-batch; the optimizer's once an iteration.
 
-    `saved_bytes` and `peak_memory_bytes` are None where only modelled by the caller. `relative_spread` is the
-    half-width of the samples' 90% range over the figure (0 for a model that states none). `profile_id` names the
-    stored measurement behind a measured figure.
+    `saved_bytes` and `peak_memory_bytes` are None where only modelled by the caller. The middle 90% of the samples of
+    forward plus backward reach from `relative_low` of the figure below it to `relative_high` above it (0 for a model
+    that states none). `profile_id` names the stored measurement behind a measured figure.
     """
 
     forward_s: float
@@ -173,7 +177,8 @@ class LayerTime:
     provenance: Provenance
     saved_bytes: int | None = None
     peak_memory_bytes: int | None = None
-    relative_spread: float = 0.0
+    relative_low: float = 0.0
+    relative_high: float = 0.0
     profile_id: str | None = None
 
 
@@ -191,7 +196,10 @@ class ReferenceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator. `peak_flops_per_s` holds (dtype, dense peak) pairs; rates without sparsity."""
+    """One accelerator. `peak_flops_per_s` holds (dtype, dense peak) pairs; rates without sparsity.
+
+    `peak_basis` measured: what a large matrix product reached, which says nothing of the share of a peak that is used.
+    """
 
     name: str
     memory_bytes: int
@@ -201,6 +209,7 @@ class Device:
     flash_attention: bool
     reference_node: ReferenceNode
     source: str
+    peak_basis: PeakBasis = "datasheet"
 
     def peak(self, dtype: DType) -> float | None:
         """Dense peak in FLOP/s for `dtype`, or None where the device has no such unit."""
@@ -224,7 +233,8 @@ class LinkTable:
     """Measured time of one collective on one kind of link for one rank count.
 
     `points` are (bytes, seconds), bytes ascending. `alpha_s + beta_s_per_byte * bytes` is the summary line and the
-    extrapolator; `fit_error` its mean absolute relative error over the points.
+    extrapolator; `fit_error` its mean absolute relative error over the points. `backend` (gloo, nccl) and `hardware`
+    (the measuring host's CPU) are empty where nobody said.
     """
 
     link: str
@@ -237,3 +247,15 @@ class LinkTable:
     fit_error: float
     source: str
     provenance: Provenance = "measured"
+    backend: str = ""
+    hardware: str = ""
+
+    @property
+    def id(self) -> str:
+        """12 hexadecimal digits of all that it says, by which a plan names it."""
+        return _link_table_id(self)
+
+
+@lru_cache(maxsize=1024)
+def _link_table_id(table: LinkTable) -> str:
+    return sha256(json.dumps(asdict(table), sort_keys=True).encode()).hexdigest()[:12]

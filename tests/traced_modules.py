@@ -131,6 +131,29 @@ def tiny_gpt_with_sequence_parallel_plan() -> tuple[nn.Module, tuple[Tensor, ...
     return *tiny_gpt(), plan
 
 
+class Recurrent(nn.Module):  # type: ignore[misc]
+    """All blocks have the same weights but for their norms, and the head has the embedding's table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCAB, HIDDEN)
+        self.blocks = nn.ModuleList(Block() for _ in range(8))
+        for block in self.blocks[1:]:
+            block.attention, block.up, block.down = (getattr(self.blocks[0], n) for n in ("attention", "up", "down"))
+        self.head = nn.Linear(HIDDEN, VOCAB, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+
+def recurrent() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Recurrent(), (torch.randint(VOCAB, (2, 16)), torch.randint(VOCAB, (2, 16)))
+
+
 def undivided_plan() -> tuple[nn.Module, tuple[Tensor, ...], dict[str, ParallelStyle]]:
     return nn.Sequential(nn.Linear(16, 6), nn.Linear(6, 16)), (torch.randn(2, 16),), {"0": ColwiseParallel()}
 

@@ -40,14 +40,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The place of a collective's ranks. `ranks_per_node` is the largest; `even` means parts of equal size at every
-    level; `levels` go from inside out and leave out those with a single member."""
+    """The place of a collective's ranks. `even` means parts of equal size at every level; `levels` go from inside out
+    and leave out those with a single member."""
 
     ranks: int
-    ranks_per_node: int
-    islands: int
     nodes: int
-    sites: int
     even: bool
     levels: tuple[Level, ...]
 
@@ -120,13 +117,9 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
                     crossings=members.total() - len(members),
                 )
             )
-    nodes = Counter((slot.site, slot.node) for slot in slots)
     return Group(
         ranks=len(slots),
-        ranks_per_node=max(nodes.values()),
-        islands=len(set(ladder[1])),
-        nodes=len(nodes),
-        sites=len(set(ladder[3])),
+        nodes=len({(slot.site, slot.node) for slot in slots}),
         even=even,
         levels=tuple(levels),
     )

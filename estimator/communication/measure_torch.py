@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Literal, get_args
 
 from estimator.communication.fit import make_table
+from estimator.profiling.host_cpu import cpu_name
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import CollectiveOp, LinkTable
 
@@ -84,7 +85,6 @@ def measure_links(
     sizes: tuple[int, ...] = DEFAULT_SIZES,
     ops: tuple[CollectiveOp, ...] = ALL_OPS,
     repeats: int = 20,
-    device: str = "cpu",
     timeout_s: float = 120.0,
     progress: Progress | None = None,
     world: World | None = None,
@@ -109,7 +109,7 @@ def measure_links(
         InputError: an argument that cannot be, or an op that the backend lacks without its stand-in measured.
         MachineError: a worker died, or nothing came in time; no process is left behind.
     """
-    _check(backend, ranks, sizes, ops, repeats, device, timeout_s, world)
+    _check(backend, ranks, sizes, ops, repeats, timeout_s, world)
     counts = sorted(set(ranks))
     task = Task(
         backend=backend,
@@ -140,20 +140,13 @@ def _check(
     sizes: tuple[int, ...],
     ops: tuple[CollectiveOp, ...],
     repeats: int,
-    device: str,
     timeout_s: float,
     world: World | None,
 ) -> None:
     most = world.world_size if world else None
     beyond_node = {n > world.ranks_per_node for n in ranks} if world else {False}
     rules: tuple[tuple[bool, str, object, str], ...] = (
-        (backend in DEVICE_OF_BACKEND, "backend", backend, f"one of {', '.join(DEVICE_OF_BACKEND)}"),
-        (
-            device == DEVICE_OF_BACKEND.get(backend),
-            "device",
-            device,
-            f"{DEVICE_OF_BACKEND.get(backend)}, as {backend} has",
-        ),
+        (backend in get_args(Backend), "backend", backend, f"one of {', '.join(get_args(Backend))}"),
         (bool(ranks) and min(ranks, default=0) >= 2, "ranks", ranks, "rank counts of at least 2"),
         (most is None or max(ranks, default=0) <= most, "ranks", ranks, f"at most the {most} that were launched"),
         (len(beyond_node) < 2, "ranks", ranks, "all inside one node or all beyond it: they cross different links"),
@@ -179,7 +172,11 @@ def _tables(link: str, backend: Backend, results: list[Measured]) -> tuple[LinkT
         if not measured.unsupported:
             samples.setdefault((measured.op, measured.ranks, measured.nodes), {})[measured.bytes] = measured.seconds
     tables = [
-        make_table(link=link, op=op, ranks=ranks, nodes=nodes, samples=by_size, source=source)
+        replace(
+            make_table(link=link, op=op, ranks=ranks, nodes=nodes, samples=by_size, source=source),
+            backend=backend,
+            hardware=cpu_name(),
+        )
         for (op, ranks, nodes), by_size in samples.items()
     ]
     for lacking in (measured for measured in results if measured.unsupported):

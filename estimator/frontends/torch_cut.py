@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from torch import Tensor, nn
 
-from estimator.frontends.torch_trace import Call, Size, Trace, size_of, storage_key
+from estimator.frontends.torch_private import storage_key
+from estimator.frontends.torch_trace import Call, Size, Trace, size_of
+from models_zoo.layers import SharedWeights
 from profiles.vocabulary import Collective, LocalLayer, Operator
 
 Places = tuple[str, ...]
@@ -120,16 +123,18 @@ def local_layers(
     return tuple(tuple(at_width(number, width) for width in widths) for number in range(len(layers)))
 
 
-def tied_parameters(trace: Trace, layers: Sequence[Places]) -> tuple[tuple[int, int | None], ...]:
-    """Of each layer's parameters, how many an earlier layer holds too, and which layer is the first to hold any."""
-    first: dict[int, int] = {}
-    found: list[tuple[int, int | None]] = []
+def shared_weights(trace: Trace, layers: Sequence[Places]) -> tuple[tuple[SharedWeights, ...], ...]:
+    """For each layer the weights that it is the first of several to hold, those of the same holders together."""
+    holders: dict[int, list[int]] = {}
     for number, held in enumerate(_held_parameters(trace, layers, _layer_numbers(trace, layers))):
-        tied = held & first.keys()
-        count = sum(trace.parameters[key].count for key in tied)
-        found.append((count, min((first[key] for key in tied), default=None)))
-        first |= dict.fromkeys(held - tied, number)
-    return tuple(found)
+        for key in held:
+            holders.setdefault(key, []).append(number)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for key, numbers in holders.items():
+        if len(numbers) > 1:
+            counts[tuple(numbers)] += trace.parameters[key].count
+    groups = [SharedWeights(parameters=count, holders=numbers) for numbers, count in sorted(counts.items())]
+    return tuple(tuple(one for one in groups if one.holders[0] == number) for number in range(len(layers)))
 
 
 def _layer_numbers(trace: Trace, layers: Sequence[Places]) -> list[int]:

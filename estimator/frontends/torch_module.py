@@ -7,9 +7,10 @@ The factory returns `(module, example_inputs)`, or `(module, example_inputs, tp_
 from __future__ import annotations
 
 import hashlib
+import reprlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -19,19 +20,16 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from estimator.frontends.torch_cut import Places, cut_layers, find_units, local_layers, name_layers, tied_parameters
+from estimator.frontends.torch_cut import Places, cut_layers, find_units, local_layers, name_layers, shared_weights
+from estimator.frontends.torch_private import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from estimator.frontends.torch_tensor_parallel import apply_plan, lone_rank
 from estimator.frontends.torch_trace import Trace, trace_step
 from models_zoo.layers import TracedLayer, TracedShard
 from models_zoo.model import Model, TracedInput
 from profiles.errors import InputError, MachineError
+from profiles.measurements import canonical
 
 DEGREES = (2, 4, 8)
 WIDTHS = (2, 4)
@@ -95,15 +93,15 @@ def load_module_model(reference: str) -> Model:
         family="module",
         layers=tuple(
             TracedLayer(
-                fingerprint=_fingerprint(batches[0], tuple(found), tuple(refused)),
+                fingerprint=_fingerprint(batches[0], found[:1]),
+                split_fingerprint=_fingerprint(batches[0], found[1:]),
                 factory=reference,
                 batch=batches[0],
                 places=places,
-                tied_to=tied_to,
                 shards=tuple(found),
                 refused=tuple(refused),
             )
-            for places, found, (_, tied_to) in zip(layers, shards, tied_parameters(traces[0], layers), strict=True)
+            for places, found in zip(layers, shards, strict=True)
         ),
         layer_names=name_layers(traces[0], layers),
         input=TracedInput(factory=reference),
@@ -157,7 +155,7 @@ def _find_factory(reference: str) -> Callable[[], Any]:
         found = f"no {path} in {getattr(module, '__file__', module_name)}"
         raise InputError(where=reference, found=found, expected=f"a function that returns {_WANTED}") from error
     if not callable(factory):
-        found = f"{path}, a {type(factory).__name__}"
+        found = f"{path}, {_describe(factory)}"
         raise InputError(where=reference, found=found, expected=f"a function that returns {_WANTED}")
     return factory
 
@@ -177,14 +175,13 @@ def _user_code() -> Iterator[None]:
 
 def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-        size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
-        raise InputError(where=reference, found=f"a {type(returned).__name__}{size}", expected=_WANTED)
+        found = f"tuple of {len(returned)}" if isinstance(returned, tuple) else _describe(returned)
+        raise InputError(where=reference, found=found, expected=_WANTED)
     module, inputs, plan = (*returned, {})[:3]
     if not isinstance(module, nn.Module):
-        found = f"a {type(module).__name__}"
-        raise InputError(where=reference, key="module", found=found, expected="a torch.nn.Module")
+        raise InputError(where=reference, key="module", found=_describe(module), expected="a torch.nn.Module")
     if not isinstance(inputs, tuple) or not inputs or not all(isinstance(x, Tensor) for x in inputs):
-        found = f"a {type(inputs).__name__}"
+        found = _describe(inputs)
         if isinstance(inputs, tuple):
             found = f"({', '.join(type(x).__name__ for x in inputs)})"
         raise InputError(where=reference, key="example_inputs", found=found, expected="a tuple of tensors")
@@ -194,9 +191,9 @@ def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Ten
         found = f"shapes {', '.join(map(str, shapes))}"
         raise InputError(where=reference, key="example_inputs", found=found, expected=expected)
     if not isinstance(plan, dict) or not all(isinstance(style, ParallelStyle) for style in plan.values()):
-        found = f"a {type(plan).__name__}"
+        found = _describe(plan)
         if isinstance(plan, dict):
-            found = f"a dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
+            found = f"dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
         expected = "a dict from module names to ParallelStyle, as parallelize_module takes"
         raise InputError(where=reference, key="tp_plan", found=found, expected=expected)
     return module, inputs, plan
@@ -252,15 +249,23 @@ def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, 
                 found=f"other operators in batches of {sizes}",
                 expected="a module that does the same work for every batch size",
             )
-    tied = tied_parameters(traces[0], layers)
+    shared = shared_weights(traces[0], layers)
     return tuple(
-        TracedShard(tp=tp, corners=(one[0], one[1], other[0], other[1]), tied_parameters=count)
-        for one, other, (count, _) in zip(small, large, tied, strict=True)
+        TracedShard(tp=tp, corners=(one[0], one[1], other[0], other[1]), shared=first_held)
+        for one, other, first_held in zip(small, large, shared, strict=True)
     )
 
 
-def _fingerprint(batch: int, shards: tuple[TracedShard, ...], refused: tuple[tuple[int, str], ...]) -> str:
-    return hashlib.sha256(repr((batch, shards, refused)).encode()).hexdigest()[:16]
+def _fingerprint(batch: int, shards: Sequence[TracedShard]) -> str:
+    """Of what the shards do. With whom they share their weights is no part of it."""
+    work = (batch, tuple((shard.tp, shard.corners) for shard in shards))
+    return hashlib.sha256(canonical(work).encode()).hexdigest()[:16]
+
+
+def _describe(value: object) -> str:
+    """Its type, and the value where that is short."""
+    name = type(value).__name__
+    return f"{name} ({reprlib.repr(value)})" if isinstance(value, int | float | str) else name
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import tree_leaves
 
 from estimator.frontends.torch_cut import find_units
 from estimator.frontends.torch_module import call_factory, convert_tensors
+from estimator.frontends.torch_private import tree_leaves
 from models_zoo.layers import TracedLayer
 from models_zoo.torch_layers.parallel import dtype_of
 from profiles.vocabulary import Shard
@@ -45,15 +45,21 @@ def build_traced(
     program = exported.program
     trained = _nodes_with_gradient(program)
     chosen = _nodes_in(exported, frozenset(place for layer in layers for place in layer.places))
-    sources = {source for node in chosen for source in node.all_input_nodes} - set(chosen)
+    inside = set(chosen)
+    # In the graph's order, so that equal seeds give equal weights.
+    sources = dict.fromkeys(source for node in chosen for source in node.all_input_nodes if source not in inside)
     states = _state_of(program)
     root, graph, copies = nn.Module(), fx.Graph(), dict[fx.Node, fx.Node]()
     given = [node for node in program.graph.nodes if node in sources and node.op != "get_attr" and node not in states]
     for node in given:
         copies[node] = graph.placeholder(node.name)
-    for node in _mutated(chosen) & trained & set(given):
-        copies[node] = graph.call_function(aten.clone.default, (copies[node],))  # a leaf cannot be changed in place
-    for node in sources - set(given):
+    changed = _mutated(chosen) & trained
+    for node in given:
+        if node in changed:
+            copies[node] = graph.call_function(aten.clone.default, (copies[node],))  # no leaf is changed in place
+    for node in sources:
+        if node in copies:
+            continue
         if node.op == "get_attr":
             setattr(root, node.name, getattr(program.graph_module, node.target))
         else:

@@ -18,12 +18,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor, Replicate
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from estimator.frontends.torch_private import (
+    FakeTensorMode,
+    TorchDispatchMode,
+    local_tensor,
+    next_node,
+    running_node,
+    storage_key,
+    tree_leaves,
+)
 from profiles.vocabulary import CollectiveOp, OperatorKind, Phase
 
 aten = torch.ops.aten
@@ -120,22 +126,11 @@ class Trace:
     dtype: torch.dtype
 
 
-def storage_key(tensor: Tensor) -> int:
-    """The same for all tensors that share memory, as long as one of them lives."""
-    key: int = tensor.untyped_storage()._cdata
-    return key
-
-
 def size_of(tensor: Tensor, dtype: torch.dtype, bytes_: int | None = None) -> Size:
     """What `tensor` takes, broadcast elements counted once; or `bytes_` of its dtype. `dtype` is the module's own."""
     if bytes_ is None:
         bytes_ = min(tensor.nbytes, tensor.untyped_storage().nbytes())
     return Size(elements=bytes_ // tensor.element_size()) if tensor.dtype == dtype else Size(fixed_bytes=bytes_)
-
-
-def local_tensor(tensor: Tensor) -> Tensor:
-    """This rank's part of a distributed tensor; any other tensor as it is."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
 def own_dtype(module: nn.Module) -> torch.dtype:
@@ -222,7 +217,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             name=".".join(filter(None, (self._label(), func._overloadpacket.__name__))),
             kind=kind,
             shape=shape,
-            node=torch.autograd._get_sequence_nr(),
+            node=next_node(),
             reads=reads,
             makes=makes,
             forward=Work(flops, *self._traffic(func, reads, makes)),
@@ -235,8 +230,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
             return
         # A gradient that somebody holds is copied, not taken over; so nothing of backward may be held.
         call.reads = call.makes = ()
-        node = torch._C._current_autograd_node()
-        self._later.append((-1 if node is None else node._sequence_nr(), call))
+        self._later.append((running_node(), call))
 
     def _traffic(self, func: Any, reads: tuple[Tensor, ...], makes: tuple[Tensor, ...]) -> tuple[Size, int]:
         """Bytes read and written, and kernels: none for a view, an allocation or a collective."""
@@ -251,7 +245,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     def keep(self, tensor: Tensor) -> Tensor:
         """Called by autograd for each tensor that the node made last keeps."""
         local = local_tensor(tensor)
-        self.saved.append((torch.autograd._get_sequence_nr() - 1, local))
+        self.saved.append((next_node() - 1, local))
         return tensor
 
     def owner(self, node: int) -> int:

@@ -5,35 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from estimator.cell import CellEstimate
-from estimator.estimate import estimate_cells
+from estimator.cell import CellEstimate, CellRules, estimate_cell
+from estimator.estimate import make_machine
 from estimator.job import Job
+from estimator.layer_times import nothing_measured
 from estimator.profiling.plan import ProfileTask, plan_shards
 from estimator.stage_options import Machine, Parallelism, shard_of
 from estimator.stages import stage_counts
 from models_zoo.layers import Layer
-from profiles.cluster import Cluster
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.errors import InputError
 from profiles.vocabulary import Infeasible, Shard
 
 
-def plan_cell_profile(job: Job, cluster: Cluster) -> tuple[ProfileTask, ...]:
-    """The distinct shards in the stages of all Cells of `job` on `cluster`, for every micro-batch count that the
-    planner compares: data-parallel-only and tensor-parallel-only, without recomputation (whose time follows from
-    forward's). The order is that of `plan_profile`."""
+def plan_cell_profile(job: Job, cluster: Cluster, device: str) -> tuple[ProfileTask, ...]:
+    """The distinct shards in the stages of all Cells of `job` on the free devices of type `device` in `cluster`, for
+    every micro-batch count that the planner compares: data-parallel-only and tensor-parallel-only, without
+    recomputation (whose time follows from forward's). The order is that of `plan_profile`.
+
+    InputError if the cluster has no free device of that type.
+    """
+    slots = [slot for slot in cluster.free_slots if slot.device == device]
+    if not slots:
+        raise InputError(
+            where=f"cluster {cluster.text}",
+            key="--device",
+            found=device,
+            expected=f"a device of one of its types, with one free: {', '.join(cluster.device_types)}",
+        )
     wanted: dict[Shard, set[Layer]] = {}
-    for machine, cell in _all_cells(job, cluster):
+    for machine, cell in _all_cells(job, cluster, slots):
         for layer, shard in _shards_of(job, machine, cell):
             wanted.setdefault(shard, set()).add(layer)
     return plan_shards(job.model, wanted)
 
 
-def _all_cells(job: Job, cluster: Cluster) -> Iterator[tuple[Machine, CellEstimate]]:
-    most = max(sum(slot.device == name for slot in cluster.free_slots) for name in cluster.device_types)
-    for stages in stage_counts(most, len(job.model.layers)):
-        for count in job.micro_batch_counts(devices=most, stages=stages):
-            for machine, cell in estimate_cells(replace(job, micro_batches=count), cluster, stages=(stages,)):
-                if isinstance(cell, CellEstimate):
-                    yield machine, cell
+def _all_cells(job: Job, cluster: Cluster, slots: list[DeviceSlot]) -> Iterator[tuple[Machine, CellEstimate]]:
+    machine = make_machine(job, cluster, slots[0], link_tables=(), lookup_for=lambda _device: nothing_measured)
+    for stages in stage_counts(len(slots), len(job.model.layers)):
+        for count in job.micro_batch_counts(devices=len(slots), stages=stages):
+            cell = estimate_cell(replace(job, micro_batches=count), machine, slots, stages, CellRules())
+            if isinstance(cell, CellEstimate):
+                yield machine, cell
 
 
 def _shards_of(job: Job, machine: Machine, cell: CellEstimate) -> Iterator[tuple[Layer, Shard]]:

@@ -3,35 +3,60 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from estimator.layer_times import Lookup
+from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.setting import low_quantile
 from models_zoo.layers import Layer
-from profiles.measurements import Profile
+from profiles.measurements import Origin, Profile
 from profiles.store import ProfileStore
-from profiles.vocabulary import LayerTime, Shard
+from profiles.vocabulary import DType, LayerTime, LinkTable, Shard
+
+LOCAL_DEVICE = "cpu"
+"""The device whose name says nothing of what it is: of its measurements only this host's count."""
 
 
-def lookup_in_store(store: ProfileStore, *, device: str, optimizer: str) -> Lookup:
-    """Finds what `store` holds of a shard on `device`, eager, with any software and number of threads.
+def find_origins(
+    store: ProfileStore, layers: Iterable[Layer], *, device: str, optimizer: str, dtype: DType, seq_len: int
+) -> tuple[Origin, ...]:
+    """The origins of what `store` holds of `layers`, the one to estimate from first: the newest software, then the
+    fewest threads. A GPU's may be any host's, a CPU's must be this one's."""
+    found = store.origins(layers, device=device, optimizer=optimizer, dtype=dtype, seq_len=seq_len)
+    return tuple(origin for origin in found if device != LOCAL_DEVICE or origin.hardware == cpu_name())
+
+
+def usable_link_tables(store: ProfileStore, device: str) -> tuple[LinkTable, ...]:
+    """The link tables of `store` that hold for ranks on `device`: for workers on this host's CPU those measured here;
+    for GPUs any that are not gloo's, which moves host memory."""
+    tables = store.link_tables()
+    if device == LOCAL_DEVICE:
+        return tuple(table for table in tables if table.hardware == cpu_name() and table.backend == "gloo")
+    return tuple(table for table in tables if table.backend != "gloo")
+
+
+def lookup_in_store(store: ProfileStore, *, device: str, optimizer: str, origin: Origin | None = None) -> Lookup:
+    """Finds what `store` holds of a shard on `device`, eager, of `origin` alone (None: each shard's best by itself), so
+    that all times of an estimate go together.
 
     The optimizer is part of what was measured, so only profiles taken with `optimizer` count.
     """
 
     def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
-        found = store.find(layer, shard, device=device, optimizer=optimizer)
+        found = store.find(layer, shard, device=device, optimizer=optimizer, origin=origin)
         return None if found is None else to_layer_time(found)
 
     return look_up
 
 
 def to_layer_time(profile: Profile) -> LayerTime:
-    """The figures of a profile: low quantiles, and how far the middle 90% of the samples spread around them."""
+    """The figures of a profile: low quantiles, and how far the middle 90% of the samples reach below and above them."""
     measured = profile.measurement
     forward_s, backward_s = low_quantile(measured.forward_s), low_quantile(measured.backward_s)
     totals = sorted(map(sum, zip(measured.forward_s, measured.backward_s, strict=False)))
-    last = len(totals) - 1
-    spread_s = totals[math.ceil(0.95 * last)] - totals[math.floor(0.05 * last)]
+    figure_s, last = forward_s + backward_s, len(totals) - 1
+    below_s = max(0.0, figure_s - totals[math.floor(0.05 * last)])
+    above_s = max(0.0, totals[math.ceil(0.95 * last)] - figure_s)
     return LayerTime(
         forward_s=forward_s,
         backward_s=backward_s,
@@ -39,6 +64,7 @@ def to_layer_time(profile: Profile) -> LayerTime:
         provenance="measured",
         saved_bytes=measured.saved_bytes,
         peak_memory_bytes=measured.peak_memory_bytes,
-        relative_spread=spread_s / 2 / (forward_s + backward_s) if spread_s else 0.0,
+        relative_low=below_s / figure_s if figure_s else 0.0,
+        relative_high=above_s / figure_s if figure_s else 0.0,
         profile_id=profile.id,
     )

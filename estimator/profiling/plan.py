@@ -51,7 +51,6 @@ def plan_profile(
     attention: AttentionKernel = "flash",
     sequence_parallel: bool = False,
     recompute: Recompute = "none",
-    balance_flops_per_byte: float = BALANCE_FLOPS_PER_BYTE,
 ) -> tuple[ProfileTask, ...]:
     """The distinct local shards of `model` for every degree and micro-batch size, the most important first.
 
@@ -80,22 +79,17 @@ def plan_profile(
         for tp, micro_batch in product(sorted(set(degrees)), sorted(set(micro_batches_per_rank)))
     )
     everything = frozenset(model.layers)
-    return plan_shards(model, dict.fromkeys(shards, everything), balance_flops_per_byte=balance_flops_per_byte)
+    return plan_shards(model, dict.fromkeys(shards, everything))
 
 
-def plan_shards(
-    model: Model,
-    wanted: Mapping[Shard, Collection[Layer]],
-    *,
-    balance_flops_per_byte: float = BALANCE_FLOPS_PER_BYTE,
-) -> tuple[ProfileTask, ...]:
+def plan_shards(model: Model, wanted: Mapping[Shard, Collection[Layer]]) -> tuple[ProfileTask, ...]:
     """A task for each layer wanted of `model` and the shard it is wanted as, in the order of `plan_profile`."""
     degree_and_size = {shard: (shard.tp, shard.micro_batch_per_rank) for shard in wanted}
     first = min(degree_and_size.values(), default=None)
     tasks = [
         task
         for shard in sorted(wanted, key=degree_and_size.__getitem__)
-        for task in _tasks_of_set(model, shard, balance_flops_per_byte)
+        for task in _tasks_of_set(model, shard)
         if task.layer in wanted[shard]
     ]
 
@@ -105,19 +99,19 @@ def plan_shards(
     return tuple(sorted(tasks, key=importance))
 
 
-def expected_work(local: LocalLayer, *, recompute: Recompute, balance_flops_per_byte: float) -> float:
+def expected_work(local: LocalLayer, *, recompute: Recompute) -> float:
     """FLOP-equivalents of one micro-batch, forward and backward: each operator's FLOPs or its traffic, whichever
-    takes longer on a device of that balance. A rough weight for ordering and for guessing what a task will cost."""
+    takes longer on a device of `BALANCE_FLOPS_PER_BYTE`. A rough weight for ordering and for guessing a task's cost."""
 
     def passed(flops: int, moved: int) -> float:
-        return max(float(flops), moved * balance_flops_per_byte)
+        return max(float(flops), moved * BALANCE_FLOPS_PER_BYTE)
 
     forward = sum(passed(op.forward_flops, op.forward_bytes) for op in local.operators)
     backward = sum(passed(op.backward_flops, op.backward_bytes) for op in local.operators)
     return (2 if recompute == "full" else 1) * forward + backward
 
 
-def _tasks_of_set(model: Model, shard: Shard, balance_flops_per_byte: float) -> list[ProfileTask]:
+def _tasks_of_set(model: Model, shard: Shard) -> list[ProfileTask]:
     """One task for each distinct layer held as `shard`, in the model's order."""
     tasks = []
     for layer, count in Counter(model.layers).items():
@@ -128,7 +122,7 @@ def _tasks_of_set(model: Model, shard: Shard, balance_flops_per_byte: float) -> 
         if isinstance(local, Infeasible):
             tasks.append(replace(task, infeasible=local))
             continue
-        work = expected_work(local, recompute=shard.recompute, balance_flops_per_byte=balance_flops_per_byte)
+        work = expected_work(local, recompute=shard.recompute)
         tasks.append(replace(task, work=work))
     total = sum(task.work * task.multiplicity for task in tasks)
     if not total or any(task.infeasible for task in tasks):

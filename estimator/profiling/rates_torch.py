@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
+from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.host_memory import host_memory_bytes
 from estimator.profiling.measure_torch import check_device, time_steps, torch_settings
 from estimator.profiling.setting import DeviceIdentity, Setting, low_quantile
@@ -33,7 +33,7 @@ def identify_device(setting: Setting) -> DeviceIdentity:
     device = check_device(setting.device)
     software = f"torch {torch.__version__}, python {platform.python_version()}"
     if device.type == "cpu":
-        return DeviceIdentity(device="cpu", hardware=_cpu_name(), software=software, threads=setting.threads)
+        return DeviceIdentity(device="cpu", hardware=cpu_name(), software=software, threads=setting.threads)
     hardware = torch.cuda.get_device_name(device)
     return DeviceIdentity(device=catalogue_name(hardware), hardware=hardware, software=software, threads=0)
 
@@ -109,13 +109,3 @@ def _memory_bytes(device: torch.device) -> int:
 def _has_fused_attention(device: torch.device) -> bool:
     """torch's CPU kernels have one; NVIDIA's for training need compute capability 8 (Ampere)."""
     return device.type == "cpu" or bool(torch.cuda.get_device_capability(device)[0] >= 8)
-
-
-def _cpu_name() -> str:
-    """The processor's own name, from Linux where it says so."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()

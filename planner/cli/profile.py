@@ -98,13 +98,13 @@ def _print_result(model: str, result: dict[str, Any]) -> None:
             format_seconds(layer["forward_s"]),
             format_seconds(layer["backward_s"]),
             format_seconds(layer["optimizer_s"]),
-            f"{layer['relative_spread']:.0%}",
+            f"-{layer['relative_low']:.0%} +{layer['relative_high']:.0%}",
             format_bytes(layer["saved_bytes"]),
             format_bytes(layer["peak_memory_bytes"]),
         )
         for layer in measured
     ]
-    columns = ("layer", "alike", "tp", "samples", "forward", "backward", "optimizer", "+-", "kept", "peak")
+    columns = ("layer", "alike", "tp", "samples", "forward", "backward", "optimizer", "90%", "kept", "peak")
     print_table(f"{model} on {device['device']} ({device['hardware']}, {device['software']})", columns, rows)
     print_notes("stage as one piece:", [_describe_stage(stage) for stage in result["stages"]])
     missing = [layer for layer in result["layers"] if not layer["measured"]]

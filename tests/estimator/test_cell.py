@@ -450,7 +450,8 @@ def test_an_interval_where_all_is_measured_and_only_there() -> None:
             backward_s=2.0,
             optimizer_s=0.1,
             provenance="measured",
-            relative_spread=0.05,
+            relative_low=0.05,
+            relative_high=0.1,
             profile_id=type(layer).__name__,
         )
 
@@ -471,7 +472,9 @@ def test_an_interval_where_all_is_measured_and_only_there() -> None:
     assert (cell.compute_provenance, cell.communication_provenance) == ("measured", "measured")
     assert cell.spread_s is not None
     times = [stage.option.compute_s for stage in cell.stages]
-    assert cell.spread_s == pytest.approx(0.05 * (sum(times) + 7 * max(times)), rel=1e-9)
+    total_s = sum(times) + 7 * max(times)
+    assert cell.spread_s == pytest.approx((0.05 * total_s, 0.1 * total_s), rel=1e-9)
+    assert cell.link_table_ids == (link.id,)
     assert [stage.option.profile_ids for stage in cell.stages] == [
         ("Embedding", "TransformerBlock"),
         ("Head", "TransformerBlock"),

@@ -112,18 +112,18 @@ def test_a_group_knows_where_it_sits() -> None:
     cluster = cluster_of(nodes_of(4, 8, island_size=2))
     slots = cluster.slots
 
-    def facts(*numbers: int) -> tuple[int, int, int, int, bool, tuple[str, ...]]:
+    def facts(*numbers: int) -> tuple[int, int, bool, tuple[str, ...]]:
         group = describe_group(cluster, [slots[number] for number in numbers])
         kinds = tuple(level.kind for level in group.levels)
-        return group.ranks, group.ranks_per_node, group.islands, group.nodes, group.even, kinds
+        return group.ranks, group.nodes, group.even, kinds
 
-    assert facts(3) == (1, 1, 1, 1, True, ())
-    assert facts(2, 3) == (2, 2, 1, 1, True, ("island",))
-    assert facts(1, 2) == (2, 2, 2, 1, True, ("host",))
-    assert facts(0, 1, 2, 3) == (4, 4, 2, 1, True, ("island", "host"))
-    assert facts(0, 8, 16, 24) == (4, 1, 4, 4, True, ("fabric",))
-    assert facts(*range(16)) == (16, 8, 8, 2, True, ("island", "host", "fabric"))
-    assert facts(0, 1, 8) == (3, 2, 2, 2, False, ("island", "fabric"))
+    assert facts(3) == (1, 1, True, ())
+    assert facts(2, 3) == (2, 1, True, ("island",))
+    assert facts(1, 2) == (2, 1, True, ("host",))
+    assert facts(0, 1, 2, 3) == (4, 1, True, ("island", "host"))
+    assert facts(0, 8, 16, 24) == (4, 4, True, ("fabric",))
+    assert facts(*range(16)) == (16, 2, True, ("island", "host", "fabric"))
+    assert facts(0, 1, 8) == (3, 2, False, ("island", "fabric"))
 
 
 def test_levels_count_members_and_ring_hops() -> None:
@@ -146,8 +146,8 @@ def test_an_island_may_span_nodes() -> None:
     cluster = cluster_of(nodes_of(1, 8), nodes_of(8, 4, island_size=16, nics=4))
     slots = cluster.slots[8:]
     rack, racks = describe_group(cluster, slots[:16]), describe_group(cluster, slots)
-    assert (rack.nodes, rack.islands, [level.kind for level in rack.levels]) == (4, 1, ["island"])
-    assert (racks.nodes, racks.islands, [level.kind for level in racks.levels]) == (8, 2, ["island", "fabric"])
+    assert (rack.nodes, [level.kind for level in rack.levels]) == (4, ["island"])
+    assert (racks.nodes, [level.kind for level in racks.levels]) == (8, ["island", "fabric"])
     assert racks.levels[1].bandwidth_bytes_per_s == pytest.approx(16 * 20e9)
 
 
@@ -432,6 +432,25 @@ def test_the_table_of_the_group_wins_exactly() -> None:
     assert both.seconds == 1e-3
 
 
+@pytest.mark.parametrize(
+    ("size", "provenance"),
+    [
+        (4095, "modelled"),
+        (4096, "measured"),
+        (5000, "measured"),
+        (8192, "measured"),
+        (8193, "modelled"),
+        (2**34, "modelled"),
+    ],
+)
+def test_what_a_table_extrapolates_is_not_measured(size: int, provenance: str) -> None:
+    table = table_of("all_reduce", 8, {4096: 1e-5, 8192: 2e-5})
+    time = time_collective("all_reduce", size, island_group(8), tables=(table,))
+    assert time.provenance == provenance
+    assert ("extrapolated" in time.how) == (provenance == "modelled")
+    assert time.table_ids == (table.id,)
+
+
 def test_other_ranks_are_rescaled_by_the_ring_formula() -> None:
     alpha, beta = 1e-5, 1e-9
     table = table_of("all_reduce", 4, {size: alpha + beta * size for size in (10**4, 10**6, 10**8)})
@@ -568,7 +587,7 @@ def test_sites_share_the_link_between_them() -> None:
 
 
 def test_transfers_take_measured_tables() -> None:
-    tables = (table_of("send_recv", 2, {10**6: 0.25}), table_of("all_gather", 2, {10**6: 0.5}))
+    tables = (table_of("send_recv", 2, {10**5: 0.125, 10**6: 0.25}), table_of("all_gather", 2, {10**6: 0.5}))
     slots = CLUSTER.slots
     found = time_stage_transfer(CLUSTER, slots[:2], slots[2:4], 2e6, to_tp=1, tables=tables)
     assert (found.total_s, found.provenance) == (0.25, "measured")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from estimator.frontends.load import load_any_model
 from estimator.frontends.torch_module import load_module_model
 from estimator.frontends.torch_piece import build_traced
-from estimator.graph import build_graph, table_holders, tied_parameters
+from estimator.graph import build_graph, shared_weights
 from estimator.shards import shard_layer
-from models_zoo.layers import TracedLayer
+from models_zoo.layers import SharedWeights, TracedLayer
 from models_zoo.model import Model
 from profiles.errors import InputError
+from profiles.measurements import canonical
 from profiles.vocabulary import Infeasible, LocalLayer, Shard
 from tests import traced_modules as modules
 
@@ -31,6 +34,12 @@ ON_CPU: dict[Any, Callable[..., int]] = {
         g, q, k, v
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Modules and inputs that a test makes for real are the same in every run."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +87,7 @@ def resized(inputs: tuple[Tensor, ...], batch: int) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8])
-@pytest.mark.parametrize("name", ["mlp", "skip_net", "tiny_gpt"])
+@pytest.mark.parametrize("name", ["mlp", "skip_net", "tiny_gpt", "recurrent"])
 def test_layers_add_up_to_the_module_as_torch_counts_it(name: str, batch: int, traced: Callable[[str], Model]) -> None:
     model = traced(name)
     module, inputs = getattr(modules, name)()
@@ -130,10 +139,26 @@ def test_equal_blocks_are_one_layer_and_tied_weights_count_once(traced: Callable
     assert Counter(model.layers).most_common(1)[0][1] == modules.BLOCKS
     assert len(set(model.layers)) == 3
     table = modules.VOCAB * modules.HIDDEN
-    assert [tied_parameters(layer, 1) for layer in model.layers] == [0] * (modules.BLOCKS + 1) + [table]
-    assert table_holders(model) == (0, modules.BLOCKS + 1)
+    assert shared_weights(model, 1) == (SharedWeights(parameters=table, holders=(0, modules.BLOCKS + 1)),)
     again = load_module_model("tests.traced_modules:tiny_gpt")
     assert again == model
+
+
+def test_a_plan_leaves_the_profiles_of_one_rank_valid(traced: Callable[[str], Model]) -> None:
+    """A profile's key has the layer's canonical text; layers that split otherwise are nonetheless not equal."""
+    plain, planned = traced("tiny_gpt").layers, traced("tiny_gpt_with_plan").layers
+    assert [canonical(layer) for layer in plain] == [canonical(layer) for layer in planned]
+    assert plain[1] != planned[1]
+    assert len({plain[1], plain[2], planned[1], planned[2]}) == 2
+
+
+def test_a_torch_without_what_tracing_needs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "estimator.frontends.torch_private")
+    monkeypatch.delitem(sys.modules, "estimator.frontends.torch_module")
+    monkeypatch.delitem(sys.modules, "estimator.frontends.torch_cut")
+    monkeypatch.delattr(torch.autograd, "_get_sequence_nr")
+    with pytest.raises(InputError, match=r"torch: found .*_get_sequence_nr.*expected 2\.5 to 2\.13"):
+        load_any_model("tests.traced_modules:mlp")
 
 
 def hugging_face_gpt2() -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -243,7 +268,7 @@ def test_a_sequence_parallel_plan_by_hand(traced: Callable[[str], Model]) -> Non
     assert (block.input_bytes, block.output_bytes) == (activation // tp, activation // tp)
     # The table's rows are split, and the head still shares them.
     assert first.parameters == modules.VOCAB * modules.HIDDEN // tp
-    assert tied_parameters(model.layers[-1], tp) == modules.VOCAB * modules.HIDDEN // tp
+    assert [one.parameters for one in shared_weights(model, tp)] == [modules.VOCAB * modules.HIDDEN // tp]
 
 
 def test_degrees_that_cannot_be_had_say_why(traced: Callable[[str], Model]) -> None:
@@ -263,7 +288,7 @@ def test_degrees_that_cannot_be_had_say_why(traced: Callable[[str], Model]) -> N
     assert not dist.is_initialized()
 
 
-@pytest.mark.parametrize("name", ["mlp", "skip_net", "tiny_gpt", "dropped"])
+@pytest.mark.parametrize("name", ["mlp", "skip_net", "tiny_gpt", "dropped", "recurrent"])
 def test_pieces_run_and_do_what_their_layers_say(name: str, traced: Callable[[str], Model]) -> None:
     shard = Shard(micro_batch_per_rank=3, dtype="fp32")
     for layer, local in zip(traced(name).layers, locals_of(traced(name), shard), strict=True):
@@ -313,14 +338,14 @@ def test_a_piece_is_refused_where_it_cannot_run() -> None:
     [
         ("nowhere.at_all:factory", "ModuleNotFoundError: No module named 'nowhere'", "can be imported from here"),
         ("tests.traced_modules:missing", "no missing in ", "a function that returns a tuple (module, example_inputs)"),
-        ("tests.traced_modules:not_callable", "not_callable, a int", "a function that returns"),
+        ("tests.traced_modules:not_callable", "not_callable, int (3)", "a function that returns"),
         ("tests.traced_modules:breaks", "KeyError: 'checkpoint'", "a tuple (module, example_inputs)"),
-        ("tests.traced_modules:no_tuple", "a Linear", "a tuple (module, example_inputs)"),
-        ("tests.traced_modules:no_module", "module: found a str", "a torch.nn.Module"),
-        ("tests.traced_modules:bare_tensor", "example_inputs: found a ", "a tuple of tensors"),
+        ("tests.traced_modules:no_tuple", "found Linear, ", "a tuple (module, example_inputs)"),
+        ("tests.traced_modules:no_module", "module: found str ('linear')", "a torch.nn.Module"),
+        ("tests.traced_modules:bare_tensor", "example_inputs: found FakeTensor", "a tuple of tensors"),
         ("tests.traced_modules:no_batch", "shapes (2, 8), ()", "the batch, of one size, as their first dimension"),
         ("tests.traced_modules:two_batches", "shapes (2, 8), (3, 8)", "the batch, of one size"),
-        ("tests.traced_modules:wrong_plan", "tp_plan: found a dict of str", "as parallelize_module takes"),
+        ("tests.traced_modules:wrong_plan", "tp_plan: found dict of str", "as parallelize_module takes"),
         ("tests.traced_modules:wrong_size", "RuntimeError: ", "trains on its example inputs"),
         ("tests.traced_modules:routed", "aten.nonzero.default", "do not depend on the values of tensors"),
         ("tests.traced_modules:branching", "aten._local_scalar_dense", "do not depend on the values of tensors"),

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from estimator.graph import build_graph, cut_bytes, tied_parameters
+from estimator.graph import build_graph, cut_bytes, repeated_parameters, shared_weights
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt, nmt
-from models_zoo.layers import Embedding, Head
+from models_zoo.layers import Embedding, Head, SharedWeights
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible, Shard
 
@@ -65,12 +65,25 @@ def test_a_table_shared_by_both_embeddings_and_the_head_counts_once() -> None:
     assert graph.parameters == 101 * 32 + encoder + decoder
 
 
-def test_tied_parameters_of_a_rank() -> None:
-    head = Head(hidden=32, vocab=101, tied=True)
-    assert [tied_parameters(head, tp) for tp in (1, 2)] == [101 * 32, 51 * 32]
-    assert tied_parameters(replace(head, factor=8), 1) == 101 * 8
-    assert tied_parameters(replace(head, tied=False), 1) == 0
-    assert tied_parameters(Embedding(vocab=101, hidden=32), 1) == 0
+def test_the_shared_table_of_a_rank() -> None:
+    assert shared_weights(TINY, 1) == (SharedWeights(parameters=101 * 32, holders=(0, 4)),)
+    assert shared_weights(TINY, 2) == (SharedWeights(parameters=51 * 32, holders=(0, 4)),)
+    embedding, *blocks, head = TINY.layers
+    assert isinstance(embedding, Embedding)
+    assert isinstance(head, Head)
+    factored = replace(TINY, layers=(replace(embedding, factor=8), *blocks, replace(head, factor=8)))
+    assert shared_weights(factored, 1) == (SharedWeights(parameters=101 * 8, holders=(0, 4)),)
+    assert shared_weights(replace(TINY, layers=(embedding, *blocks, replace(head, tied=False))), 1) == ()
+    model = nmt("t", hidden=32, layers=2, heads=4, ffn_hidden=64, vocab=101, seq_len=16)
+    assert [one.holders for one in shared_weights(model, 1)] == [(0, 3, 6)]
+
+
+def test_each_group_of_shared_weights_counts_once() -> None:
+    shared = (SharedWeights(parameters=7, holders=(0, 5)), SharedWeights(parameters=100, holders=(1, 2, 4)))
+    assert repeated_parameters(shared, 0, 6) == 7 + 2 * 100
+    assert repeated_parameters(shared, 0, 3) == 100
+    assert repeated_parameters(shared, 2, 6) == 100
+    assert repeated_parameters(shared, 3, 6) == 0
 
 
 def test_collectives_of_each_degree_or_why_there_are_none() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from estimator.performance import ModelFlops, Performance, count_model_flops, rate_iteration
 from models_zoo.catalogue import load_model
 from profiles.hardware import load_device
+from profiles.vocabulary import Device
 from tests.cell_examples import make_job
 
 A100 = load_device("a100-80gb")
@@ -67,12 +70,21 @@ def test_a_model_without_tokens_has_no_token_rate() -> None:
 
 
 def test_no_peak_no_mfu() -> None:
+    _check_without_mfu(load_device("v100-32gb"))
+
+
+def test_a_measured_peak_gives_no_mfu() -> None:
+    assert A100.peak("bf16")
+    _check_without_mfu(replace(A100, peak_basis="measured"))
+
+
+def _check_without_mfu(device: Device) -> None:
     job = make_job(load_model("gpt2-350m"), global_batch=8)
     rates = rate_iteration(
         job,
         iteration_time_s=2.0,
         devices=4,
-        device=load_device("v100-32gb"),
+        device=device,
         flops=ModelFlops(model=6 * 10**12, causal=5 * 10**12, forward_by_layer=(2 * 10**12,)),
         recomputed_flops=10**12,
     )

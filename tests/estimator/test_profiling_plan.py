@@ -2,8 +2,11 @@
 
 import pytest
 
+from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.plan import ProfileTask, plan_profile
+from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
+from tests.cell_examples import make_job
 from tests.profiling_models import BLOCK, EMBEDDING, HEAD, SMALL_GPT
 
 
@@ -72,3 +75,13 @@ def test_sequence_parallelism_means_nothing_at_degree_one() -> None:
 def test_no_or_non_positive_degrees_and_micro_batches_are_refused(degrees: list[int], micro_batches: list[int]) -> None:
     with pytest.raises(InputError, match=r"profile: (degrees|micro-batches): found .*, expected one or more positive"):
         plan_profile(SMALL_GPT, degrees=degrees, micro_batches_per_rank=micro_batches)
+
+
+def test_the_cells_of_one_device_type_alone() -> None:
+    cluster = load_cluster("a100-80gb:1x4+a10:1x2")
+    job = make_job(global_batch=16)
+    tasks = {name: plan_cell_profile(job, cluster, name) for name in ("a100-80gb", "a10")}
+    assert {name: max(task.shard.tp for task in found) for name, found in tasks.items()} == {"a100-80gb": 4, "a10": 2}
+    assert set(tasks["a10"]) == set(plan_cell_profile(job, load_cluster("a10:1x2"), "a10"))
+    with pytest.raises(InputError, match=r"--device: found cpu, expected .* a100-80gb, a10"):
+        plan_cell_profile(job, cluster, "cpu")

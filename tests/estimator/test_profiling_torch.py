@@ -187,7 +187,7 @@ def test_profiling_a_model_on_this_cpu_fills_the_store_and_leaves_the_devices_ra
     with ProfileStore(tmp_path / "store.db") as store:
         report = profile_layers(store, tasks, SETTING, budget_s=600)
         assert (report.measured, report.reused, report.infeasible) == (6, 0, ())
-        found = store.find(BLOCK, tasks[0].shard, device="cpu", optimizer="adamw", threads=1)
+        found = store.find(BLOCK, tasks[0].shard, device="cpu", optimizer="adamw")
         assert found is not None
         assert found.key.software.startswith(f"torch {torch.__version__}")
         rates = store.rates("cpu", threads=1)

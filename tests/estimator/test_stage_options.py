@@ -144,12 +144,11 @@ def test_a_table_in_two_stages_is_summed_between_them() -> None:
     job = make_job(tied_gpt())
     machine = make_test_machine(job)
     slots = machine.cluster.slots
-    stages = (slots[:4], slots[4:])
     place = place_of(job, machine, end=3, stages=2)
-    alone = option_of(job, machine, place, dp=4, tp=1)
+    pipeline = ((0, slots[:4]), (3, slots[4:]))
     for tp in (1, 4):
         alone = option_of(job, machine, place, dp=4 // tp, tp=tp)
-        shared = option_of(job, machine, replace(place, table_slots=stages), dp=4 // tp, tp=tp)
+        shared = option_of(job, machine, replace(place, pipeline=pipeline), dp=4 // tp, tp=tp)
         expected = seconds(machine, "all_reduce", 2 * 512 * 64 // tp, (slots[0], slots[4]), 4)
         assert shared.gradient_sync_step_s - alone.gradient_sync_step_s == pytest.approx(expected, rel=1e-9)
         assert replace(
@@ -163,8 +162,8 @@ def test_ranks_of_stages_of_different_size_are_paired_in_proportion() -> None:
     machine = make_test_machine(job)
     slots = machine.cluster.slots
     place = place_of(job, machine, first=4, devices=2, index=1, stages=2)
-    place = replace(place, slots=slots[6:], table_slots=(slots[:6], slots[6:]))
-    alone = option_of(job, machine, replace(place, table_slots=()), dp=2, tp=1)
+    place = replace(place, slots=slots[6:], pipeline=((0, slots[:6]), (4, slots[6:])))
+    alone = option_of(job, machine, replace(place, pipeline=()), dp=2, tp=1)
     shared = option_of(job, machine, place, dp=2, tp=1)
     pairs = [(slots[0], slots[6]), (slots[3], slots[7])]
     expected = max(seconds(machine, "all_reduce", 2 * 512 * 64, pair, 2) for pair in pairs)
@@ -187,7 +186,8 @@ def measured(*blocks: Layer, spread: float = 0.0) -> Any:
             provenance="measured",
             saved_bytes=12345,
             peak_memory_bytes=99,
-            relative_spread=spread,
+            relative_low=spread,
+            relative_high=2 * spread,
             profile_id=f"{type(layer).__name__}-{shard.tp}-{shard.micro_batch_per_rank}",
         )
 
@@ -207,7 +207,7 @@ def test_measured_times_win_and_are_named() -> None:
     assert option.compute_provenance == "measured"
     assert option.profile_ids == ("Embedding-1-4", "Head-1-4", "TransformerBlock-1-4")
     assert option.memory.activation_bytes == 8 * 12345
-    assert option.spread_s == pytest.approx(8 * 0.1 * 2.0)
+    assert option.spread_s == pytest.approx((8 * 0.1 * 2.0, 8 * 0.2 * 2.0))
     assert option.communication_provenance == "modelled"
 
 
@@ -217,7 +217,7 @@ def test_a_stage_of_measured_and_modelled_layers_is_mixed() -> None:
     assert option.compute_provenance == "mixed"
     assert option.profile_ids == ("TransformerBlock-1-4",)
     nothing = measured_option(model)
-    assert (nothing.compute_provenance, nothing.profile_ids, nothing.spread_s) == ("modelled", (), 0.0)
+    assert (nothing.compute_provenance, nothing.profile_ids, nothing.spread_s) == ("modelled", (), (0.0, 0.0))
 
 
 def test_recomputation_is_derived_from_a_plain_measurement_and_says_so() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from estimator.profiling.host_cpu import cpu_name
 from models_zoo.catalogue import load_model
 from planner import api
 from planner.cli import main as cli
@@ -182,7 +183,7 @@ def _measured_store(path: Path) -> Path:
         store.put_rates(
             DeviceRates(
                 device="cpu",
-                hardware="made up",
+                hardware=cpu_name(),
                 software="torch 2",
                 threads=1,
                 memory_bytes=2**33,
@@ -201,7 +202,7 @@ def _measured_store(path: Path) -> Path:
                         optimizer="adamw",
                         threads=1,
                         device="cpu",
-                        hardware="made up",
+                        hardware=cpu_name(),
                         software="torch 2",
                     ),
                     Measurement(
@@ -233,6 +234,42 @@ def test_an_estimate_from_measured_layers_says_so(tmp_path: Path, capsys: pytest
     assert sum(cell["breakdown"].values()) == pytest.approx(cell["iteration_time_s"])
 
 
+def test_layers_measured_on_another_cpu_or_with_other_threads_do_not_mix(tmp_path: Path) -> None:
+    path = _measured_store(tmp_path / "store")
+    with ProfileStore(path) as store:
+        for profile in store.profiles():
+            slow = replace(profile.measurement, forward_s=(9.0,), backward_s=(9.0,))
+            store.put(replace(profile.key, threads=2), slow)
+            store.put(replace(profile.key, hardware="another CPU", software="torch 9"), slow)
+        store.put_rates(replace(store.contents().rates[0], hardware="another CPU", software="torch 9"))
+    result = api.estimate("gpt-tiny", cluster="local:1x2", dtype="fp32", global_batch=8, store=path, stages=(1,))
+    (cell,) = result["cells"]
+    assert cell["provenance"]["compute"] == "measured"
+    assert cell["mfu"] is None
+    assert cell["breakdown"]["compute_s"] == pytest.approx(0.072)
+    (said,) = (sentence for sentence in result["assumptions"] if "layer times of cpu measured on" in sentence)
+    assert said.endswith("(torch 2, 1 thread); 1 more in the store not used")
+
+
+def test_unmeasured_shards_come_with_the_command_that_measures_them(tmp_path: Path) -> None:
+    path = _measured_store(tmp_path / "store")
+    result = api.estimate("gpt-tiny", cluster="local:1x2", dtype="fp32", global_batch=256, micro_batch=64, store=path)
+    (said,) = (sentence for sentence in result["assumptions"] if "profiled on cpu" in sentence)
+    assert said.startswith("none of the shards that the best Cell needs (tp ")
+    command = said.partition("`cellplan profile ")[2].partition("`")[0]
+    arguments = cli.make_parser("profile").parse_args(["profile", *shlex.split(command)])
+    assert (arguments.model, arguments.cluster, arguments.device) == ("gpt-tiny", "local:1x2", "cpu")
+    assert (arguments.dtype, arguments.global_batch) == ("fp32", 256)
+
+
+def test_a_device_that_the_cluster_lacks_is_not_profiled_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(_measured_store(tmp_path / "store"))
+    assert cli.main(["profile", "gpt-tiny", "--cluster", "a100-80gb:1x2", "--device", "cpu", "--store", store]) == 2
+    assert "--device: found cpu, expected a device of one of its types" in capsys.readouterr().err
+
+
 def test_without_a_store_an_estimate_is_modelled_and_makes_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,7 +277,8 @@ def test_without_a_store_an_estimate_is_modelled_and_makes_none(
     assert cli.main(["estimate", "gpt2-350m", "--cluster", "a100-80gb:1x2", "--store", str(store)]) == 0
     shown = capsys.readouterr().out
     assert "modelled" in shown
-    assert "no layer shard is profiled on a100-80gb" in shown
+    assert "none of the shards that the best Cell needs" in " ".join(shown.split())
+    assert "`cellplan profile gpt2-350m --cluster a100-80gb:1x2 --device cuda:0" in " ".join(shown.split())
     assert max(len(line) for line in shown.splitlines()) <= 100
     assert not store.exists()
 

@@ -118,7 +118,7 @@ def test_hardware_flops_count_what_is_recomputed_and_no_more() -> None:
 
 
 def test_provenance_and_interval() -> None:
-    """No interval without measured compute; with it, the figure in its middle and the profiles named."""
+    """No interval without measured compute; with it, as far below and above as the samples, and the profiles named."""
     job = make_job(tied_gpt(), micro_batches=4)
     modelled = plan_of(case_of(job, 1, "a100-80gb:1x1"))
     assert modelled.provenance.compute == "modelled"
@@ -133,7 +133,8 @@ def test_provenance_and_interval() -> None:
             backward_s=2.0,
             optimizer_s=0.5,
             provenance="measured",
-            relative_spread=0.1,
+            relative_low=0.05,
+            relative_high=0.2,
             profile_id=f"profile of {type(layer).__name__}",
         )
 
@@ -146,12 +147,15 @@ def test_provenance_and_interval() -> None:
     )
     assert measured.estimate.interval_90_s is not None
     low, high = measured.estimate.interval_90_s
-    assert (low + high) / 2 == pytest.approx(measured.estimate.iteration_time_s)
-    assert high - low == pytest.approx(2 * 4 * 6 * 3.0 * 0.1)  # four micro-batches through six layers of 3 s
+    compute_s = 4 * 6 * 3.0  # four micro-batches through six layers of 3 s
+    assert measured.estimate.iteration_time_s - low == pytest.approx(0.05 * compute_s)
+    assert high - measured.estimate.iteration_time_s == pytest.approx(0.2 * compute_s)
     assert measured.estimate.interval_90_reason is None
 
 
 def test_an_uncertain_interval_does_not_go_below_zero() -> None:
     job, machine, cell = CASES["one stage"]()
-    figures = estimate_figures(job, machine, replace(cell, spread_s=2 * cell.iteration_time_s))
+    figures = estimate_figures(
+        job, machine, replace(cell, spread_s=(2 * cell.iteration_time_s, 2 * cell.iteration_time_s))
+    )
     assert figures.interval_90_s == (0.0, 3 * cell.iteration_time_s)

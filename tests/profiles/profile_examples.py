@@ -74,7 +74,6 @@ rates = st.builds(
     memory_bandwidth_bytes_per_s=positive,
     flops_per_s=st.lists(st.tuples(st.sampled_from(["fp32", "bf16"]), positive), max_size=2).map(tuple),
     flash_attention=st.booleans(),
-    contention_factor=st.none() | st.floats(1, 10),
 )
 link_tables = st.builds(
     LinkTable,
@@ -88,12 +87,16 @@ link_tables = st.builds(
     fit_error=finite,
     source=st.text(),
     provenance=st.sampled_from(["measured", "modelled"]),
+    backend=st.sampled_from(["", "gloo", "nccl"]),
+    hardware=st.text(max_size=3),
 )
 profile_sets = st.builds(
     ProfileSet,
     profiles=st.lists(profiles, max_size=3, unique_by=lambda profile: profile.id).map(tuple),
     rates=st.lists(rates, max_size=2, unique_by=lambda found: (found.device, found.hardware, found.threads)).map(tuple),
     link_tables=st.lists(
-        link_tables, max_size=2, unique_by=lambda table: (table.link, table.op, table.ranks, table.nodes)
+        link_tables,
+        max_size=2,
+        unique_by=lambda table: (table.link, table.op, table.ranks, table.nodes, table.backend, table.hardware),
     ).map(tuple),
 )

@@ -61,7 +61,7 @@ RATES = DeviceRates(
 
 def load_text(text: str, folder: Path) -> Cluster:
     (folder / "cluster.yaml").write_text(text)
-    return load_cluster("cluster.yaml", base=folder)
+    return load_cluster(str(folder / "cluster.yaml"))
 
 
 def test_short_form_is_the_reference_node() -> None:
@@ -124,6 +124,9 @@ def test_local_is_one_island_of_this_machines_device() -> None:
     assert group.device.name == "cpu"
     assert group.device.peak("bf16") == 1e10
     assert "some CPU" in group.device.source
+    assert group.device.memory_bytes == 4 * 2**30 // 3
+    assert group.device.peak_basis == "measured"
+    assert "an equal part of the memory (1.3 GiB)" in cluster.notes[0]
 
 
 @pytest.mark.parametrize("asked", [None, lambda: None])
@@ -162,7 +165,7 @@ def test_file_as_designed(tmp_path: Path) -> None:
     assert (north.pods, north.oversubscription, north.fabric_link.name) == (2, 1.0, "ib-hdr200")
     assert south.nodes == (replace(load_cluster("h100:2x8").sites[0].nodes[0], free=5),)
     assert cluster.site_links == (SiteLink(between=("north", "south"), bandwidth_bytes_per_s=1.25e9, latency_s=5e-3),)
-    assert cluster.text == "cluster.yaml"
+    assert cluster.text == str(tmp_path / "cluster.yaml")
     assert len(cluster.notes) == 2
     assert "sites[1].nodes[0]: devices, island, nics, host_link not given" in cluster.notes[0]
 
@@ -195,8 +198,8 @@ def test_local_device_in_a_file(tmp_path: Path) -> None:
         "{schema: cellplan.cluster/1, sites: [{name: x, nodes: [{count: 1, device: local, devices: 2}]}]}"
     )
     with pytest.raises(InputError, match=r"c\.yaml: sites\[0\]\.nodes\[0\]\.device: .* run `cellplan profile"):
-        load_cluster("c.yaml", base=tmp_path)
-    cluster = load_cluster("c.yaml", base=tmp_path, local_device=lambda: device_from_rates(RATES))
+        load_cluster(str(tmp_path / "c.yaml"))
+    cluster = load_cluster(str(tmp_path / "c.yaml"), local_device=lambda: device_from_rates(RATES))
     assert cluster.sites[0].nodes[0].island_size == 2
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from profiles.efficiencies import load_efficiencies
 from profiles.errors import InputError
-from profiles.hardware import device_aliases, device_names, link_names, load_device, load_link
+from profiles.hardware import device_names, link_names, load_device, load_link
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -59,9 +61,10 @@ def test_each_link_is_complete(name: str) -> None:
 
 
 def test_aliases_name_devices_and_hide_none() -> None:
-    aliases = device_aliases()
-    assert set(aliases.values()) <= set(device_names())
-    assert not set(aliases) & set(device_names())
+    rows = tomllib.loads(files("profiles").joinpath("data/devices.toml").read_text(encoding="utf-8"))
+    aliases = [(alias, name) for name, row in rows.items() for alias in row["aliases"]]
+    assert len({alias for alias, _ in aliases} | set(device_names())) == len(aliases) + len(device_names())
+    assert all(load_device(alias).name == name for alias, name in aliases)
     assert load_device("A100").name == load_device("a100_sxm4_80gb").name == "a100-80gb"
 
 

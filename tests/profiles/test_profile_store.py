@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 
 import profiles.store
 from profiles.errors import InputError, MachineError
-from profiles.measurements import DeviceRates, MeasurementKey, ProfileSet, canonical
+from profiles.measurements import DeviceRates, MeasurementKey, Origin, ProfileSet, canonical
 from profiles.store import ImportCount, ProfileStore, export_profiles, import_profiles
 from profiles.vocabulary import LinkTable, Shard
 from tests.profiles.profile_examples import BLOCK, KEY, MEASUREMENT, profile_sets
@@ -80,7 +81,6 @@ RATES = DeviceRates(
     memory_bandwidth_bytes_per_s=1e10,
     flops_per_s=(("fp32", 9e10),),
     flash_attention=True,
-    contention_factor=1.2,
 )
 
 
@@ -141,13 +141,19 @@ def test_find_prefers_new_software_then_hardware_then_few_threads(tmp_path: Path
             for key in order:
                 store.put(key, MEASUREMENT)
 
-            def found(threads: int | None = None, store: ProfileStore = store) -> MeasurementKey | None:
-                profile = store.find(BLOCK, KEY.shard, device="cpu", optimizer="adamw", threads=threads)
+            def found(origin: Origin | None = None, store: ProfileStore = store) -> MeasurementKey | None:
+                profile = store.find(BLOCK, KEY.shard, device="cpu", optimizer="adamw", origin=origin)
                 return None if profile is None else profile.key
 
+            origins = tuple(Origin(hardware=key.hardware, software=key.software, threads=key.threads) for key in keys)
             assert found() == keys[0]
-            assert found(threads=2) == keys[1]
-            assert found(threads=3) is None
+            assert [found(origin) for origin in origins] == keys
+            assert found(replace(origins[0], threads=3)) is None
+            about = {"device": "cpu", "optimizer": "adamw", "dtype": "bf16", "seq_len": 128}
+            assert store.origins([BLOCK], **about) == origins  # type: ignore[arg-type]
+            for change in ({"device": "h200"}, {"optimizer": "sgd"}, {"dtype": "fp32"}, {"seq_len": 64}):
+                assert store.origins([BLOCK], **(about | change)) == ()  # type: ignore[arg-type]
+            assert store.origins([replace(BLOCK, hidden=512)], **about) == ()  # type: ignore[arg-type]
 
 
 def test_find_takes_nothing_that_is_another_figure(tmp_path: Path) -> None:
@@ -276,9 +282,9 @@ def test_a_newer_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     filled(path)
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 2")
+    database.execute("PRAGMA user_version = 3")
     database.close()
-    with pytest.raises(InputError, match="found version 2, written by a newer cellplan"):
+    with pytest.raises(InputError, match="found version 3, written by a newer cellplan"):
         ProfileStore(path)
 
 
@@ -321,6 +327,52 @@ def test_making_a_store_waits_for_another_process_that_is_at_it(tmp_path: Path) 
         assert store.profiles() == ()
     release.join()
     database.close()
+
+
+def test_hosts_and_backends_keep_their_own_link_tables(tmp_path: Path) -> None:
+    tables = {
+        replace(table(), backend=backend, hardware=hardware) for backend in ("gloo", "nccl") for hardware in ("A", "B")
+    }
+    with ProfileStore(tmp_path / "store.db") as store:
+        for one in tables:
+            store.put_link_table(one)
+        assert len(store.link_tables()) == 4
+        assert set(store.link_tables()) == tables
+    assert len({one.id for one in tables}) == 4
+    assert table().id == table().id != table(3).id
+
+
+def test_a_store_of_the_first_version_is_read_and_brought_up(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    database = sqlite3.connect(path)
+    rates = {**asdict(RATES), "contention_factor": None}
+    old_table = {key: value for key, value in asdict(table()).items() if key not in ("backend", "hardware")}
+    database.executescript(
+        "CREATE TABLE profiles (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;"
+        "CREATE INDEX profiles_by_subject ON profiles (subject);"
+        "CREATE TABLE rates (device TEXT, hardware TEXT, threads INTEGER, body TEXT NOT NULL,"
+        " PRIMARY KEY (device, hardware, threads)) WITHOUT ROWID;"
+        "CREATE TABLE link_tables (link TEXT, op TEXT, ranks INTEGER, nodes INTEGER, body TEXT NOT NULL,"
+        " PRIMARY KEY (link, op, ranks, nodes)) WITHOUT ROWID;"
+        f"PRAGMA application_id = {0x63656C6C}; PRAGMA user_version = 1;"
+    )
+    database.execute("INSERT INTO rates VALUES ('cpu', 'Some CPU', 1, ?)", [json.dumps(rates)])
+    database.execute("INSERT INTO link_tables VALUES ('loopback', 'all_reduce', 2, 1, ?)", [json.dumps(old_table)])
+    database.commit()
+    database.close()
+    for _ in range(2):
+        with ProfileStore(path) as store:
+            assert store.contents() == ProfileSet(rates=(RATES,), link_tables=(table(),))
+
+
+def test_an_export_finds_a_page_that_somebody_spoilt(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    filled(path)
+    with path.open("r+b") as file:
+        file.seek(10 * 4096)
+        file.write(b"\0" * 4096)
+    with ProfileStore(path) as store, pytest.raises(InputError, match="found a damaged or foreign file"):
+        export_profiles(store, tmp_path / "out.json")
 
 
 def test_layers_are_found_by_value_not_by_identity(tmp_path: Path) -> None:
