@@ -8,24 +8,22 @@ fastest is the Cell's estimate, and each stage's choice in it is that stage's fa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from estimator.assembly import ENUMERABLE, Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
 from estimator.collectives import time_stage_transfer
-from estimator.graph import build_graph, cut_bytes
+from estimator.graph import cut_bytes
 from estimator.job import Job
 from estimator.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
-from estimator.stage_reach import add_up, find_reach, guess_in_flight, list_ways
-from estimator.stages import StageSplit, partition_crius, partition_exact
+from estimator.stage_places import Partition, place_stages, propose_splits
 from profiles.cluster import DeviceSlot
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible, Provenance, Shard, combine_provenance
 
 Formula = Literal["cellplan", "crius"]
 Method = Literal["exact", "enumerate"]
-Partition = Literal["exact", "crius"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,11 +166,11 @@ def _estimate_count(
 ) -> CellEstimate | CellFailure:
     """The Cell at that many micro-batches: the first split whose stages fit, or the nearest miss."""
     failure: CellFailure | None = None
-    for split in _splits(job, machine, len(slots), stages, micro_batches, rules.partition):
+    for split in propose_splits(job, machine, len(slots), stages, micro_batches, rules.partition):
         if isinstance(split, Infeasible):
             failure = _nearer(failure, _fail(machine, slots, stages, split))
             continue
-        places = _places(job, split, slots, micro_batches)
+        places = place_stages(job, split, slots, micro_batches)
         priced = [_price(job, machine, place) for place in places]
         dropped = tuple(line for _, lines in priced for line in lines)
         options = [stage for stage, _ in priced if not isinstance(stage, Infeasible)]
@@ -198,63 +196,6 @@ def _nearer(one: CellFailure | None, other: CellFailure) -> CellFailure:
 def _lack(failure: Infeasible) -> float:
     """How far away it is, in bytes; infinitely far where bytes cannot mend it."""
     return math.inf if failure.lacking_bytes is None else failure.lacking_bytes
-
-
-def _splits(
-    job: Job, machine: Machine, devices: int, stages: int, micro_batches: int, partition: Partition
-) -> Iterator[StageSplit | Infeasible]:
-    """Stages by FLOPs of the whole layers, most promising first.
-
-    The exact partition keeps to stages that some choice can hold, as far as that can be told before the stages' places
-    are known (`guess_in_flight`). Last comes the one that minds no memory: its price says what is lacking.
-    """
-    shard = Shard(seq_len=job.seq_len, dtype=job.dtype, attention=job.attention_on(machine.device))
-    graph = build_graph(job.model, shard=shard, degrees=())
-    flops = [node.forward_flops + node.backward_flops for node in graph.nodes]
-    cuts = [node.cut_bytes for node in graph.nodes[:-1]]
-    if partition == "crius":
-        yield partition_crius(flops, cuts, devices, stages)
-        return
-    micro_batch = job.global_batch // micro_batches
-    ways = list_ways(job, machine, devices=devices - stages + 1, micro_batch=micro_batch)
-    if ways and not add_up(ways, stages=stages, devices=devices):
-        yield Infeasible(
-            reason=f"no {stages} of the device counts that dp or tp can have with micro-batches of {micro_batch}"
-            f" samples ({', '.join(map(str, ways))}) add up to {devices}",
-            lacking="divisibility",
-        )
-        return
-    for in_flight in guess_in_flight(job, stages=stages, micro_batches=micro_batches) if ways else ():
-        reach = find_reach(job, machine, ways, in_flight=in_flight)
-        split = partition_exact(flops, cuts, devices, stages, usable=reach.usable, allowed_devices=tuple(ways))
-        if isinstance(split, Infeasible):
-            break
-        yield split
-    yield partition_exact(flops, cuts, devices, stages, allowed_devices=tuple(ways) or None)
-
-
-def _places(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro_batches: int) -> list[StagePlace]:
-    """The stages on their devices. Those of more devices choose first, so that none of a power of two straddles nodes
-    that it need not; equal ones follow the pipeline."""
-    groups: list[tuple[DeviceSlot, ...]] = [()] * len(split.devices)
-    taken = 0
-    for index in sorted(range(len(groups)), key=lambda index: -split.devices[index]):
-        groups[index] = tuple(slots[taken : taken + split.devices[index]])
-        taken += split.devices[index]
-    pipeline = tuple((first, group) for (first, _), group in zip(split.bounds, groups, strict=True))
-    return [
-        StagePlace(
-            first=first,
-            layers=job.model.layers[first:end],
-            slots=groups[index],
-            index=index,
-            stages=len(groups),
-            micro_batch=job.global_batch // micro_batches,
-            micro_batches=micro_batches,
-            pipeline=pipeline,
-        )
-        for index, (first, end) in enumerate(split.bounds)
-    ]
 
 
 def _price(

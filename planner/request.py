@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from estimator.cell import CellEstimate, CellFailure, CellRules, Formula, Method, Partition
+from estimator.cell import CellEstimate, CellFailure, CellRules, Formula, Method
 from estimator.estimate import estimate_cells
 from estimator.frontends.load import load_any_model
 from estimator.job import Job, MicroBatchRule, RecomputeRule, default_global_batch
@@ -18,6 +18,7 @@ from estimator.memory import Schedule, Zero
 from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.stage_options import Machine
+from estimator.stage_places import Partition
 from models_zoo.model import Model
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster

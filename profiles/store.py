@@ -39,26 +39,16 @@ Outcome = Literal["added", "kept", "replaced"]
 
 _APPLICATION_ID = 0x63656C6C
 """Marks the file as ours in SQLite's header: "cell"."""
-_STORE_VERSION = 2
+_STORE_VERSION = 1
 _SQLITE_HEAD = b"SQLite format 3\0"
 _BUSY_TIMEOUT_S = 30.0
-_LINK_TABLES = (
-    "CREATE TABLE link_tables (link TEXT, op TEXT, ranks INTEGER, nodes INTEGER, backend TEXT, hardware TEXT,"
-    " body TEXT NOT NULL, PRIMARY KEY (link, op, ranks, nodes, backend, hardware)) WITHOUT ROWID"
-)
 _TABLES = (
     "CREATE TABLE profiles (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
     "CREATE INDEX profiles_by_subject ON profiles (subject)",
     "CREATE TABLE rates (device TEXT, hardware TEXT, threads INTEGER, body TEXT NOT NULL,"
     " PRIMARY KEY (device, hardware, threads)) WITHOUT ROWID",
-    _LINK_TABLES,
-)
-_FROM_VERSION_1 = (
-    "UPDATE rates SET body = json_remove(body, '$.contention_factor')",
-    "ALTER TABLE link_tables RENAME TO link_tables_1",
-    _LINK_TABLES,
-    "INSERT INTO link_tables SELECT link, op, ranks, nodes, '', '', body FROM link_tables_1",
-    "DROP TABLE link_tables_1",
+    "CREATE TABLE link_tables (link TEXT, op TEXT, ranks INTEGER, nodes INTEGER, backend TEXT, hardware TEXT,"
+    " body TEXT NOT NULL, PRIMARY KEY (link, op, ranks, nodes, backend, hardware)) WITHOUT ROWID",
 )
 _KEYS = {
     "profiles": ("id",),
@@ -95,7 +85,6 @@ class ProfileStore:
                 if not ours:
                     self._create()
                 self._check_end()
-                self._upgrade()
                 self._db.execute("PRAGMA synchronous = FULL")
             except BaseException:
                 self._db.close()
@@ -277,15 +266,6 @@ class ProfileStore:
         if self._path.stat().st_size % page_bytes:
             self.check()
 
-    def _upgrade(self) -> None:
-        """Bring a store of an older version to this one."""
-        if self._version() == _STORE_VERSION:
-            return
-        with self._transaction():
-            if self._version() != _STORE_VERSION:  # no other process was faster
-                for statement in (*_FROM_VERSION_1, f"PRAGMA user_version = {_STORE_VERSION}"):
-                    self._db.execute(statement)
-
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
@@ -310,12 +290,12 @@ class ProfileStore:
         """Whether the file is a store already; False if it is empty. InputError if it is something else."""
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
         version = self._version()
-        if application == _APPLICATION_ID and version <= _STORE_VERSION:
+        if application == _APPLICATION_ID and version == _STORE_VERSION:
             return True
         where, expected = str(self._path), f"a profile store of version {_STORE_VERSION}"
         if application == _APPLICATION_ID:
-            found = f"version {version}, written by a newer cellplan"
-            raise InputError(where=where, found=found, expected=f"{expected}, or a newer cellplan")
+            found = f"version {version}, written by another version of cellplan"
+            raise InputError(where=where, found=found, expected=f"{expected}, or that cellplan")
         if application or version or self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise InputError(where=where, found="a database of another program", expected=expected)
         return False

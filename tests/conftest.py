@@ -1,5 +1,14 @@
-"""One thread for all tests: their tensors are tiny, and more threads only wait for each other."""
+"""One thread for all tests: their tensors are tiny, and more threads only wait for each other. No test sees or touches
+the store of whoever runs it."""
 
 import os
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CELLPLAN_STORE", str(tmp_path / "no-store.sqlite"))
