@@ -133,7 +133,7 @@ def time_stage_transfer(
     parts = [_slowest_rank(cluster, from_slots, to_slots, size_bytes, tables, method)]
     if gather and to_tp > 1:
         replicas = [tuple(to_slots[start : start + to_tp]) for start in range(0, len(to_slots), to_tp)]
-        groups = {describe_group(cluster, replica) for replica in replicas}
+        groups = dict.fromkeys(describe_group(cluster, replica) for replica in replicas)
         each = size_bytes / len(replicas)
         times = (
             time_collective("all_gather", each, group, tables=tables, concurrent_groups=len(replicas), method=method)

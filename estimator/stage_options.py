@@ -318,5 +318,6 @@ class _StageCommunication:
         self._timed.append(slowest)
         return slowest.seconds
 
-    def _groups(self, slots_of_groups: list[tuple[DeviceSlot, ...]]) -> set[Group]:
-        return {describe_group(self._machine.cluster, slots) for slots in slots_of_groups}
+    def _groups(self, slots_of_groups: list[tuple[DeviceSlot, ...]]) -> dict[Group, None]:
+        """The different ones, in order: of equally slow groups the first is named, whatever the hash seed."""
+        return dict.fromkeys(describe_group(self._machine.cluster, slots) for slots in slots_of_groups)

@@ -232,7 +232,13 @@ def _describe_defaults(job: Job) -> tuple[str, ...]:
     precision = "fp32" if job.dtype == "fp32" else f"{job.dtype} with fp32 master weights"
     attention = f"{job.attention} attention" if job.attention else "flash attention where the device has it, else math"
     recompute = {"auto": "only where needed to fit", "none": "none", "full": "full"}[job.recompute]
+    given = job.micro_batch_per_rank
+    per_rank = (
+        f"{given} samples per rank of a data-parallel stage with an even share of the devices; a tensor-parallel stage"
+        " takes the whole micro-batch on every rank (--micro-batch)"
+    )
     return (
+        *([per_rank] if given else []),
         f"{job.schedule} schedule, {job.optimizer_name} in {precision}, ZeRO {job.zero}, {attention}",
         f"recomputation {recompute}; sequence parallelism {'on' if job.sequence_parallel else 'off'}",
     )
