@@ -287,21 +287,10 @@ def _assemble(
         transfer_s=tuple(tuple(tuple(time.seconds for time in row) for row in table) for table in transfers),
         micro_batches=places[0].micro_batches,
     )
-    assemblies = math.prod(len(stage) for stage in options)
-    if rules.assembly == "enumerate" and assemblies > ENUMERABLE:
-        raise InputError(
-            where="job",
-            key="--assembly",
-            found=f"enumerate with {assemblies} assemblies of {len(options)} stages",
-            expected=f"at most {ENUMERABLE} to enumerate, or exact, which finds the same one",
-        )
-    search = assemble_enumerate if rules.assembly == "enumerate" else assemble_exact
-    best = search(problem, rules.formula)
-    if isinstance(best, Infeasible):
-        raise ValueError(f"assembly: {best.reason}, although every stage has an option")
-    received = (None, *(table[y][x] for table, y, x in zip(transfers, best.choices, best.choices[1:], strict=False)))
+    best = _find_best(problem, rules)
+    taken = [table[y][x] for table, y, x in zip(transfers, best.choices, best.choices[1:], strict=False)]
     stages = []
-    for place, stage, choice, transfer in zip(places, options, best.choices, received, strict=True):
+    for place, stage, choice, transfer in zip(places, options, best.choices, (None, *taken), strict=True):
         favour = list(stage)[choice]
         stages.append(
             StageEstimate(
@@ -313,33 +302,62 @@ def _assemble(
                 transfer_s=transfer.seconds if transfer else 0.0,
             )
         )
-    sources = {stage.option.communication_provenance for stage in stages} | {way.provenance for way in received if way}
+    return _describe_best(machine, places[0], tuple(stages), taken, best, math.prod(map(len, options)), dropped)
+
+
+def _find_best(problem: AssemblyProblem, rules: CellRules) -> Assembly:
+    assemblies = math.prod(len(stage) for stage in problem.time_s)
+    if rules.assembly == "enumerate" and assemblies > ENUMERABLE:
+        raise InputError(
+            where="job",
+            key="--assembly",
+            found=f"enumerate with {assemblies} assemblies of {len(problem.time_s)} stages",
+            expected=f"at most {ENUMERABLE} to enumerate, or exact, which finds the same one",
+        )
+    best = (assemble_enumerate if rules.assembly == "enumerate" else assemble_exact)(problem, rules.formula)
+    if isinstance(best, Infeasible):
+        raise ValueError(f"assembly: {best.reason}, although every stage has an option")
+    return best
+
+
+def _describe_best(
+    machine: Machine,
+    place: StagePlace,
+    stages: tuple[StageEstimate, ...],
+    transfers: list[_Transfer],
+    best: Assembly,
+    assemblies: int,
+    dropped: tuple[str, ...],
+) -> CellEstimate:
+    """The chosen assembly with where its figures come from; `place` is any stage's, for the batch."""
+    options = [stage.option for stage in stages]
+    sources = [option.communication_provenance for option in options] + [way.provenance for way in transfers]
     communication = tuple(source for source in sources if source)
-    basis = {line for stage in stages for line in stage.option.communication_basis}
-    basis |= {line for way in received if way for line in way.basis}
-    table_ids = {name for stage in stages for name in stage.option.link_table_ids}
-    table_ids |= {name for way in received if way for name in way.link_table_ids}
-    compute = combine_provenance(tuple(stage.option.compute_provenance for stage in stages))
+    basis = {line for option in options for line in option.communication_basis}
+    basis |= {line for way in transfers for line in way.basis}
+    table_ids = {name for option in options for name in option.link_table_ids}
+    table_ids |= {name for way in transfers for name in way.link_table_ids}
+    compute = combine_provenance(tuple(option.compute_provenance for option in options))
     measured = {compute, *communication} == {"measured"}
     return CellEstimate(
         device=machine.device.name,
-        devices=sum(len(place.slots) for place in places),
-        micro_batch=places[0].micro_batch,
-        micro_batches=places[0].micro_batches,
-        stages=tuple(stages),
+        devices=sum(len(stage.slots) for stage in stages),
+        micro_batch=place.micro_batch,
+        micro_batches=place.micro_batches,
+        stages=stages,
         iteration_time_s=best.iteration_time_s,
-        breakdown=_break_down(stages, best, places[0].micro_batches),
+        breakdown=_break_down(stages, best, place.micro_batches),
         assemblies=assemblies,
         dropped=dropped,
         compute_provenance=compute,
         communication_provenance=combine_provenance(communication) if communication else None,
         communication_basis=tuple(sorted(basis)),
         link_table_ids=tuple(sorted(table_ids)),
-        spread_s=_spread(stages, best, places[0].micro_batches) if measured else None,
+        spread_s=_spread(stages, best, place.micro_batches) if measured else None,
     )
 
 
-def _break_down(stages: list[StageEstimate], best: Assembly, micro_batches: int) -> Breakdown:
+def _break_down(stages: Sequence[StageEstimate], best: Assembly, micro_batches: int) -> Breakdown:
     """The assembly's time by kind, from the stage that sets the pace."""
     pipeline = best.pipeline
     slowest = stages[pipeline.bottleneck].option
@@ -355,7 +373,7 @@ def _break_down(stages: list[StageEstimate], best: Assembly, micro_batches: int)
     )
 
 
-def _spread(stages: list[StageEstimate], best: Assembly, micro_batches: int) -> tuple[float, float]:
+def _spread(stages: Sequence[StageEstimate], best: Assembly, micro_batches: int) -> tuple[float, float]:
     """How far below and above the iteration time its 90% range reaches if all its profiles err the same way."""
     low_s, high_s = (
         sum(spreads) + (micro_batches - 1) * spreads[best.pipeline.bottleneck]
