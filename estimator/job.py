@@ -91,8 +91,8 @@ class Job:
         """Micro-batches per iteration that a Cell may use, fewest first; empty if `micro_batch_per_rank` leaves none.
 
         Unless the batch fixes it, 4 per stage as GPipe and Crius (section 5.1) take it, then twice, four times, ... as
-        many, each lowered to a divisor of the global batch. A given `micro_batch_per_rank` is what each rank of a
-        data-parallel stage takes, the devices being shared evenly.
+        many, each lowered to a divisor of the global batch; the rule `best` tries 1, 2, 4, ... as well. A given
+        `micro_batch_per_rank` is what each rank of a data-parallel stage takes, the devices being shared evenly.
         """
         if isinstance(self.micro_batches, int):
             return (self.micro_batches,)
@@ -100,7 +100,10 @@ class Job:
             micro_batch = self.micro_batch_per_rank * (devices // stages)
             return () if self.global_batch % micro_batch else (self.global_batch // micro_batch,)
         divisors = _divisors(self.global_batch)
-        wanted = [4 * stages << doublings for doublings in range(self.global_batch.bit_length())]
+        doublings = range(self.global_batch.bit_length())
+        wanted = [4 * stages << doubling for doubling in doublings]
+        if self.micro_batches == "best":
+            wanted = sorted([1 << doubling for doubling in doublings] + wanted)
         return tuple(dict.fromkeys(max(n for n in divisors if n <= most) for most in wanted))
 
 

@@ -247,6 +247,10 @@ def comm_show(*, link: str | None = None, size: int | None = None, store: Path) 
 def _store_link_tables(path: Path, tables: tuple[LinkTable, ...]) -> None:
     from profiles.store import ProfileStore
 
+    for table in tables:
+        if len(table.points) < 2:
+            found = f"one size ({table.points[0][0]} bytes) of {table.op} over {table.ranks} ranks"
+            raise InputError(where=f"link {table.link}", found=found, expected="two sizes or more, to fit a line")
     with ProfileStore(path) as store:
         for table in tables:
             store.put_link_table(table)

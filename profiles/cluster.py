@@ -149,6 +149,15 @@ class Cluster:
                 found=f"{name!r} a second time",
                 expected="each site's own name",
             )
+        devices: dict[str, Device] = {}
+        for group in (group for site in self.sites for group in site.nodes):
+            _require(
+                devices.setdefault(group.device.name, group.device) == group.device,
+                where="cluster",
+                key="device",
+                found=f"two different devices called {group.device.name!r}",
+                expected="one definition for each name",
+            )
         joined: set[frozenset[str]] = set()
         for number, link in enumerate(self.site_links):
             key = f"links_between_sites[{number}].between"

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +78,10 @@ def load_module_model(reference: str) -> Model:
     if not layers:
         raise InputError(where=reference, found="a module that runs no operator", expected="a module that computes")
     shards = [[shard] for shard in _shards(reference, traces, layers, tp=1)]
+    operators = [op for (shard,) in shards for corner in shard.corners for op in corner.operators]
+    if any(min(op.forward_flops, op.backward_flops, op.forward_bytes, op.backward_bytes) < 0 for op in operators):
+        expected = "the batch as first dimension wherever tensors meet"
+        raise InputError(where=reference, found="work that does not grow with the batch", expected=expected)
     refused: list[tuple[int, str]] = []
     for degree in DEGREES if example.plan else ():
         try:
@@ -122,13 +127,13 @@ def call_factory(reference: str) -> Example:
         returned = None
         for place in (mode, torch.device("meta")):
             # What goes wrong or is warned of here concerns the stand-ins; the last call, outside, speaks for itself.
-            with suppress(Exception), warnings.catch_warnings(action="ignore"), place:
+            with suppress(Exception, SystemExit), warnings.catch_warnings(action="ignore"), place:
                 returned = factory()
                 break
         else:
             try:
                 returned = factory()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise InputError(where=reference, found=_first_line(error), expected=_WANTED) from error
     module, inputs, plan = _check_returned(reference, returned)
 
@@ -178,6 +183,7 @@ def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Ten
         found = f"tuple of {len(returned)}" if isinstance(returned, tuple) else _describe(returned)
         raise InputError(where=reference, found=found, expected=_WANTED)
     module, inputs, plan = (*returned, {})[:3]
+    inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
     if not isinstance(module, nn.Module):
         raise InputError(where=reference, key="module", found=_describe(module), expected="a torch.nn.Module")
     if not isinstance(inputs, tuple) or not inputs or not all(isinstance(x, Tensor) for x in inputs):
@@ -196,6 +202,10 @@ def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Ten
             found = f"dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
         expected = "a dict from module names to ParallelStyle, as parallelize_module takes"
         raise InputError(where=reference, key="tp_plan", found=found, expected=expected)
+    names = [name for name, _ in module.named_modules()]
+    for pattern in plan:
+        if not any(fnmatch(name, pattern) for name in names):
+            raise InputError(where=reference, key="tp_plan", found=repr(pattern), expected="names of its submodules")
     return module, inputs, plan
 
 

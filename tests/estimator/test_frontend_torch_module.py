@@ -342,7 +342,6 @@ def test_a_piece_is_refused_where_it_cannot_run() -> None:
         ("tests.traced_modules:breaks", "KeyError: 'checkpoint'", "a tuple (module, example_inputs)"),
         ("tests.traced_modules:no_tuple", "found Linear, ", "a tuple (module, example_inputs)"),
         ("tests.traced_modules:no_module", "module: found str ('linear')", "a torch.nn.Module"),
-        ("tests.traced_modules:bare_tensor", "example_inputs: found FakeTensor", "a tuple of tensors"),
         ("tests.traced_modules:no_batch", "shapes (2, 8), ()", "the batch, of one size, as their first dimension"),
         ("tests.traced_modules:two_batches", "shapes (2, 8), (3, 8)", "the batch, of one size"),
         ("tests.traced_modules:wrong_plan", "tp_plan: found dict of str", "as parallelize_module takes"),
@@ -380,3 +379,7 @@ def test_what_a_factory_prints_stays_out_of_stdout(capsys: pytest.CaptureFixture
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "building" in printed.err
+
+
+def test_a_bare_tensor_is_an_example_of_one_input() -> None:
+    assert load_module_model("tests.traced_modules:bare_tensor").layers

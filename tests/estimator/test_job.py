@@ -67,9 +67,13 @@ def test_attention_kernel_follows_the_device() -> None:
     ],
 )
 def test_counts_start_at_four_per_stage_and_double(global_batch: int, stages: int, counts: tuple[int, ...]) -> None:
-    for rule in ("crius", "fit", "best"):
+    for rule in ("crius", "fit"):
         job = make_job(global_batch=global_batch, micro_batches=rule)
         assert job.micro_batch_counts(devices=16, stages=stages) == counts
+    best = make_job(global_batch=global_batch, micro_batches="best").micro_batch_counts(devices=16, stages=stages)
+    assert set(best) >= {1, *counts}
+    assert list(best) == sorted(set(best))
+    assert not any(global_batch % count for count in best)
 
 
 def test_counts_of_any_batch() -> None:
