@@ -10,10 +10,10 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from estimator.communication.groups import Group, Level, describe_group, pair_key
-from estimator.communication.tables import METHODS, Method, bus_factor
+from estimator.communication.algorithms import Line, algorithm_lines
+from estimator.communication.groups import Group, describe_group, nic_bytes_per_s, pair_key
+from estimator.communication.tables import METHODS, Method
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import CollectiveOp, LinkTable, Provenance, combine_provenance
 
@@ -47,18 +47,6 @@ class StageTransfer:
         return self.send_s + self.gather_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """What one algorithm costs: `latency_s` + `seconds_per_byte` * bytes."""
-
-    algorithm: str
-    latency_s: float
-    seconds_per_byte: float
-
-    def seconds(self, size_bytes: float) -> float:
-        return self.latency_s + self.seconds_per_byte * size_bytes
-
-
 def time_collective(
     op: CollectiveOp,
     size_bytes: float,
@@ -87,11 +75,11 @@ def time_collective(
         raise ValueError(f"send_recv: found {group.ranks} ranks, expected 2")
     if group.ranks == 1:
         return CollectiveTime(seconds=0.0, provenance="modelled", how="one rank: nothing to send")
-    lines = _lines(op, group, concurrent_groups)
+    lines = algorithm_lines(op, group, concurrent_groups)
     donors = [(table, donor) for table in tables if (donor := _donor(op, group, table)) is not None]
     if donors:
         table, donor = min(donors, key=lambda pair: _distance(op, group, pair[0]))
-        return _from_table(op, size_bytes, lines[0], table, _lines(table.op, donor, 1)[0], method)
+        return _from_table(op, size_bytes, lines[0], table, algorithm_lines(table.op, donor, 1)[0], method)
     best = min(lines, key=lambda line: line.seconds(size_bytes))
     links = " + ".join(level.link for level in group.levels)
     return CollectiveTime(
@@ -120,7 +108,8 @@ def time_stage_transfer(
     Megatron-LM", 2021, section 4.1; send/recv and all_gather between stages: Crius section 5.1). `gather` is False
     for a receiver in sequence parallelism, whose layers gather themselves.
 
-    A rank's messages follow each other. Ranks that send out of a node, or receive into one, share its NICs.
+    A rank's messages follow each other; those that leave a node, enter one, or pass from site to site share its NICs or
+    the link between the sites, and take at least as long as these need for all of their bytes.
 
     Raises:
         ValueError: `to_tp` does not divide the receivers, or no senders.
@@ -130,7 +119,7 @@ def time_stage_transfer(
             f"stage transfer: found {len(from_slots)} senders, {len(to_slots)} receivers, to_tp={to_tp};"
             " expected to_tp to divide the receivers, and at least one of each"
         )
-    parts = [_slowest_rank(cluster, from_slots, to_slots, size_bytes, tables, method)]
+    parts = [_send_all(cluster, from_slots, to_slots, size_bytes, tables, method)]
     if gather and to_tp > 1:
         replicas = [tuple(to_slots[start : start + to_tp]) for start in range(0, len(to_slots), to_tp)]
         groups = dict.fromkeys(describe_group(cluster, replica) for replica in replicas)
@@ -150,7 +139,18 @@ def time_stage_transfer(
     )
 
 
-def _slowest_rank(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A message with its links to itself: its time, the part of it that does not grow with bytes, and its rate."""
+
+    time: CollectiveTime
+    floor_s: float
+    bytes_per_s: float
+    shared_bytes_per_s: float
+    over: str
+
+
+def _send_all(
     cluster: Cluster,
     from_slots: Sequence[DeviceSlot],
     to_slots: Sequence[DeviceSlot],
@@ -158,38 +158,74 @@ def _slowest_rank(
     tables: Sequence[LinkTable],
     method: Method,
 ) -> CollectiveTime:
-    """The messages of the rank, sender or receiver, that is busy longest."""
-    messages = [
-        (from_slots[i], to_slots[j], share)
-        for i, j, share in _overlaps(len(from_slots), len(to_slots))
-        if from_slots[i] != to_slots[j]
-    ]
-    # Where a message leaves its node, the senders beside it, and the receivers beside its target, are as busy.
-    busy: defaultdict[tuple[object, ...], set[DeviceSlot]] = defaultdict(set)
-    for sender, receiver, _ in messages:
-        for door in _doors(sender, receiver):
-            busy[door].add(sender if door[0] == "out" else receiver)
-    timed: dict[Hashable, CollectiveTime] = {}
+    """The messages of the rank, sender or receiver, or of the shared link that is busy longest."""
+    known: dict[Hashable, _Message] = {}
     by_rank: defaultdict[tuple[str, DeviceSlot], list[CollectiveTime]] = defaultdict(list)
-    for sender, receiver, share in messages:
-        concurrent = max((len(busy[door]) for door in _doors(sender, receiver)), default=1)
-        key = (pair_key(cluster, sender, receiver), share, concurrent)
-        if key not in timed:
-            pair = describe_group(cluster, (sender, receiver))
-            timed[key] = time_collective(
-                "send_recv", size_bytes * share, pair, tables=tables, concurrent_groups=concurrent, method=method
-            )
-        by_rank["send", sender].append(timed[key])
-        by_rank["receive", receiver].append(timed[key])
+    by_door: defaultdict[tuple[str, ...], list[tuple[_Message, float]]] = defaultdict(list)
+    for i, j, share in _overlaps(len(from_slots), len(to_slots)):
+        sender, receiver = from_slots[i], to_slots[j]
+        if sender == receiver:
+            continue
+        key = (pair_key(cluster, sender, receiver), share)
+        if key not in known:
+            known[key] = _message(cluster, sender, receiver, size_bytes * share, tables, method)
+        message = known[key]
+        by_rank["send", sender].append(message.time)
+        by_rank["receive", receiver].append(message.time)
+        for door, capacity in _doors(cluster, sender, receiver, message):
+            by_door[door].append((message, capacity))
     if not by_rank:
         return CollectiveTime(seconds=0.0, provenance="modelled", how="same devices: nothing to send")
     slowest = max(by_rank.values(), key=lambda times: math.fsum(time.seconds for time in times))
-    return CollectiveTime(
-        seconds=math.fsum(time.seconds for time in slowest),
-        provenance=combine_provenance(tuple(time.provenance for time in slowest)),
-        how="; ".join(dict.fromkeys(time.how for time in slowest)),
-        table_ids=_table_ids(slowest),
+    seconds = math.fsum(time.seconds for time in slowest)
+    provenance = combine_provenance(tuple(time.provenance for time in slowest))
+    how = "; ".join(dict.fromkeys(time.how for time in slowest))
+    crowd = max(by_door.values(), key=_door_seconds, default=[])
+    if _door_seconds(crowd) > seconds * (1 + 1e-12):
+        slowest = [message.time for message, _ in crowd]
+        seconds, provenance = _door_seconds(crowd), "modelled"
+        how = "; ".join(dict.fromkeys(time.how for time in slowest)) + f"; {len(crowd)} messages share what they pass"
+    return CollectiveTime(seconds=seconds, provenance=provenance, how=how, table_ids=_table_ids(slowest))
+
+
+def _message(
+    cluster: Cluster,
+    sender: DeviceSlot,
+    receiver: DeviceSlot,
+    size_bytes: float,
+    tables: Sequence[LinkTable],
+    method: Method,
+) -> _Message:
+    pair = describe_group(cluster, (sender, receiver))
+    time, empty = (time_collective("send_recv", size, pair, tables=tables, method=method) for size in (size_bytes, 0.0))
+    top = pair.levels[-1]
+    return _Message(
+        time=time,
+        floor_s=min(empty.seconds, time.seconds),
+        bytes_per_s=top.bandwidth_bytes_per_s,
+        shared_bytes_per_s=top.shared_bytes_per_s,
+        over=top.kind,
     )
+
+
+def _doors(
+    cluster: Cluster, sender: DeviceSlot, receiver: DeviceSlot, message: _Message
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """What a message passes that others share, and how many like it pass at full rate at once."""
+    if message.over in ("fabric", "site"):
+        for way, slot in (("out", sender), ("in", receiver)):
+            nics = message.shared_bytes_per_s if message.over == "fabric" else nic_bytes_per_s(cluster, slot)
+            yield (way, slot.site, str(slot.node)), nics / message.bytes_per_s
+    if message.over == "site":
+        yield ("between", sender.site, receiver.site), message.shared_bytes_per_s / message.bytes_per_s
+
+
+def _door_seconds(messages: Sequence[tuple[_Message, float]]) -> float:
+    """Seconds until the last of `messages` is through a door that lets so many like each pass at once."""
+    if not messages:
+        return 0.0
+    floor_s = max(message.floor_s for message, _ in messages)
+    return floor_s + math.fsum((message.time.seconds - message.floor_s) / capacity for message, capacity in messages)
 
 
 def _table_ids(times: Sequence[CollectiveTime]) -> tuple[str, ...]:
@@ -204,15 +240,6 @@ def _overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
         end = min(sender_end, receiver_end)
         yield i, j, (end - start) / (senders * receivers)
         i, j, start = i + (end == sender_end), j + (end == receiver_end), end
-
-
-def _doors(sender: DeviceSlot, receiver: DeviceSlot) -> tuple[tuple[object, ...], ...]:
-    """What a message passes that others share: its node's and its target's NICs, or the link between two sites."""
-    if sender.site != receiver.site:
-        return (("out", sender.site, receiver.site),)
-    if sender.node != receiver.node:
-        return ("out", sender.site, sender.node), ("in", receiver.site, receiver.node)
-    return ()
 
 
 # Tables
@@ -238,7 +265,7 @@ def _distance(op: CollectiveOp, group: Group, table: LinkTable) -> tuple[bool, f
 
 
 def _from_table(
-    op: CollectiveOp, size_bytes: float, wanted: _Line, table: LinkTable, measured: _Line, method: Method
+    op: CollectiveOp, size_bytes: float, wanted: Line, table: LinkTable, measured: Line, method: Method
 ) -> CollectiveTime:
     seconds = METHODS[method](table, size_bytes)
     how = f"table: {table.op} over {table.link}, {table.ranks} ranks, {table.source}"
@@ -256,77 +283,4 @@ def _from_table(
         provenance="modelled",
         how=f"{how}; rescaled by the ring formula",
         table_ids=(table.id,),
-    )
-
-
-# Algorithms
-
-
-@lru_cache(maxsize=4096)
-def _lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[_Line, ...]:
-    """What each algorithm that can run `op` costs. The first one carries a table over to other ranks."""
-    rates = [level.available(concurrent_groups) for level in group.levels]
-    if op == "send_recv":
-        return (_Line(algorithm="message", latency_s=group.levels[-1].latency_s, seconds_per_byte=1 / rates[-1]),)
-    if op == "all_to_all":
-        return (_pairwise(group, rates),)
-    hierarchical = _hierarchical(op, group, rates)
-    if group.levels[-1].kind == "island":
-        return (hierarchical,)
-    passes = 2 if op == "all_reduce" else 1
-    ring = _Line(
-        algorithm="ring",
-        latency_s=passes * sum(level.crossings * level.latency_s for level in group.levels),
-        seconds_per_byte=bus_factor(op, group.ranks) / min(rates),
-    )
-    if not group.even:
-        return (ring,)
-    return (ring, hierarchical, _tree(group, rates)) if op == "all_reduce" else (ring, hierarchical)
-
-
-def _pairwise(group: Group, rates: list[float]) -> _Line:
-    """all_to_all: each rank sends 1/ranks of its bytes to each of the others, one after another.
-
-    Out of a part of q ranks, a level carries q messages for every peer that the part reaches through that level.
-    """
-    reach = [*(level.ranks_inside for level in group.levels[1:]), group.ranks]
-    peers = [outer - level.ranks_inside for level, outer in zip(group.levels, reach, strict=True)]
-    carried = list(zip(peers, group.levels, rates, strict=True))
-    return _Line(
-        algorithm="pairwise exchange",
-        latency_s=sum(count * level.latency_s for count, level, _ in carried),
-        seconds_per_byte=sum(count * level.ranks_inside / group.ranks / rate for count, level, rate in carried),
-    )
-
-
-def _hops(level: Level) -> int:
-    """Steps of one pass over a level: log2 in an island, where every pair has a path of its own (recursive halving and
-    doubling), a ring's elsewhere. On 2 to 8 A100 under NVSwitch the latency of all_reduce grows by the log."""
-    return math.ceil(math.log2(level.members)) if level.kind == "island" else level.members - 1
-
-
-def _hierarchical(op: CollectiveOp, group: Group, rates: list[float]) -> _Line:
-    """Reduce-scatter level by level from inside out, all-gather back, all_reduce both; levels do not overlap.
-
-    Of m parts each sends (m - 1) / m of the bytes over its boundary, divided over the ranks inside.
-    """
-    passes = 2 if op == "all_reduce" else 1
-    return _Line(
-        algorithm="hierarchical",
-        latency_s=passes * sum(_hops(level) * level.latency_s for level in group.levels),
-        seconds_per_byte=sum(
-            bus_factor(op, level.members) / rate for level, rate in zip(group.levels, rates, strict=True)
-        ),
-    )
-
-
-def _tree(group: Group, rates: list[float]) -> _Line:
-    """all_reduce hierarchically, with a double binary tree over the outermost level: log2 hops, all bytes up and down
-    (Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009)."""
-    inner = _hierarchical("all_reduce", replace(group, levels=group.levels[:-1]), rates[:-1])
-    top = group.levels[-1]
-    return _Line(
-        algorithm="tree",
-        latency_s=inner.latency_s + 2 * math.ceil(math.log2(top.members)) * top.latency_s,
-        seconds_per_byte=inner.seconds_per_byte + 2 / rates[-1],
     )

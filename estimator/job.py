@@ -66,7 +66,7 @@ class Job:
         ):
             _require(name in known, key, name, f"one of {', '.join(map(str, known))}")
         _require(
-            not counted or self.micro_batch_per_rank is None,
+            self.micro_batches == "fit" or self.micro_batch_per_rank is None,
             "--micro-batches, --micro-batch",
             f"both ({self.micro_batches}, {self.micro_batch_per_rank})",
             "one of them: the other follows from the global batch",

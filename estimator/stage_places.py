@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from estimator.graph import build_graph
@@ -51,12 +52,11 @@ def propose_splits(
 
 def place_stages(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro_batches: int) -> list[StagePlace]:
     """The stages on their devices. Those of more devices choose first, so that none of a power of two straddles nodes
-    that it need not; equal ones follow the pipeline."""
-    groups: list[tuple[DeviceSlot, ...]] = [()] * len(split.devices)
-    taken = 0
-    for index in sorted(range(len(groups)), key=lambda index: -split.devices[index]):
-        groups[index] = tuple(slots[taken : taken + split.devices[index]])
-        taken += split.devices[index]
+    that it need not; equal ones follow the pipeline, and so do all of them where the pipeline would otherwise pass
+    from site to site more often than it must."""
+    indices = range(len(split.devices))
+    by_size = _take(split, slots, sorted(indices, key=lambda index: -split.devices[index]))
+    groups = min(by_size, _take(split, slots, indices), key=_site_changes)
     pipeline = tuple((first, group) for (first, _), group in zip(split.bounds, groups, strict=True))
     return [
         StagePlace(
@@ -71,3 +71,19 @@ def place_stages(job: Job, split: StageSplit, slots: Sequence[DeviceSlot], micro
         )
         for index, (first, end) in enumerate(split.bounds)
     ]
+
+
+def _take(split: StageSplit, slots: Sequence[DeviceSlot], order: Sequence[int]) -> list[tuple[DeviceSlot, ...]]:
+    """The stages' devices, by stage, where the stages take theirs in `order`."""
+    groups: list[tuple[DeviceSlot, ...]] = [()] * len(split.devices)
+    taken = 0
+    for index in order:
+        groups[index] = tuple(slots[taken : taken + split.devices[index]])
+        taken += split.devices[index]
+    return groups
+
+
+def _site_changes(groups: Sequence[Sequence[DeviceSlot]]) -> int:
+    """How often one passes from site to site along the pipeline, inside a stage or between two."""
+    sites = [slot.site for group in groups for slot in group]
+    return sum(before != after for before, after in pairwise(sites))

@@ -135,7 +135,8 @@ class Head:
     `LocalLayer.parameters` of a tied layer includes the shared weight; who adds layers up takes it off again.
     `vocab` 0 means no projection (a bare encoder). `transform` is a hidden x hidden matrix with bias, gelu and a
     layernorm; `pooler` a hidden x hidden matrix with bias; both BERT's. `factor` > 0 puts a (hidden x factor) matrix
-    without bias, whole on every tp rank, before a (factor x vocab) projection (OPT-350m).
+    without bias, whole on every tp rank, before a (factor x vocab) projection (OPT-350m). `predicted` positions of a
+    sample alone are projected and predicted, as masked language models may (0: all; estimator.shards counts all).
     """
 
     hidden: int
@@ -147,6 +148,7 @@ class Head:
     transform: bool = False
     pooler: bool = False
     factor: int = 0
+    predicted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

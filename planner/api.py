@@ -11,44 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable, Recompute
 
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import Backend, World
-    from estimator.job import MicroBatchRule, RecomputeRule
-    from estimator.memory import Schedule, Zero
+    from planner.options import EstimateOptions, JobOptions
     from planner.plan import Plan
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
 """Called with things done, things in all, seconds left (None: unknown) and what comes next."""
-
-
-class JobOptions(TypedDict, total=False):
-    """What `estimate` and `plan` take besides model and cluster; `planner.request.read_request` has the defaults.
-
-    `devices` of each type to use (None: all free ones), `micro_batch` samples per rank, `stages` the stage counts.
-    """
-
-    devices: int | None
-    global_batch: int | None
-    micro_batch: int | None
-    micro_batches: int | MicroBatchRule
-    seq_len: int | None
-    dtype: DType
-    optimizer: str
-    schedule: Schedule
-    recompute: RecomputeRule
-    zero: Zero
-    attention: AttentionKernel | None
-    sequence_parallel: bool
-    stages: tuple[int, ...] | None
-    partition: Literal["exact", "crius"]
-    formula: Literal["cellplan", "crius"]
-    assembly: Literal["exact", "enumerate"]
 
 
 def models_list() -> list[dict[str, Any]]:
@@ -267,30 +242,31 @@ def _open_to_read(path: Path) -> ProfileStore:
     return ProfileStore(path)
 
 
-def estimate(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[JobOptions]) -> dict[str, Any]:
-    """The Cells of the model on the cluster, one for each device type and stage count.
+def estimate(
+    model: str | None = None,
+    *,
+    cluster: str | None = None,
+    plan: Path | None = None,
+    output: Path | None = None,
+    store: Path | None = None,
+    **options: Unpack[EstimateOptions],
+) -> dict[str, Any]:
+    """How fast the model trains on the cluster: its Cells, or one explicit plan.
+
+    Without a degree of parallelism among `options`, the Cells, one for each device type and stage count. With any, or
+    with a `plan` file in place of model and options (`cluster` may then stand for the file's), that one plan: its
+    record, and the estimate with time and memory taken apart; `output` is a file to write it to.
 
     `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
-    catalogue's links stand in, and `assumptions` say so. NothingFits if no Cell can be had.
+    catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
+    can be had or the plan does not fit.
     """
-    from planner.describe import describe_cells
-    from planner.request import best_cell, describe_sources, find_cells, open_existing, read_request
+    from planner.estimating import estimate_cells, estimate_plan
+    from planner.options import DEGREES
 
-    with open_existing(store) as opened:
-        request = read_request(model, cluster=cluster, store=opened, **options)
-        cells = find_cells(request, opened)
-        machine, best = best_cell(cells)
-        sources = describe_sources(request, machine, best, opened)
-    job = request.job
-    return {
-        "model": job.model.name,
-        "cluster": request.cluster.text,
-        "global_batch": job.global_batch,
-        "seq_len": job.seq_len or None,
-        "dtype": job.dtype,
-        "cells": describe_cells(job, cells, best=best),
-        "assumptions": [*request.assumptions, *sources],
-    }
+    if plan is not None or any(options.get(name) is not None for name in DEGREES):
+        return estimate_plan(model, cluster=cluster, plan=plan, output=output, store=store, options=options)
+    return estimate_cells(model, cluster=cluster, output=output, store=store, options=options)
 
 
 def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[JobOptions]) -> Plan:
@@ -311,6 +287,19 @@ def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpa
         search_space_size=count_assemblies(cells),
         assumptions=(*request.assumptions, *sources),
     )
+
+
+def validate(path: Path, *, store: Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Predict every run of the CSV table at `path` from its configuration alone, beside what was measured.
+
+    Rows with errors, groups with statistics and baselines, and what could not be predicted with the reason; see
+    `planner.validation`. `store` holds measured profiles, which win over the operator model.
+    """
+    from planner.request import open_existing
+    from planner.validation.run import validate_runs
+
+    with open_existing(store) as opened:
+        return validate_runs(path, store=opened, progress=progress)
 
 
 def profiles_export(file: Path, *, store: Path) -> dict[str, int]:

@@ -86,7 +86,7 @@ def describe_profile(profile: Profile) -> dict[str, Any]:
 
 
 def describe_cells(
-    job: Job, cells: Sequence[tuple[Machine, CellEstimate | CellFailure]], *, best: CellEstimate
+    job: Job, cells: Sequence[tuple[Machine, CellEstimate | CellFailure]], *, best: CellEstimate | None
 ) -> list[dict[str, Any]]:
     """Every Cell with the same keys; the figures of one that cannot be had are None, and `reason` says why."""
     return [

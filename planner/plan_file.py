@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from planner.plan import PLAN_SCHEMA, Plan
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
-from profiles.schema import validate_json
+from profiles.schema import to_input_error
 
 LINE = 120
 
@@ -36,7 +36,10 @@ def parse_plan(text: str, where: str) -> Plan:
     value = parse_json(text, where=where)  # says line and column, and refuses a key given twice; pydantic does neither
     if isinstance(value, dict) and "schema" not in value:
         raise InputError(where=where, key="schema", found="nothing", expected=repr(PLAN_SCHEMA))
-    return validate_json(Plan, text, where=where)
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        raise to_input_error(error, value, where=where) from None
 
 
 def load_plan(path: Path) -> Plan:
@@ -50,8 +53,12 @@ def save_plan(plan: Plan, path: Path) -> None:
 
 
 def plan_json_schema() -> str:
-    """The JSON Schema of the plan file, as published in `planner/schemas/plan.schema.json`."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_adapter().json_schema(mode="serialization")}
+    """The JSON Schema of the plan file, as published in `planner/schemas/plan.schema.json`.
+
+    Keys that came later are optional in it: files without them stay valid. `schema` itself is not.
+    """
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_adapter().json_schema(mode="validation")}
+    schema["required"] = ["schema", *schema["required"]]
     return _layout(schema) + "\n"
 
 

@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack, cast
 
-from estimator.cell import CellEstimate, CellFailure, CellRules, Formula, Method
+from estimator.cell import CellEstimate, CellFailure, CellRules
 from estimator.estimate import estimate_cells
 from estimator.frontends.load import load_any_model
-from estimator.job import Job, MicroBatchRule, RecomputeRule, default_global_batch
+from estimator.job import Job, default_global_batch
 from estimator.layer_times import Lookup, nothing_measured
-from estimator.memory import Schedule, Zero
 from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.stage_options import Machine
-from estimator.stage_places import Partition
 from models_zoo.model import Model
+from planner.options import JobOptions, with_defaults
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_efficiencies
 from profiles.errors import InputError, NothingFits
 from profiles.measurements import DeviceRates, Origin, device_from_rates
 from profiles.store import ProfileStore
-from profiles.vocabulary import AttentionKernel, Device, DType
+from profiles.vocabulary import Device, DType
 
 Cell = tuple[Machine, CellEstimate | CellFailure]
 
@@ -57,65 +57,56 @@ def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
         yield store
 
 
-def read_request(
-    reference: str,
-    *,
-    cluster: str,
-    store: ProfileStore | None,
-    devices: int | None = None,
-    global_batch: int | None = None,
-    micro_batch: int | None = None,
-    micro_batches: int | MicroBatchRule = "fit",
-    seq_len: int | None = None,
-    dtype: DType = "bf16",
-    optimizer: str = "adamw",
-    schedule: Schedule = "1f1b",
-    recompute: RecomputeRule = "auto",
-    zero: Zero = 0,
-    attention: AttentionKernel | None = None,
-    sequence_parallel: bool = False,
-    stages: tuple[int, ...] | None = None,
-    partition: Partition = "exact",
-    formula: Formula = "cellplan",
-    assembly: Method = "exact",
-) -> Request:
-    """The records behind a request; InputError where a part of it is wrong."""
+def read_request(reference: str, *, cluster: str, store: ProfileStore | None, **options: Unpack[JobOptions]) -> Request:
+    """The records behind a request; InputError where a part of it is wrong. `planner.options` has the defaults."""
+    chosen = cast(JobOptions, with_defaults(JobOptions, options))
     model = load_any_model(reference)
-    tokens = token_count(model, seq_len)
-
-    def local_device() -> Device | None:
-        rates = _local_rates(store, model, dtype, tokens, optimizer) if store else None
-        return device_from_rates(rates) if rates else None
-
-    place = load_cluster(cluster, local_device=local_device)
+    tokens = token_count(model, chosen["seq_len"])
+    place = load_place(
+        cluster, model, store=store, dtype=chosen["dtype"], seq_len=tokens, optimizer=chosen["optimizer"]
+    )
     assumptions = list(place.notes)
+    global_batch = chosen["global_batch"]
     if global_batch is None:
         free = Counter(slot.device for slot in place.free_slots)
-        global_batch, sentence = default_global_batch(model, tokens, devices or max(free.values(), default=1))
+        devices = chosen["devices"] or max(free.values(), default=1)
+        global_batch, sentence = default_global_batch(model, tokens, devices)
         assumptions.append(sentence)
     job = Job(
         model=model,
         global_batch=global_batch,
         seq_len=tokens,
-        dtype=dtype,
-        optimizer_name=optimizer,
-        schedule=schedule,
-        recompute=recompute,
-        zero=zero,
-        attention=attention,
-        sequence_parallel=sequence_parallel,
-        micro_batches=micro_batches,
-        micro_batch_per_rank=micro_batch,
+        dtype=chosen["dtype"],
+        optimizer_name=chosen["optimizer"],
+        schedule=chosen["schedule"],
+        recompute=chosen["recompute"],
+        zero=chosen["zero"],
+        attention=chosen["attention"],
+        sequence_parallel=chosen["sequence_parallel"],
+        micro_batches=chosen["micro_batches"],
+        micro_batch_per_rank=chosen["micro_batch"],
     )
     return Request(
         reference=reference,
         job=job,
         cluster=place,
-        devices=devices,
-        stages=stages,
-        rules=CellRules(partition=partition, formula=formula, assembly=assembly),
+        devices=chosen["devices"],
+        stages=chosen["stages"],
+        rules=CellRules(partition=chosen["partition"], formula=chosen["formula"], assembly=chosen["assembly"]),
         assumptions=(*assumptions, *_describe_defaults(job)),
     )
+
+
+def load_place(
+    text: str, model: Model, *, store: ProfileStore | None, dtype: DType, seq_len: int, optimizer: str
+) -> Cluster:
+    """The cluster that `text` means; this host's own devices are described by what `store` has measured on them."""
+
+    def local_device() -> Device | None:
+        rates = _local_rates(store, model, dtype, seq_len, optimizer) if store else None
+        return device_from_rates(rates) if rates else None
+
+    return load_cluster(text, local_device=local_device)
 
 
 def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, optimizer: str) -> DeviceRates | None:
@@ -143,7 +134,21 @@ def token_count(model: Model, seq_len: int | None) -> int:
 
 
 def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]:
-    """All Cells that were asked for, with measured times from `store`. NothingFits if none of them can be had."""
+    """As `search_cells`, but NothingFits if none of them can be had."""
+    cells = search_cells(request, store)
+    if not can_be_had(cells):
+        raise NothingFits(why_nothing_fits(request, cells))
+    return cells
+
+
+def why_nothing_fits(request: Request, cells: tuple[Cell, ...]) -> str:
+    """A sentence about `cells`, none of which can be had, and the one that lacks least."""
+    failures = [cell for _, cell in cells if isinstance(cell, CellFailure)]
+    return f"{request.reference} on {request.cluster.text}: {_describe_nearest_miss(failures)}"
+
+
+def search_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]:
+    """All Cells that were asked for, those that cannot be had among them, with measured times from `store`."""
 
     def lookup_for(device: Device) -> Lookup:
         origins = _origins(request, store, device.name) if store else ()
@@ -151,7 +156,7 @@ def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]
             return nothing_measured
         return lookup_in_store(store, device=device.name, optimizer=request.job.optimizer_name, origin=origins[0])
 
-    cells = estimate_cells(
+    return estimate_cells(
         request.job,
         request.cluster,
         rules=request.rules,
@@ -160,10 +165,11 @@ def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]
         link_tables_for=lambda device: usable_link_tables(store, device.name) if store else (),
         lookup_for=lookup_for,
     )
-    failures = [cell for _, cell in cells if isinstance(cell, CellFailure)]
-    if len(failures) == len(cells):
-        raise NothingFits(f"{request.reference} on {request.cluster.text}: {_describe_nearest_miss(failures)}")
-    return cells
+
+
+def can_be_had(cells: tuple[Cell, ...]) -> bool:
+    """Whether any of `cells` can be had."""
+    return any(isinstance(cell, CellEstimate) for _, cell in cells)
 
 
 def best_cell(cells: tuple[Cell, ...]) -> tuple[Machine, CellEstimate]:
@@ -229,7 +235,7 @@ def _profile_command(request: Request, device: str, origins: tuple[Origin, ...])
 
 def _describe_defaults(job: Job) -> tuple[str, ...]:
     """What a plan takes for granted, in sentences."""
-    precision = "fp32" if job.dtype == "fp32" else f"{job.dtype} with fp32 master weights"
+    precision = job.dtype if job.dtype in ("fp32", "tf32") else f"{job.dtype} with fp32 master weights"
     attention = f"{job.attention} attention" if job.attention else "flash attention where the device has it, else math"
     recompute = {"auto": "only where needed to fit", "none": "none", "full": "full"}[job.recompute]
     given = job.micro_batch_per_rank

@@ -304,6 +304,13 @@ class _FileReader:
             latency_s=written.latency_s,
             efficiency=written.efficiency,
             source=written.source or self._where,
+            startup_s=written.startup_s,
+            quick_latency_s=written.quick_latency_s,
+            quick_efficiency=written.quick_efficiency,
+            in_network_efficiency=written.in_network_efficiency,
+            exchange_efficiency=written.exchange_efficiency,
+            share_by_ranks=written.share_by_ranks,
+            torus_dimensions=written.torus_dimensions,
         )
 
 

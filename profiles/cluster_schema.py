@@ -24,12 +24,22 @@ def _all_or_number(value: Any) -> Any:
     return value
 
 
+RankShare = Annotated[tuple[int, Annotated[float, Field(gt=0, le=1)]], Field(strict=False)]
+
+
 class LinkModel(FileModel):
     """A link defined in place. `kind`, `name` and `source` have defaults by where it stands."""
 
     bandwidth_bytes_per_s: float = Field(gt=0)
     latency_s: float = Field(ge=0)
     efficiency: float = Field(default=1.0, gt=0, le=1)
+    startup_s: float = Field(default=0.0, ge=0)
+    quick_latency_s: float | None = Field(default=None, ge=0)
+    quick_efficiency: float | None = Field(default=None, gt=0, le=1)
+    in_network_efficiency: float | None = Field(default=None, gt=0, le=1)
+    exchange_efficiency: float | None = Field(default=None, gt=0, le=1)
+    share_by_ranks: tuple[RankShare, ...] = Field(default=(), strict=False)
+    torus_dimensions: int = Field(default=1, ge=1)
     kind: LinkKind | None = None
     name: str | None = None
     source: str | None = None

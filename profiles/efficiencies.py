@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +25,166 @@ class Efficiencies:
     basis: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmEfficiency:
+    """How fast an architecture multiplies matrices, as a library of tiled kernels.
+
+    A kernel cuts the result into tiles; `tiles` holds (rows, columns, share of the best tile's rate).
+    `peak_share` is what the best tile reaches of the dense peak once it runs, `fill` the inner elements' worth of time
+    that a tile needs to start and end, `wave_loss` the share of a last wave's idle units that is really lost, `stall`
+    the share of the shorter of arithmetic and traffic that the longer does not hide. Under load the clock falls: a
+    product of t seconds takes 1 + `power_loss` t / (t + `power_half_s`) times as long. `weight_grad_loss` is the extra
+    time of weight gradients (both operands run along the inner dimension). A grouped product has
+    `group_stall` for `stall`, and takes at least `group_floor_s` a group; a batched one has `batch_stall`, and reaches
+    `batch_bandwidth` of what a stream does. Where rows are no multiple of 16 bytes a product runs at `unaligned_share`
+    of its rate, a batched one on the plain units at `plain_share` of their fp32 peak. `fp8_share` is what fp8 reaches
+    of its own peak, beside what 16 bits reach of theirs.
+    """
+
+    peak_share: float
+    fill: float
+    tiles: tuple[tuple[int, int, float], ...]
+    wave_loss: float
+    stall: float
+    power_loss: float
+    power_half_s: float
+    weight_grad_loss: float
+    group_floor_s: float
+    group_stall: float
+    batch_stall: float
+    batch_bandwidth: float
+    unaligned_share: float
+    plain_share: float
+    fp8_share: float
+
+    def __post_init__(self) -> None:
+        for name in ("peak_share", "unaligned_share", "plain_share", "fp8_share", "batch_bandwidth"):
+            _check_share(f"gemm: {name}", getattr(self, name))
+        for name in ("fill", "stall", "power_loss", "weight_grad_loss", "group_floor_s", "group_stall", "batch_stall"):
+            _check_not_negative(f"gemm: {name}", getattr(self, name))
+        if not self.tiles or not 0 <= self.wave_loss <= 1 or self.power_half_s <= 0:
+            raise ValueError(
+                f"gemm: {len(self.tiles)} tiles, wave_loss={self.wave_loss}, power_half_s={self.power_half_s};"
+                " expected at least one tile, wave_loss in 0..1, power_half_s > 0"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionEfficiency:
+    """How fast one fused attention kernel runs on an architecture.
+
+    A block of `forward_rows` queries (backward: `backward_rows` keys) passes over all keys that it may see, plus
+    `*_overhead` keys' worth of time to start and end. `forward_shares` are of the peak at head sizes 64, 128 and 256,
+    straight lines between; `backward_ratios` are those of backward over forward at the same sizes. `*_tail` is the part
+    of the longest block's time during which the device is not full, `*_alone` how much slower a block is that has the
+    device to itself.
+    """
+
+    forward_shares: tuple[float, float, float]
+    backward_ratios: tuple[float, float, float]
+    forward_rows: int
+    backward_rows: int
+    forward_overhead: float
+    backward_overhead: float
+    forward_tail: float
+    backward_tail: float
+    forward_alone: float
+    backward_alone: float
+
+    def __post_init__(self) -> None:
+        if len(self.forward_shares) != 3 or len(self.backward_ratios) != 3:
+            raise ValueError("attention: expected shares and ratios at three head sizes (64, 128, 256)")
+        for forward, ratio in zip(self.forward_shares, self.backward_ratios, strict=True):
+            _check_share("attention: forward_shares", forward)
+            _check_share("attention: backward share", forward * ratio)
+        for name in ("forward_overhead", "backward_overhead", "forward_tail", "backward_tail"):
+            _check_not_negative(f"attention: {name}", getattr(self, name))
+        if min(self.forward_rows, self.backward_rows, self.forward_alone, self.backward_alone) < 1:
+            raise ValueError("attention: expected rows and *_alone of at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorEfficiencies:
+    """What the operator model needs to know of a device beside its datasheet.
+
+    `compute_units` run tiles side by side (streaming multiprocessors, compute units). `plain_gemm` is how products in
+    fp32 run, which matrix units do not do: small tiles fill the plain units. `attention` holds (kernel, its
+    rates), the usual one first; `attention_share` scales them for this device. `bandwidth_share` is what streams reach
+    of the datasheet's bandwidth, `gather_share` what reads and writes of rows reach of that, `conv_share` what a
+    convolution reaches of the product that it equals (`plain_conv_share`: one in fp32, whose libraries multiply less than
+    that product does, after Lavin and Gray 2016). A kernel takes at least `kernel_floor_s` on the device (the
+    host's launch not counted), a stream `kernel_ramp_s` until it flows. `basis` says where the figures come from,
+    `rows` which published rows they rest on, `carried_over` from which architecture those come that this one does not
+    state itself ("": none).
+    """
+
+    device: str
+    architecture: str
+    compute_units: int
+    gemm: GemmEfficiency
+    plain_gemm: GemmEfficiency
+    attention: tuple[tuple[str, AttentionEfficiency], ...]
+    attention_share: float
+    bandwidth_share: float
+    gather_share: float
+    conv_share: float
+    plain_conv_share: float
+    kernel_floor_s: float
+    kernel_ramp_s: float
+    carried_over: str
+    basis: str
+    rows: tuple[str, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("attention_share", "bandwidth_share", "gather_share", "conv_share", "plain_conv_share"):
+            _check_share(f"{self.device}: {name}", getattr(self, name))
+        for name in ("kernel_floor_s", "kernel_ramp_s"):
+            _check_not_negative(f"{self.device}: {name}", getattr(self, name))
+        if self.compute_units < 1 or not self.attention:
+            raise ValueError(
+                f"{self.device}: compute_units={self.compute_units}, {len(self.attention)} attention kernels"
+            )
+
+        own = [getattr(self, each.name) for each in fields(self) if each.name != "_hash"]
+        object.__setattr__(self, "_hash", hash(tuple(own)))
+
+    def __hash__(self) -> int:
+        # Part of the key of every cached time: computed anew it would cost more than the time that it looks up.
+        return self._hash
+
+    def attention_kernel(self, name: str | None) -> AttentionEfficiency:
+        """The kernel called `name` (None: the usual one); ValueError if nothing is known of it here."""
+        known = dict(self.attention)
+        if name is None:
+            return self.attention[0][1]
+        if name not in known:
+            raise ValueError(f"{self.device}: attention kernel {name!r}, expected one of {', '.join(known)}")
+        return known[name]
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value <= 1:
+        raise ValueError(f"{name}={value}, expected a share in (0, 1]")
+
+
+def _check_not_negative(name: str, value: float) -> None:
+    if value < 0:
+        raise ValueError(f"{name}={value}, expected at least 0")
+
+
+@cache
+def _read() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files("profiles").joinpath("data/efficiencies.toml").read_text(encoding="utf-8"))
+
+
 @cache
 def _load_all() -> dict[str, Efficiencies]:
-    text = files("profiles").joinpath("data/efficiencies.toml").read_text(encoding="utf-8")
+    names = [each.name for each in fields(Efficiencies) if each.name != "architecture"]
     by_device: dict[str, Efficiencies] = {}
-    for architecture, row in tomllib.loads(text).items():
-        devices = row.pop("devices")
-        record = Efficiencies(architecture=architecture, **row)
-        by_device.update(dict.fromkeys([*devices, architecture], record))
+    for architecture, row in _read().items():
+        record = Efficiencies(architecture=architecture, **{name: row[name] for name in names})
+        by_device.update(dict.fromkeys([*row["devices"], architecture], record))
     return by_device
 
 
@@ -39,3 +192,50 @@ def load_efficiencies(device: str) -> Efficiencies:
     """Efficiencies of the device called `device`; those of `generic`, the named fall-back, if no entry names it."""
     known = _load_all()
     return known.get(device, known["generic"])
+
+
+@cache
+def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
+    """What the operator model knows of `device`; that of `generic`, the named fall-back, if no entry names it."""
+    data = _read()
+    architecture = next((name for name, row in data.items() if device in row["devices"]), "generic")
+    table = _inherited(architecture)
+    own = data[architecture].get("operators", {}).get("device", {}).get(device, {})
+    gemm = table["gemm"] | own.get("gemm", {})
+    return OperatorEfficiencies(
+        device=device,
+        architecture=architecture,
+        compute_units=own.get("compute_units", table["compute_units"]),
+        gemm=_gemm(gemm),
+        plain_gemm=_gemm(gemm | table.get("gemm_plain", {})),
+        attention=tuple((name, _attention(row)) for name, row in table["attention"].items()),
+        attention_share=own.get("attention_share", 1.0),
+        bandwidth_share=table["bandwidth_share"],
+        gather_share=table["gather_share"],
+        conv_share=own.get("conv_share", table["conv_share"]),
+        plain_conv_share=own.get("plain_conv_share", table["plain_conv_share"]),
+        kernel_floor_s=table["kernel_floor_s"],
+        kernel_ramp_s=table["kernel_ramp_s"],
+        carried_over=table["carried_over"],
+        basis=" ".join(text for text in (table["basis"], own.get("basis", "")) if text),
+        rows=(*table["rows"], *own.get("rows", ())),
+    )
+
+
+def _inherited(architecture: str) -> dict[str, Any]:
+    """The architecture's `operators` table over that of the relative that it names as `carried_over`."""
+    own = {name: value for name, value in _read()[architecture]["operators"].items() if name != "device"}
+    relative = own.get("carried_over", "")
+    if not relative:
+        return own | {"carried_over": ""}
+    base = _inherited(relative)
+    return base | own | {"gemm": base["gemm"] | own.get("gemm", {}), "rows": [*own["rows"], *base["rows"]]}
+
+
+def _gemm(row: dict[str, Any]) -> GemmEfficiency:
+    return GemmEfficiency(**row | {"tiles": tuple((rows, columns, share) for rows, columns, share in row["tiles"])})
+
+
+def _attention(row: dict[str, Any]) -> AttentionEfficiency:
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    return AttentionEfficiency(**values)

@@ -13,7 +13,14 @@ class InputError(ValueError):
 
 
 class NothingFits(Exception):  # noqa: N818  it is a result that has no plan, not an error of anybody
-    """No feasible choice is left (exit 3): the message names the nearest miss and what it lacks."""
+    """No feasible choice is left (exit 3): the message names the nearest miss and what it lacks.
+
+    `result` is what the function that raised it would have returned, for whoever wants its figures all the same.
+    """
+
+    def __init__(self, message: str, *, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class MachineError(Exception):

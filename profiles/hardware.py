@@ -74,7 +74,12 @@ def _aliases() -> dict[str, str]:
 
 @cache
 def _links() -> dict[str, Link]:
-    return {name: Link(name=name, **row) for name, row in _read("links.toml").items()}
+    return {name: _link(name, row) for name, row in _read("links.toml").items()}
+
+
+def _link(name: str, row: dict[str, Any]) -> Link:
+    shares = tuple((int(ranks), float(share)) for ranks, share in row.pop("share_by_ranks", ()))
+    return Link(name=name, **row, share_by_ranks=shares)
 
 
 def _device(name: str, row: dict[str, Any]) -> Device:

@@ -92,7 +92,7 @@ def _key(error: ErrorDetails, data: Any) -> str | None:
 def _step_into(data: Any, step: int | str) -> Any:
     if isinstance(data, Mapping):
         return data.get(step, _NOWHERE)
-    return data[step] if isinstance(data, list) and isinstance(step, int) else _NOWHERE
+    return data[step] if isinstance(data, list) and isinstance(step, int) and step < len(data) else _NOWHERE
 
 
 def _length_rule(context: Mapping[str, Any]) -> str:

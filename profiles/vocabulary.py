@@ -15,8 +15,10 @@ from typing import Literal, get_args
 Provenance = Literal["measured", "modelled", "mixed"]
 """Where a figure comes from: read off hardware, computed by a model, or a sum that holds both."""
 
-DType = Literal["fp32", "bf16", "fp16", "fp8"]
-DTYPE_BYTES: dict[DType, int] = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+DType = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+"""Compute types; tf32 holds everything in fp32 and rounds the operands of matrix products inside the matrix units."""
+
+DTYPE_BYTES: dict[DType, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 
 
 def held_bytes(dtype: DType) -> int:
@@ -28,7 +30,7 @@ def held_bytes(dtype: DType) -> int:
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 Phase = Literal["forward", "backward", "step"]
-Axis = Literal["tp", "dp", "pp"]
+Axis = Literal["tp", "dp", "pp", "cp", "ep"]
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 PeakBasis = Literal["datasheet", "measured"]
 LinkKind = Literal["nvlink", "pcie", "infiniband", "ethernet", "ici", "xgmi", "loopback", "wan"]
@@ -218,7 +220,16 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One kind of link: bytes/s in one direction per device (or per NIC), and seconds for an empty message."""
+    """One kind of link: bytes/s in one direction per device (or per NIC), and seconds for one step of a collective.
+
+    `startup_s` comes once a collective. `quick_latency_s` and `quick_efficiency` are the step and the share of the line
+    rate of the low-latency protocol that small messages take (None: there is none). `in_network_efficiency` is the
+    share of the line rate at which switches reduce (None: they do not); `exchange_efficiency` what
+    all_to_all reaches (None: `efficiency`). `share_by_ranks` holds (ranks,
+    share of the line rate) for groups that cannot use all of a device's links, as in a cube mesh: ranks ascending, a
+    size between two takes the next larger one's, beyond the last it is 1. In a torus of more than one dimension a
+    ring's steps are those along each dimension in turn.
+    """
 
     name: str
     kind: LinkKind
@@ -226,6 +237,13 @@ class Link:
     latency_s: float
     efficiency: float = 1.0
     source: str
+    startup_s: float = 0.0
+    quick_latency_s: float | None = None
+    quick_efficiency: float | None = None
+    in_network_efficiency: float | None = None
+    exchange_efficiency: float | None = None
+    share_by_ranks: tuple[tuple[int, float], ...] = ()
+    torus_dimensions: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

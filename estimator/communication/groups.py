@@ -21,6 +21,7 @@ class Level:
     `members` is the largest number of parts joined at one place, `ranks_inside` the most ranks in one part,
     `crossings` the hops that a ring through all ranks makes here before it closes. `bandwidth_bytes_per_s` leaves the
     weakest part for this group alone; `shared_bytes_per_s` is what the groups on that part, at most `hosted`, share.
+    The other fields are the link's (`Link`); a share is of `bandwidth_bytes_per_s`.
     """
 
     kind: Literal["island", "host", "fabric", "site"]
@@ -32,6 +33,11 @@ class Level:
     members: int = 1
     ranks_inside: int = 1
     crossings: int = 0
+    startup_s: float = 0.0
+    quick_latency_s: float | None = None
+    quick_share: float = 1.0
+    in_network_share: float | None = None
+    exchange_share: float = 1.0
 
     def available(self, concurrent_groups: int) -> float:
         """Bytes/s out of a part while that many groups like this one are busy."""
@@ -89,11 +95,11 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
     places = [_locate(cluster, slot) for slot in slots]
     boxes = _boxes(places)
     _check_nics(cluster, boxes)
-    builders: tuple[Callable[[], Level], ...] = (
-        lambda: _slowest("island", (place.node_group.island_link for place in places)),
-        lambda: _slowest("host", (place.node_group.host_link for place in places)),
-        lambda: _fabric(boxes),
-        lambda: _site(cluster, boxes),
+    builders: tuple[Callable[[int], Level], ...] = (
+        lambda members: _slowest("island", (place.node_group.island_link for place in places), members),
+        lambda members: _slowest("host", (place.node_group.host_link for place in places), members),
+        lambda _: _fabric(boxes),
+        lambda _: _site(cluster, boxes),
     )
     ladder: tuple[list[Hashable], ...] = (
         list(slots),
@@ -108,13 +114,16 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
         ranks_inside = Counter(inner)
         members = Counter(above for _, above in set(zip(inner, outer, strict=True)))
         even = even and len(set(ranks_inside.values())) == 1 and len(set(members.values())) == 1
-        if max(members.values()) > 1:
+        most = max(members.values())
+        if most > 1:
+            level = build(most)
             levels.append(
                 replace(
-                    build(),
-                    members=max(members.values()),
+                    level,
+                    members=most,
                     ranks_inside=max(ranks_inside.values()),
-                    crossings=members.total() - len(members),
+                    # A torus' level already holds the steps through one place of it.
+                    crossings=level.crossings * len(members) or members.total() - len(members),
                 )
             )
     return Group(
@@ -149,19 +158,62 @@ def _effective(link: Link) -> float:
     return link.bandwidth_bytes_per_s * link.efficiency
 
 
-def _slowest(kind: Literal["island", "host"], links: Iterable[Link]) -> Level:
-    """A level of the slowest of `links`.
+def _slowest(kind: Literal["island", "host"], links: Iterable[Link], members: int) -> Level:
+    """A level of the slowest of `links`, which join `members` parts at one place.
 
     Out of an island goes one host link's worth, however many devices it has: their paths meet at the root complex
     (A100 in NVLink pairs over PCIe 4 reach a bus bandwidth of 20 GB/s: nccl-tests, issue 178).
     """
-    distinct = set(links)
-    link = min(distinct, key=lambda link: (_effective(link), link.name))
+    distinct = sorted(set(links), key=lambda link: (_effective(link) * _share(link, members), link.name))
+    steps = max(torus_steps(members, link.torus_dimensions) if link.torus_dimensions > 1 else 0 for link in distinct)
+    return replace(_level_of(kind, distinct, members), crossings=steps)
+
+
+def torus_steps(ranks: int, dimensions: int) -> int:
+    """Steps of rings along each dimension in turn of a torus as near to a cube as `ranks` allow.
+
+    >>> torus_steps(64, 3), torus_steps(8, 2), torus_steps(2, 3)
+    (9, 4, 1)
+    """
+    steps = 0
+    for left in range(dimensions, 0, -1):
+        side = math.ceil(ranks ** (1 / left) - 1e-9)
+        steps += side - 1
+        ranks = math.ceil(ranks / side)
+    return steps
+
+
+def _share(link: Link, ranks: int) -> float:
+    """Of a device's line rate, what a group of `ranks` can use (`Link.share_by_ranks`)."""
+    return next((share for size, share in link.share_by_ranks if size >= ranks), 1.0)
+
+
+def _level_of(kind: Literal["island", "host", "fabric"], links: Sequence[Link], members: int = 0) -> Level:
+    """What `links` (the slowest first) decide of the level that they make up: of each rate the least, of each time the
+    longest; what one of them lacks, the level lacks. `members` 0: the share of their rates is not theirs to say."""
+    shares = [_share(link, members) if members else 1.0 for link in links]
+    rate = min(_effective(link) * share for link, share in zip(links, shares, strict=True))
+
+    def least(efficiencies: list[float | None]) -> float | None:
+        """The least rate at these efficiencies over the level's own rate."""
+        rates = [
+            link.bandwidth_bytes_per_s * efficiency * share / rate
+            for link, efficiency, share in zip(links, efficiencies, shares, strict=True)
+            if efficiency is not None
+        ]
+        return min(rates) if len(rates) == len(links) else None
+
+    quick_s = [link.quick_latency_s for link in links if link.quick_latency_s is not None]
     return Level(
         kind=kind,
-        link=link.name,
-        bandwidth_bytes_per_s=_effective(link),
-        latency_s=max(link.latency_s for link in distinct),
+        link=links[0].name,
+        bandwidth_bytes_per_s=rate,
+        latency_s=max(link.latency_s for link in links),
+        startup_s=max(link.startup_s for link in links),
+        quick_latency_s=max(quick_s) if len(quick_s) == len(links) else None,
+        quick_share=least([link.quick_efficiency or link.efficiency for link in links]) or 1.0,
+        in_network_share=least([link.in_network_efficiency for link in links]),
+        exchange_share=least([link.exchange_efficiency or link.efficiency for link in links]) or 1.0,
     )
 
 
@@ -174,18 +226,31 @@ def _boxes(places: list[_Place]) -> list[_Box]:
         place, ranks = inside[0], len(inside)
         nodes = tuple(sorted({place.slot.node for place in inside}))
         nics = place.node_group.nics * len(nodes)
-        nic = min(_effective(place.node_group.nic_link), _effective(place.site.fabric_link))
+        nic = _nic_bytes_per_s(place.node_group, place.site)
+        # The host link's efficiency is that of copies between devices; between a device and a NIC its line rate limits
+        # (8 B200 behind 63 GB/s each send 47.7 GB/s: C00403, stas00/ml-engineering).
+        host = place.node_group.host_link.bandwidth_bytes_per_s
         boxes.append(
             _Box(
                 place=place,
                 ranks=ranks,
                 nodes=nodes,
-                bandwidth_bytes_per_s=min(min(ranks, nics) * nic, ranks * _effective(place.node_group.host_link)),
+                bandwidth_bytes_per_s=min(min(ranks, nics) * nic, ranks * host),
                 shared_bytes_per_s=nics * nic,
                 hosted=max(1, place.node_group.devices * len(nodes) // ranks),
             )
         )
     return boxes
+
+
+def nic_bytes_per_s(cluster: Cluster, slot: DeviceSlot) -> float:
+    """Bytes/s that leave the node of `slot` through all of its NICs."""
+    node_group = cluster.group_of(slot)
+    return node_group.nics * _nic_bytes_per_s(node_group, cluster.site(slot.site))
+
+
+def _nic_bytes_per_s(node_group: NodeGroup, site: Site) -> float:
+    return min(_effective(node_group.nic_link), _effective(site.fabric_link))
 
 
 def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
@@ -215,13 +280,11 @@ def _fabric(boxes: list[_Box]) -> Level:
     for box in boxes:
         nodes_by_site[box.place.site.name].update(box.nodes)
     thinned = [_oversubscription(box.place.site, nodes_by_site[box.place.site.name]) for box in boxes]
-    links = {link for box in boxes for link in (box.place.node_group.nic_link, box.place.site.fabric_link)}
-    nic = min((box.place.node_group.nic_link for box in boxes), key=lambda link: (_effective(link), link.name))
-    return Level(
-        kind="fabric",
-        link=nic.name,
+    nics = sorted({box.place.node_group.nic_link for box in boxes}, key=lambda link: (_effective(link), link.name))
+    fabrics = sorted({box.place.site.fabric_link for box in boxes} - {*nics}, key=lambda link: link.name)
+    return replace(
+        _level_of("fabric", [*nics, *fabrics]),
         bandwidth_bytes_per_s=min(box.bandwidth_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
-        latency_s=max(link.latency_s for link in links),
         shared_bytes_per_s=min(box.shared_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         hosted=min(box.hosted for box in boxes),
     )

@@ -1,12 +1,23 @@
-"""`cellplan estimate`: the Cells of a model on a cluster, a line each."""
+"""`cellplan estimate`: the Cells of a model on a cluster, a line each; or one explicit plan, taken apart."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
-from planner.cli.options import add_job_options, job_options, store_path
+from planner.cli.explicit_options import add_explicit_arguments
+from planner.cli.explicit_output import print_explicit
+from planner.cli.options import (
+    add_cluster_option,
+    add_json_option,
+    add_model_argument,
+    add_options,
+    add_store_option,
+    chosen_options,
+    store_path,
+)
 from planner.cli.output import (
     format_bytes,
     format_count,
@@ -16,22 +27,51 @@ from planner.cli.output import (
     print_table,
     print_text,
 )
+from planner.options import EstimateOptions
+from profiles.errors import NothingFits
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`estimate MODEL --cluster C`."""
-    add_job_options(parser)
-    parser.set_defaults(run=_run)
+    """`estimate MODEL --cluster C`, with degrees of parallelism for one explicit plan; or `estimate --plan FILE`."""
+    add_model_argument(parser, required=False)
+    add_cluster_option(parser, required=False)
+    add_options(parser, EstimateOptions)
+    add_explicit_arguments(parser)
+    add_store_option(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=partial(_run, parser))
 
 
-def _run(arguments: Namespace) -> None:
+def _run(parser: ArgumentParser, arguments: Namespace) -> None:
     from planner import api
 
-    result = api.estimate(
-        arguments.model, cluster=arguments.cluster, store=store_path(arguments), **job_options(arguments)
-    )
+    required = (("MODEL", arguments.model), ("--cluster", arguments.cluster)) if arguments.plan is None else ()
+    missing = [name for name, value in required if value is None]
+    if missing:
+        parser.error(f"the following arguments are required: {', '.join(missing)}")
+    try:
+        result = api.estimate(
+            arguments.model,
+            cluster=arguments.cluster,
+            plan=arguments.plan,
+            output=arguments.output,
+            store=store_path(arguments),
+            **cast(EstimateOptions, chosen_options(arguments, EstimateOptions)),
+        )
+    except NothingFits as failure:
+        if isinstance(failure.result, dict):
+            _print(failure.result, arguments)
+        raise
+    _print(result, arguments)
+    if arguments.output is not None and not arguments.json:
+        print(f"written to {arguments.output}")
+
+
+def _print(result: dict[str, Any], arguments: Namespace) -> None:
     if arguments.json:
         print_json(result)
+    elif "plan" in result:
+        print_explicit(result, guesses=arguments.assumptions)
     else:
         print_cells(result)
 
@@ -42,9 +82,10 @@ def print_cells(result: dict[str, Any]) -> None:
     about = f"{result['global_batch']} samples in {result['dtype']}; tokens/s and memory per device"
     for (devices, device), cells in groupby(result["cells"], key=lambda cell: (cell["devices"], cell["device"])):
         print_table(f"{result['model']} on {devices} x {device}: {about}", columns, [_row(cell) for cell in cells])
-    best = next(cell for cell in result["cells"] if cell["best"])
-    parts = {name.removesuffix("_s").replace("_", " "): s for name, s in best["breakdown"].items() if s}
-    print_text("best (*): " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items()))
+    best = next((cell for cell in result["cells"] if cell["best"]), None)
+    if best is not None:
+        parts = {name.removesuffix("_s").replace("_", " "): s for name, s in best["breakdown"].items() if s}
+        print_text("best (*): " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items()))
     failed = [cell for cell in result["cells"] if not cell["fits"]]
     print_notes(
         "not possible:",

@@ -6,14 +6,22 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, get_args
 
-from estimator.job import MicroBatchRule, RecomputeRule
-from estimator.memory import OPTIMIZERS, Schedule, Zero
-from planner.api import JobOptions
-from profiles.vocabulary import AttentionKernel, DType
+from estimator.explicit.recipe import OffloadPart, Overlap
+from estimator.job import MicroBatchRule
+from estimator.memory import OPTIMIZERS
+from planner.options import Group, Option, options_of
+from profiles.vocabulary import DType
 
 MICRO_BATCH_RULES = get_args(MicroBatchRule)
+
+GROUP_TITLES: dict[Group, str] = {
+    "job": "the job",
+    "cells": "the Cells and how they are estimated (crius: as the paper has it)",
+    "plan": "one explicit plan, in place of the Cells (any degree of parallelism makes it one)",
+    "training": "the whole training, of an explicit plan",
+}
 
 
 def positive_int(text: str) -> int:
@@ -104,10 +112,13 @@ def store_path(arguments: Namespace, *, to_write: bool = False) -> Path:
     return folder / "store.sqlite"
 
 
-def add_model_argument(parser: ArgumentParser) -> None:
+def add_model_argument(parser: ArgumentParser, *, required: bool = True) -> None:
     """MODEL."""
     parser.add_argument(
-        "model", metavar="MODEL", help="a zoo name, a path to a Hugging Face config.json, or package.module:factory"
+        "model",
+        metavar="MODEL",
+        nargs=None if required else "?",
+        help="a zoo name, a path to a Hugging Face config.json, or package.module:factory",
     )
 
 
@@ -121,49 +132,106 @@ def add_optimizer_option(parser: _ActionsContainer) -> None:
     parser.add_argument("--optimizer", choices=tuple(OPTIMIZERS), default="adamw", help="(default: %(default)s)")
 
 
-def add_job_options(parser: ArgumentParser) -> None:
-    """MODEL, `--cluster` and everything that `estimate` and `plan` have in common."""
-    add_model_argument(parser)
+def add_cluster_option(parser: ArgumentParser, *, required: bool = True) -> None:
+    """`--cluster`."""
     parser.add_argument(
         "--cluster",
-        required=True,
+        required=required,
         metavar="C",
         help="such as a100-80gb:2x8 (2 nodes of 8), a sum of such with +, local:1x2, or a YAML file",
     )
-    job = parser.add_argument_group("the job")
-    job.add_argument("--devices", type=positive_int, metavar="N", help="devices of the cluster to use (default: all)")
-    job.add_argument("--global-batch", type=positive_int, metavar="N", help="samples per iteration")
-    job.add_argument("--micro-batch", type=positive_int, metavar="N", help="samples per rank and micro-batch")
-    job.add_argument(
-        "--micro-batches",
-        type=micro_batch_rule,
-        default="fit",
-        metavar="N|RULE",
-        help="micro-batches per iteration, or crius (4 per stage), fit (more where those do not fit; default), best",
-    )
-    job.add_argument("--seq-len", type=positive_int, metavar="N", help="tokens per sample (default: the model's)")
-    add_dtype_option(job)
-    add_optimizer_option(job)
-    job.add_argument("--schedule", choices=get_args(Schedule), default="1f1b", help="(default: %(default)s)")
-    job.add_argument(
-        "--recompute", choices=get_args(RecomputeRule), default="auto", help="auto: only where needed to fit (default)"
-    )
-    job.add_argument(
-        "--zero", type=int, choices=get_args(Zero), default=0, help="optimizer sharding (default: %(default)s)"
-    )
-    job.add_argument(
-        "--attention", choices=get_args(AttentionKernel), help="(default: flash where the device has it, else math)"
-    )
-    job.add_argument("--sequence-parallel", action="store_true", help="sequence parallelism where tp > 1")
-    space = parser.add_argument_group("the Cells and how they are estimated (crius: as the paper has it)")
-    space.add_argument("--stages", type=positive_ints, metavar="LIST", help="stage counts, such as 1,2,4")
-    space.add_argument("--partition", choices=("exact", "crius"), default="exact", help="(default: %(default)s)")
-    space.add_argument("--formula", choices=("cellplan", "crius"), default="cellplan", help="(default: %(default)s)")
-    space.add_argument("--assembly", choices=("exact", "enumerate"), default="exact", help="(default: %(default)s)")
-    add_store_option(parser)
-    add_json_option(parser)
 
 
-def job_options(arguments: Namespace) -> JobOptions:
-    """What `add_job_options` collected for `planner.api.estimate` and `plan`."""
-    return cast(JobOptions, {name: getattr(arguments, name) for name in JobOptions.__annotations__})
+def add_options(parser: ArgumentParser, kind: type[Any]) -> None:
+    """The options of `kind`, one of the classes of `planner.options`, in their groups."""
+    groups: dict[Group, _ActionsContainer] = {}
+    for name, (declared, option) in options_of(kind).items():
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(GROUP_TITLES[option.group])
+        _add_option(groups[option.group], name, declared, option)
+
+
+def _add_option(group: _ActionsContainer, name: str, declared: Any, option: Option) -> None:
+    """One option: a flag, one of some words, or what `READERS` or its type reads."""
+    flag = f"--{name.replace('_', '-')}"
+    if declared is bool:
+        group.add_argument(flag, action="store_true", help=option.help)
+        return
+    members = [part for part in (get_args(declared) or (declared,)) if part is not type(None)]
+    words = option.choices or [word for part in members for word in (get_args(part) or (part,))]
+    reader = READERS.get(name) or (positive_int if int in members else None)
+    if reader is not None:
+        group.add_argument(flag, type=reader, default=option.default, metavar=option.metavar, help=option.help)
+    elif str in words:
+        group.add_argument(flag, default=option.default, metavar=option.metavar, help=option.help)
+    else:
+        # Of one type all: words, or the numbers of ZeRO's stages.
+        group.add_argument(flag, type=type(words[0]), choices=words, default=option.default, help=option.help)
+
+
+def chosen_options(arguments: Namespace, kind: type[Any]) -> dict[str, Any]:
+    """What `add_options` collected."""
+    return {name: getattr(arguments, name) for name in options_of(kind)}
+
+
+def number(text: str) -> float:
+    """A number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ArgumentTypeError(f"found {text!r}, expected a number of at least 0")
+    return value
+
+
+def large_number(text: str) -> float:
+    """A number above 0, with k, M, G (or B), T or P behind it for powers of a thousand."""
+    sizes = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15}
+    size = sizes.get(text[-1:].lower())
+    try:
+        value = float(text[:-1]) * size if size else float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"found {text!r}, expected a number above 0 such as 1.4T or 300e9")
+    return value
+
+
+def shard_times_replicate(text: str) -> tuple[int, int]:
+    """`SHARDxREPLICATE`."""
+    shard, _, replicate = text.partition("x")
+    try:
+        return positive_int(shard), positive_int(replicate)
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"found {text!r}, expected SHARDxREPLICATE such as 8x4") from None
+
+
+def words_or_none(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """The type of a list of `allowed` words with commas between, each once and in their order, or `none`."""
+
+    def words(text: str) -> tuple[str, ...]:
+        found = () if text == "none" else text.split(",")
+        for word in found:
+            if word not in allowed:
+                raise ArgumentTypeError(f"found {word!r}, expected none, or one or more of {', '.join(allowed)}")
+        return tuple(word for word in allowed if word in found)
+
+    return words
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "micro_batches": micro_batch_rule,
+    "stages": positive_ints,
+    "hsdp": shard_times_replicate,
+    "offload": words_or_none(get_args(OffloadPart)),
+    "freeze": layer_range,
+    "overlap": words_or_none(get_args(Overlap)),
+    "moe_capacity": number,
+    "moe_imbalance": number,
+    "train_tokens": large_number,
+    "failure_rate": number,
+    "checkpoint_time": number,
+    "restart_time": number,
+}
+"""How the words of an option are read, where its type does not tell."""

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from planner.cli.options import add_job_options, job_options, store_path
+from planner.cli.options import (
+    add_cluster_option,
+    add_json_option,
+    add_model_argument,
+    add_options,
+    add_store_option,
+    chosen_options,
+    store_path,
+)
 from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table
+from planner.options import JobOptions
 
 if TYPE_CHECKING:
     from planner.plan import Plan, PlanStage
@@ -15,7 +24,11 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`plan MODEL --cluster C -o plan.json`."""
-    add_job_options(parser)
+    add_model_argument(parser)
+    add_cluster_option(parser)
+    add_options(parser, JobOptions)
+    add_store_option(parser)
+    add_json_option(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the plan to this file")
     parser.set_defaults(run=_run)
 
@@ -24,7 +37,8 @@ def _run(arguments: Namespace) -> None:
     from planner import api
     from planner.plan_file import plan_to_json, save_plan
 
-    plan = api.plan(arguments.model, cluster=arguments.cluster, store=store_path(arguments), **job_options(arguments))
+    chosen = cast(JobOptions, chosen_options(arguments, JobOptions))
+    plan = api.plan(arguments.model, cluster=arguments.cluster, store=store_path(arguments), **chosen)
     if arguments.output is not None:
         save_plan(plan, arguments.output)
     if arguments.json:

@@ -32,6 +32,7 @@ from tests.cell_examples import make_job, tied_gpt
             {"micro_batches": 4, "micro_batch_per_rank": 2},
             r"found both \(4, 2\), expected one of them: the other follows from the global batch",
         ),
+        ({"micro_batches": "best", "micro_batch_per_rank": 2}, r"found both \(best, 2\), expected one of them"),
         ({"optimizer_name": "lion"}, "--optimizer: found lion, expected one of adamw, sgd"),
         ({"schedule": "zb"}, "--schedule: found zb, expected one of 1f1b, gpipe"),
         ({"recompute": "some"}, "--recompute: found some, expected one of auto, none, full"),

@@ -19,8 +19,8 @@ from models_zoo.catalogue import load_model
 from planner import api
 from planner.cli import main as cli
 from planner.cli import models
+from planner.options import EstimateOptions, JobOptions, with_defaults
 from planner.plan_file import load_plan
-from planner.request import read_request
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical
 from profiles.store import ProfileStore
@@ -142,17 +142,16 @@ def test_every_command_has_a_function_of_its_name_and_arguments(command: str) ->
     cli.add_command_arguments(command, top)
     for name, parser in _leaves(top, command):
         parameters = dict(inspect.signature(getattr(api, name)).parameters)
-        if parameters.pop("options", None):
-            parameters |= {
-                key: what for key, what in inspect.signature(read_request).parameters.items() if key != "reference"
-            }
-            assert set(api.JobOptions.__annotations__) == set(parameters) - {"model", "cluster", "store"}
+        defaults = {key: parameter.default for key, parameter in parameters.items()}
+        if defaults.pop("options", None) is not None:
+            kind = {"estimate": EstimateOptions, "plan": JobOptions}[name]
+            defaults |= with_defaults(kind, {})
         actions = {action.dest: action for action in parser._actions}
-        only_on_one_side = {"help", "json", "output", "progress", "world"}
-        assert set(actions) - only_on_one_side == set(parameters) - only_on_one_side
-        for option in set(parameters) & set(actions) - {"store"}:
+        only_on_one_side = {"help", "json", "output", "progress", "world", "assumptions", "plot", "rows", "group"}
+        assert set(actions) - only_on_one_side == set(defaults) - only_on_one_side
+        for option in set(defaults) & set(actions) - {"store"}:
             if not actions[option].required:
-                assert actions[option].default == parameters[option].default, f"{name} {option}"
+                assert actions[option].default == defaults[option], f"{name} {option}"
 
 
 def test_json_stands_alone_on_stdout_and_tables_fit_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,7 +300,6 @@ def test_a_plan_is_the_same_in_the_file_on_stdout_and_from_python(
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["gpt3-175b", "--cluster", "a100-80gb:1x8"], 3, "the nearest miss, 8 x a100-80gb, stages 1: "),
         (["gpt-tiny", "--cluster", "local:1x2"], 2, "run `cellplan profile MODEL --device cpu` first"),
         (["gpt-tiny", "--cluster", "a100-80gb:0x8"], 2, "at least 1 node"),
         (["gpt-tiny", "--cluster", "a100-80gb:1x8", "--stages", "9"], 2, "--stages: found 9, expected from 1 to 6"),
@@ -322,6 +320,19 @@ def test_what_cannot_be_estimated_is_answered_with_its_reason(
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_cells_that_do_not_fit_are_still_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["estimate", "gpt3-175b", "--cluster", "a100-80gb:1x8", "--store", str(tmp_path / "none")]
+    assert cli.main([*words, "--json"]) == 3
+    captured = capsys.readouterr()
+    assert "the nearest miss, 8 x a100-80gb, stages 1: " in captured.err
+    assert captured.err.count("\n") == 1
+    cells = json.loads(captured.out)["cells"]
+    assert [cell["fits"] for cell in cells] == [False] * len(cells)
+    assert min(cell["lacking_bytes"] for cell in cells if cell["lacking_bytes"]) > 0
+    assert cli.main(words) == 3
+    assert "not possible:" in capsys.readouterr().out
 
 
 def test_a_plan_goes_into_a_folder_that_exists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

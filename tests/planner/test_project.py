@@ -104,6 +104,7 @@ def test_the_public_functions_are_these() -> None:
         "profiles_export",
         "profiles_import",
         "profiles_show",
+        "validate",
     ]
 
 

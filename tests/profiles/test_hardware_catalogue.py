@@ -92,12 +92,8 @@ def test_devices_equal_the_published_table() -> None:
 @pytest.mark.parametrize(
     ("link", "row_id", "nics"),
     [
-        ("nvlink2", "C00322", 1),
-        ("nvswitch3", "C00342", 1),
         ("nvlink3-bridge", "C00729", 1),
         ("nvswitch4", "C00363", 1),
-        ("nvswitch5", "C00402", 1),
-        ("nvswitch5-nvl72", "C00716", 1),
         ("pcie4-x16", "C00730", 1),
         ("ib-edr100", "C00752", 1),
         ("ib-hdr200", "C00726", 4),

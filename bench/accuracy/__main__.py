@@ -1,0 +1,140 @@
+"""How far estimates are from published runs: writes RESULTS.md and the plot, and fits what is fitted on whole runs.
+
+    python -m bench.accuracy --data DIR [--fit] [--intervals] [--left-out] [--out FOLDER]
+
+from the root of the repository; DIR holds train_runs.csv (its columns: planner/validation/COLUMNS.md). Without options
+under two minutes. `--fit` first fits profiles/data/training.toml on the fit half and writes its values; `--intervals`
+writes profiles/data/uncertainty.toml; `--left-out` fits once more without each source. These take minutes; without
+`--left-out` its section is kept as RESULTS.md has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from bench.accuracy.ablation import write_ablation
+from bench.accuracy.fitting import Values, committed_values, fit
+from bench.accuracy.groups import GROUPS
+from bench.accuracy.intervals import calibrate, write_uncertainty
+from bench.accuracy.left_out import Slopes, fit_rows, take_slopes, write_left_out
+from bench.accuracy.markdown import section_of
+from bench.accuracy.parameters import set_values, write_parameters
+from bench.accuracy.report import (
+    write_baselines,
+    write_coverage,
+    write_halves,
+    write_header,
+    write_memory,
+    write_noise,
+    write_skipped,
+    write_targets,
+    write_worst,
+)
+from bench.accuracy.runs import Run, load_runs, thin_runs, timed_runs, with_intervals
+from planner.validation.plot import draw_runs
+from planner.validation.report import describe_row
+from profiles.files import write_atomically
+from profiles.training_parameters import load_training_parameters, load_training_rows
+from profiles.uncertainty import load_uncertainty
+
+DATA_FOLDER = Path(__file__).parents[2] / "profiles" / "data"
+RUNS = "train_runs.csv"
+RESULTS = "RESULTS.md"
+PLOT = "measured-against-estimated.svg"
+LEFT_OUT = "Each source left out of the fit"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 where DIR has no run table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.accuracy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help=f"folder of {RUNS}")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write to")
+    parser.add_argument("--fit", action="store_true", help="fit the parameters and write training.toml")
+    parser.add_argument("--evaluations", type=int, default=8, help="steps of --fit (default: 8)")
+    parser.add_argument("--intervals", action="store_true", help="calibrate the intervals and write uncertainty.toml")
+    parser.add_argument("--left-out", action="store_true", help="fit once more without each source")
+    options = parser.parse_args(arguments)
+    path = options.data / RUNS
+    if not path.is_file():
+        print(f"skipped: no {path}")
+        return 2
+    runs = load_runs(path, progress)
+    if options.fit:
+        _fit_and_write(runs, options.evaluations)
+        runs = load_runs(path, progress)
+    values = committed_values()
+    slopes = take_slopes(fit_rows(runs), values, progress)
+    if options.intervals:
+        write_atomically(DATA_FOLDER / "uncertainty.toml", write_uncertainty(calibrate(runs, slopes, progress)))
+        load_uncertainty.cache_clear()
+        runs = with_intervals(runs)
+    results = options.out / RESULTS
+    before = results.read_text(encoding="utf-8") if results.is_file() else ""
+    left_out = _left_out(runs, slopes, before, anew=options.left_out)
+    write_atomically(results, describe(runs, slopes, left_out, name=RUNS))
+    drawn = [describe_row(run.result) for run in timed_runs(runs)]
+    write_atomically(options.out / PLOT, draw_runs(drawn, by="source"))
+    print(f"written: {results} and {options.out / PLOT}")
+    return 0
+
+
+def describe(runs: Sequence[Run], slopes: Slopes, left_out: str, *, name: str) -> str:
+    """The whole of RESULTS.md."""
+    sections: list[tuple[str, Callable[[], str]]] = [
+        ("Targets", lambda: write_targets(runs)),
+        ("Both halves", lambda: write_halves(runs)),
+        ("Baselines and peers", lambda: write_baselines(runs)),
+        ("Memory", lambda: write_memory(runs)),
+        ("Coverage of the 90% interval", lambda: write_coverage(runs)),
+        ("Noise floor", lambda: write_noise(runs)),
+        ("Ablation", lambda: write_ablation(thin_runs(timed_runs(runs)), GROUPS, slopes.values, progress)),
+        (LEFT_OUT, lambda: left_out),
+        ("Parameters of whole runs", lambda: write_parameters(slopes)),
+        ("Furthest off", lambda: write_worst(runs)),
+        ("Skipped", lambda: write_skipped(runs)),
+    ]
+    texts = [f"## {title}\n\n{write()}" for title, write in sections]
+    plot = f"![measured against estimated]({PLOT})"
+    return "\n\n".join((write_header(runs, name), plot, *texts)) + "\n"
+
+
+def progress(text: str) -> None:
+    """A line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _fit_and_write(runs: Sequence[Run], evaluations: int) -> None:
+    values = committed_values()
+    found = fit(fit_rows(runs), tuple(values), values, evaluations=evaluations, progress=progress)
+    path = DATA_FOLDER / "training.toml"
+    write_atomically(path, set_values(path.read_text(encoding="utf-8"), found))
+    load_training_rows.cache_clear()
+    load_training_parameters.cache_clear()
+
+
+def _left_out(runs: Sequence[Run], slopes: Slopes, before: str, *, anew: bool) -> str:
+    """The section, new or as it was; it names the parameters that it starts from."""
+    fingerprint = _fingerprint(slopes.values)
+    if anew:
+        return f"{write_left_out(runs, slopes, progress)}\n\nStarting from the parameters {fingerprint}."
+    kept = (section_of(before, LEFT_OUT) or "").strip()
+    if not kept:
+        return "Not run yet: `python -m bench.accuracy --data DIR --left-out`."
+    if f"the parameters {fingerprint}." not in kept:
+        progress(f"the section '{LEFT_OUT}' is of other parameters: run --left-out")
+    return kept
+
+
+def _fingerprint(values: Values) -> str:
+    return sha256(json.dumps(sorted(values.items())).encode()).hexdigest()[:8]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,212 @@
+"""Memory of published runs against the model: `python -m bench.accuracy.memory --data DIR [--rows]`.
+
+By source: rows, mean absolute error, bias, worst. What a source calls memory decides what it is held against: the
+allocator's peak (`allocated`), what the process holds (`reserved`: with reserve), or parameters, optimizer state and
+activations of the blocks alone (`required`, the formulas of Korthikanti et al. 2022, whose figure it is). Out-of-memory
+rows are counted: told, missed, and runs that went through called out of memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from estimator.explicit.memory import rank_memory
+from estimator.explicit.outcome import RankMemory
+from estimator.explicit.recipe import Setup
+from estimator.explicit.stage_work import stage_chunks
+from estimator.schedules.in_flight import in_flight
+from models_zoo.layers import Embedding, Head
+from planner.validation.prepared import Skipped
+from planner.validation.rows import RunRow, read_runs
+from planner.validation.setups import setup_of
+from profiles.vocabulary import Infeasible
+
+GIB = 2**30
+PUBLISHED_PARTS = re.compile(r"params\+optimizer ([\d.]+) and activations ([\d.]+)")
+PARTS = ("weight", "gradient", "optimizer", "activation", "temporary", "communication", "reserve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One row: bytes measured (None: only that it ran out) and estimated, and the estimate's fullest rank."""
+
+    id: str
+    source: str
+    kind: str
+    measured_bytes: float | None
+    estimated_bytes: float
+    fullest: RankMemory
+    capacity_bytes: int
+    ran_out: bool
+
+    @property
+    def error(self) -> float:
+        """Signed, relative to the measured; ValueError without one."""
+        if self.measured_bytes is None:
+            raise ValueError(f"{self.id}: no memory was measured")
+        return self.estimated_bytes / self.measured_bytes - 1
+
+
+def memory_of(setup: Setup) -> tuple[RankMemory, ...] | Infeasible:
+    """Memory of a rank of each stage."""
+    found = []
+    for stage in range(len(setup.stages)):
+        chunks = stage_chunks(setup, stage)
+        if isinstance(chunks, Infeasible):
+            return chunks
+        flying = in_flight(
+            setup.recipe.schedule,
+            stage=stage,
+            stages=len(setup.stages),
+            chunks=len(chunks),
+            micro_batches=setup.micro_batches,
+        )
+        found.append(rank_memory(setup, stage, chunks, flying))
+    return tuple(found)
+
+
+def without_ends(setup: Setup) -> Setup:
+    """The same plan of the blocks alone."""
+    model = setup.model
+    kept = [i for i, layer in enumerate(model.layers) if not isinstance(layer, Embedding | Head)]
+    blocks = replace(
+        model,
+        layers=tuple(model.layers[i] for i in kept),
+        layer_names=tuple(model.layer_names[i] for i in kept),
+    )
+    stages = tuple(
+        replace(
+            stage,
+            chunks=tuple((sum(i < first for i in kept), sum(i < end for i in kept)) for first, end in stage.chunks),
+        )
+        for stage in setup.stages
+    )
+    return replace(setup, model=blocks, stages=stages)
+
+
+def compare(row: RunRow) -> Compared | str:
+    """The row against the model, or why it cannot be compared."""
+    ran_out = "OUT OF MEMORY" in row.notes
+    if row.peak_mem_gb is None and row.measured_iteration_time_s is None and not ran_out:
+        return "nothing measured"
+    prepared = setup_of(row)
+    if isinstance(prepared, Skipped):
+        return prepared.reason
+    setup = prepared.setup
+    required = row.memory_kind == "required"
+    memory = memory_of(without_ends(setup) if required else setup)
+    if isinstance(memory, Infeasible):
+        return memory.reason
+    if required:
+        sizes = [_state_bytes(one) + one.activation_bytes for one in memory]
+    else:
+        sizes = [one.peak_bytes if row.memory_kind == "allocated" else one.needed_bytes for one in memory]
+    most = max(range(len(memory)), key=lambda stage: sizes[stage])
+    return Compared(
+        id=row.id,
+        source=row.source,
+        kind=row.memory_kind,
+        measured_bytes=row.measured_memory_bytes,
+        estimated_bytes=sizes[most],
+        fullest=memory[most],
+        capacity_bytes=setup.cluster.group_of(setup.stages[most].slots[0]).device.memory_bytes,
+        ran_out=ran_out,
+    )
+
+
+def _state_bytes(memory: RankMemory) -> int:
+    return memory.weight_bytes + memory.gradient_bytes + memory.optimizer_bytes
+
+
+def print_sources(compared: Sequence[Compared]) -> None:
+    """A line for each source and kind of figure."""
+    print(f"{'source':8}{'kind':12}{'rows':>5}{'mean |error|':>14}{'bias':>8}{'worst':>8}  worst row")
+    for source, kind in dict.fromkeys((one.source, one.kind) for one in compared if one.measured_bytes):
+        rows = [one for one in compared if (one.source, one.kind) == (source, kind) and one.measured_bytes]
+        errors = [one.error for one in rows]
+        worst = max(rows, key=lambda one: abs(one.error))
+        print(
+            f"{source:8}{kind:12}{len(rows):5}{_mean(abs(e) for e in errors):14.2%}{_mean(errors):+8.2%}"
+            f"{worst.error:+8.2%}  {worst.id}"
+        )
+
+
+def print_parts(compared: Iterable[Compared]) -> None:
+    """GiB of every part on each row's fullest rank."""
+    print(f"{'row':12}{'measured':>9}{'est.':>8}{'error':>9}  " + "".join(f"{part[:10]:>11}" for part in PARTS))
+    for one in compared:
+        if one.measured_bytes is None:
+            continue
+        parts = "".join(f"{getattr(one.fullest, part + '_bytes') / GIB:11.2f}" for part in PARTS)
+        print(f"{one.id:12}{one.measured_bytes / GIB:9.2f}{one.estimated_bytes / GIB:8.2f}{one.error:+9.2%}  {parts}")
+
+
+def print_published_parts(rows: Iterable[RunRow], compared: Iterable[Compared]) -> None:
+    """State and activations beside those that a source gives apart."""
+    estimated = {one.id: one.fullest for one in compared}
+    for row in rows:
+        parts = PUBLISHED_PARTS.search(row.notes)
+        if not parts or row.id not in estimated:
+            continue
+        state, activations = (float(group) for group in parts.groups())
+        ours = estimated[row.id]
+        print(
+            f"{row.id}: parameters and optimizer {state:.2f} GiB, estimated {_state_bytes(ours) / GIB:.2f};"
+            f" activations {activations:.2f} GiB, estimated {ours.activation_bytes / GIB:.2f}"
+        )
+
+
+def print_fit(compared: Sequence[Compared]) -> None:
+    """Rows that ran out of memory, and rows that ran, by what the model says of them."""
+    told = [one.id for one in compared if one.ran_out and one.fullest.needed_bytes > one.capacity_bytes]
+    missed = [one.id for one in compared if one.ran_out and one.fullest.needed_bytes <= one.capacity_bytes]
+    ran = [one for one in compared if not one.ran_out and one.kind != "required"]
+    false = [one.id for one in ran if one.fullest.needed_bytes > one.capacity_bytes]
+    print(f"out of memory: {len(told)} told ({', '.join(told)}), {len(missed)} missed ({', '.join(missed)})")
+    print(f"{len(ran)} runs went through, {len(false)} of them called out of memory")
+    for source in dict.fromkeys(one.source for one in ran):
+        wrong = [name for name in false if name.startswith(f"{source}-")]
+        if wrong:
+            total = sum(one.source == source for one in ran)
+            print(f"  {source}: {len(wrong)} of {total}: {', '.join(wrong[:8])}{' ...' if len(wrong) > 8 else ''}")
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reads train_runs.csv in `--data` and prints the tables; 0, or 2 where there is no such file."""
+    parser = argparse.ArgumentParser(prog="python -m bench.accuracy.memory", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with train_runs.csv")
+    parser.add_argument("--rows", action="store_true", help="also every row with its parts")
+    options = parser.parse_args(arguments)
+    path = options.data / "train_runs.csv"
+    if not path.is_file():
+        print(f"{path}: no such file; expected the published runs", file=sys.stderr)
+        return 2
+    rows = read_runs(path)
+    found = [(row, compare(row)) for row in rows]
+    compared = [one for _, one in found if isinstance(one, Compared)]
+    print_sources(compared)
+    print()
+    print_published_parts(rows, compared)
+    print()
+    print_fit(compared)
+    skipped = [(row.id, one) for row, one in found if isinstance(one, str) and row.peak_mem_gb is not None]
+    for name, reason in skipped:
+        print(f"not compared: {name}: {reason}")
+    if options.rows:
+        print()
+        print_parts(compared)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,193 @@
+"""What each algorithm of a collective costs on a group: lines in bytes, of which the fastest is taken, as NCCL does.
+
+The algorithms and the steps they count are NCCL's (ring, double binary tree, in-network reduction: `ncclTopoTuneModel`
+in its src/graph/tuning.cc); rates and latencies are those of the group's links.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from estimator.communication.groups import Group, Level
+from estimator.communication.tables import bus_factor
+from profiles.vocabulary import CollectiveOp
+
+TREE_SHARE = 0.92
+"""Of a ring's bandwidth, what a tree's reaches: the factor of NCCL's own model; no row of ours tells it apart."""
+
+EXCHANGED_AT_ONCE = 2
+"""Peers that a rank of an all_to_all serves at the same time. Of 1, 2, 4 and 8 this comes nearest to 2 to 8 A100-like
+devices (C00458-C00490, Hetu-Galvatron) and 64 H800 (C00736, nccl issue 1531) together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What one algorithm costs: `latency_s` + `seconds_per_byte` * bytes."""
+
+    algorithm: str
+    latency_s: float
+    seconds_per_byte: float
+
+    def seconds(self, size_bytes: float) -> float:
+        """Seconds of a collective of that many bytes."""
+        return self.latency_s + self.seconds_per_byte * size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A level in one protocol: seconds of a step, and bytes/s out of one of its parts."""
+
+    level: Level
+    latency_s: float
+    bytes_per_s: float
+
+
+@lru_cache(maxsize=16384)
+def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[Line, ...]:
+    """What each algorithm that can run `op` costs while `concurrent_groups` groups like this one are busy.
+
+    The first one, in the protocol of large messages, is what carries a measured table over to other ranks.
+    """
+    lines: list[Line] = []
+    for protocol, steps in _protocols(group, concurrent_groups):
+        lines += _in_protocol(op, group, steps, protocol)
+    if op == "all_reduce" and group.even:
+        lines += _in_network(group, concurrent_groups)
+    return tuple(lines)
+
+
+def _protocols(group: Group, concurrent_groups: int) -> list[tuple[str, list[_Step]]]:
+    """The protocol of large messages, and the quick one where every link on the way has it."""
+    rates = [level.available(concurrent_groups) for level in group.levels]
+    pairs = list(zip(group.levels, rates, strict=True))
+    found = [("", [_Step(level=level, latency_s=level.latency_s, bytes_per_s=rate) for level, rate in pairs])]
+    quick = [
+        _Step(level=level, latency_s=level.quick_latency_s, bytes_per_s=rate * level.quick_share)
+        for level, rate in pairs
+        if level.quick_latency_s is not None
+    ]
+    if len(quick) == len(pairs):
+        found.append(("quick ", quick))
+    return found
+
+
+def _in_protocol(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> list[Line]:
+    if op == "send_recv":
+        return [_message(group, steps, protocol)]
+    if op == "all_to_all":
+        return [_exchange(group, steps, protocol)]
+    ring = _ring(op, group, steps, protocol)
+    return [ring, _tree(group, steps, protocol)] if op == "all_reduce" else [ring]
+
+
+def _startup_s(group: Group) -> float:
+    return max(level.startup_s for level in group.levels)
+
+
+def _message(group: Group, steps: list[_Step], protocol: str) -> Line:
+    return Line(
+        algorithm=f"{protocol}message",
+        latency_s=_startup_s(group) + steps[-1].latency_s,
+        seconds_per_byte=1 / steps[-1].bytes_per_s,
+    )
+
+
+def _ring(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> Line:
+    """A ring through all ranks, which leaves each part of a level once; all_reduce goes around twice.
+
+    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. NCCL gathers and
+    scatters over nodes in rings alone, so that their latency grows by the rank: 4.7 to 5.7 us each on 64 to 1,024
+    Hopper ranks (SimAI's nic_ratio table, if it is an all_reduce).
+    """
+    passes = 2 if op == "all_reduce" else 1
+    return Line(
+        algorithm=f"{protocol}ring",
+        latency_s=_startup_s(group) + passes * sum(step.level.crossings * step.latency_s for step in steps),
+        seconds_per_byte=bus_factor(op, group.ranks) / min(step.bytes_per_s for step in steps),
+    )
+
+
+def _tree(group: Group, steps: list[_Step], protocol: str) -> Line:
+    """all_reduce in a double binary tree over the outermost level, with chains inside its parts, all of it in one
+    pipeline: log2 hops there, the busiest links carry all bytes up and down (Sanders, Speck, Träff, "Two-tree
+    algorithms for full bandwidth broadcast, reduction and scan", 2009)."""
+    *inner, top = steps
+    hops_s = sum((step.level.members - 1) * step.latency_s for step in inner)
+    hops_s += math.ceil(math.log2(top.level.members)) * top.latency_s
+    return Line(
+        algorithm=f"{protocol}tree",
+        latency_s=_startup_s(group) + 2 * hops_s,
+        seconds_per_byte=2 / TREE_SHARE / min(step.bytes_per_s for step in steps),
+    )
+
+
+def _exchange(group: Group, steps: list[_Step], protocol: str) -> Line:
+    """all_to_all: each rank sends 1/ranks of its bytes to each of the others, a few at once.
+
+    Out of a part of q ranks, a level carries q messages for every peer that the part reaches through that level.
+    """
+    reach = [*(step.level.ranks_inside for step in steps[1:]), group.ranks]
+    latency_s = _startup_s(group)
+    seconds_per_byte = 0.0
+    for step, outer in zip(steps, reach, strict=True):
+        level = step.level
+        peers = outer - level.ranks_inside
+        latency_s += math.ceil(peers / EXCHANGED_AT_ONCE) * step.latency_s
+        rate = step.bytes_per_s * level.exchange_share
+        seconds_per_byte += peers * level.ranks_inside / group.ranks / rate
+    return Line(algorithm=f"{protocol}exchange", latency_s=latency_s, seconds_per_byte=seconds_per_byte)
+
+
+def _in_network(group: Group, concurrent_groups: int) -> list[Line]:
+    """all_reduce with switches that reduce: NVLink SHARP (NVLS) inside an island, SHARP in the fabric.
+
+    Inside an island each rank lets the switch reduce its share of the bytes out of all n ranks and spreads the result
+    through it: n + 1 shares of 1/n pass every link in either direction. Over a fabric that reduces every byte goes out
+    and comes back once, over one that does not the islands are joined by a tree; the two parts are one pipeline, whose
+    slower part counts (NVLS and NVLSTree, CollNet in NCCL). The latency is taken as a ring's of the
+    island: it fits 8 H200 and 72 GB200, whose constant part grows by the rank.
+    """
+    *inner, top = group.levels
+    if len(inner) > 1 or any(level.kind != "island" for level in inner):
+        return []
+    rates = {level.kind: level.available(concurrent_groups) for level in group.levels}
+    steps_s = 2 * sum(level.crossings / _places(group, level) * level.latency_s for level in inner)
+    inner_s = sum(
+        _switched(level, rates[level.kind]) or bus_factor("all_reduce", level.members) / rates[level.kind]
+        for level in inner
+    )
+    startup_s = _startup_s(group)
+    if top.kind == "island":
+        switched_s = _switched(top, rates["island"])
+        if not switched_s:
+            return []
+        latency_s = startup_s + 2 * top.crossings * top.latency_s
+        return [Line(algorithm="in-network", latency_s=latency_s, seconds_per_byte=switched_s)]
+    found = []
+    if top.in_network_share:
+        over_s = 1 / (rates[top.kind] * top.in_network_share)
+        latency_s = startup_s + steps_s + 2 * top.latency_s
+        found.append(Line(algorithm="in-network fabric", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s)))
+    if any(level.in_network_share for level in inner):
+        # Two members of a tree send each other all bytes once; from four on the busiest sends them up and down.
+        volume = min(2.0, top.members / 2) / TREE_SHARE
+        latency_s = startup_s + steps_s + 2 * math.ceil(math.log2(top.members)) * top.latency_s
+        over_s = volume / rates[top.kind]
+        found.append(
+            Line(algorithm="in-network islands + tree", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s))
+        )
+    return found
+
+
+def _places(group: Group, level: Level) -> int:
+    """At how many places the group has this level."""
+    return max(1, group.ranks // (level.members * level.ranks_inside))
+
+
+def _switched(level: Level, rate_bytes_per_s: float) -> float:
+    """Seconds per byte of a reduction inside the switch of an island, 0 where it does not reduce."""
+    if not level.in_network_share:
+        return 0.0
+    return (level.members + 1) / level.members / (rate_bytes_per_s * level.in_network_share)

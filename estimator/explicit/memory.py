@@ -1,0 +1,279 @@
+"""What a rank of an explicit plan holds at its fullest moment, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from estimator.explicit.memory_features import (
+    CHANNEL_BYTES_PER_S,
+    COMMUNICATOR_BYTES_PER_CHANNEL,
+    GENERIC,
+    MEMORY_FEATURES,
+    MOST_CHANNELS,
+    MemoryFeatures,
+)
+from estimator.explicit.optimizers import GRAD_WIDTH, OPTIMIZERS
+from estimator.explicit.outcome import RankMemory
+from estimator.explicit.recipe import Recipe, Setup, StageSetup
+from estimator.explicit.split import Work
+from estimator.explicit.stage_work import ChunkWork
+from profiles.vocabulary import Operator, held_bytes
+
+FIRM_SHARE = 0.25
+"""Of the allocator's loose blocks, those that it cannot give back because something lives beside them (assumption)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldParameters:
+    """Parameters of one rank, and over how many ranks their state is sharded where it is."""
+
+    held: int
+    learning: int
+    shards: int
+
+
+def rank_memory(
+    setup: Setup,
+    stage_index: int,
+    chunks: Sequence[ChunkWork],
+    in_flight: Sequence[float],
+    *,
+    features: MemoryFeatures | None = None,
+) -> RankMemory:
+    """Bytes on a rank of stage `stage_index` whose chunks do `chunks`, each with `in_flight` micro-batches kept.
+
+    The fullest moment is the backward pass through some layer or the head's loss; the parts are those of that moment,
+    and copies that the optimizer's step makes count as reserve. Weights, gradients and optimizer state follow
+    Rajbhandari et al. 2020 (sections 3.1 and 5):
+    `zero` 1 shards the last, 2 also gradients, 3 also weights, over `sharded_over` ranks; experts over their own
+    dp * cp * tp / (ep * etp). `features` None: those declared for the recipe's software. ValueError if the counts of
+    chunks differ.
+    """
+    stage, recipe = setup.stages[stage_index], setup.recipe
+    if len(chunks) != len(in_flight) or not chunks:
+        raise ValueError(
+            f"rank_memory: {len(chunks)} chunks and {len(in_flight)} in flight; expected as many, not none"
+        )
+    known = features or MEMORY_FEATURES.get(recipe.software.name, GENERIC)
+    dense, experts = _held(chunks, stage)
+    width = held_bytes(recipe.dtype)
+    masters_as_weights = known.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
+    weight_width = 4 if masters_as_weights else width
+    states = OPTIMIZERS[recipe.optimizer].state_bytes(recipe.dtype, masters=recipe.software.optimizer_masters)
+    if masters_as_weights:
+        states -= 4 if width < 4 else 0
+    gradient_width: float = GRAD_WIDTH[recipe.grad_dtype]
+    if gradient_width > width:
+        gradient_width += known.gradient_copy_bytes
+
+    def state(per_parameter: float, *, learning: bool, sharded_from: int) -> int:
+        sizes = ((one.learning if learning else one.held, one.shards) for one in (dense, experts))
+        return sum(
+            ceil(per_parameter * count / (shards if stage.zero >= sharded_from else 1)) for count, shards in sizes
+        )
+
+    kept_weights = state(weight_width, learning=False, sharded_from=3)
+    if recipe.dtype == "fp8":
+        # Operands of matrix products are held a second and third time: by rows and by columns, a byte each.
+        kept_weights += state(2, learning=False, sharded_from=3)
+    optimizer = 0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1)
+    moment = _fullest(chunks, in_flight, stage, recipe, known)
+    step = 0
+    if GRAD_WIDTH[recipe.grad_dtype] < 4:
+        step = state(known.step_copy_bytes, learning=True, sharded_from=1)
+    memory = RankMemory(
+        stage=stage_index,
+        weight_bytes=kept_weights,
+        gradient_bytes=state(gradient_width, learning=True, sharded_from=2),
+        optimizer_bytes=optimizer,
+        activation_bytes=moment.activation_bytes,
+        temporary_bytes=moment.temporary_bytes + known.workspace_bytes,
+        communication_bytes=_communication_bytes(chunks, stage, recipe, known, dense),
+        reserve_bytes=0,
+    )
+    return replace(memory, reserve_bytes=_reserve(memory, setup, stage, known, step))
+
+
+def _held(chunks: Sequence[ChunkWork], stage: StageSetup) -> tuple[HeldParameters, HeldParameters]:
+    """Parameters outside and inside the experts."""
+    pairs = [pair for chunk in chunks for pair in chunk.works]
+    shared = sum(chunk.shared_parameters for chunk in chunks)
+    learning = sum(work.trainable_parameters * count for work, count in pairs)
+    ranks = stage.dp * stage.cp * stage.tp // (stage.ep * stage.etp)
+    expert_shards = max(1, stage.sharded_over * ranks // (stage.dp * stage.cp))
+    return (
+        HeldParameters(
+            held=sum(work.parameters * count for work, count in pairs) - shared,
+            learning=max(0, learning - shared) if learning else 0,
+            shards=stage.sharded_over,
+        ),
+        HeldParameters(
+            held=sum(work.expert_parameters * count for work, count in pairs),
+            learning=sum(work.trainable_expert_parameters * count for work, count in pairs),
+            shards=1 if stage.zero == 0 else expert_shards,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """What lives besides weights and their state."""
+
+    activation_bytes: int
+    temporary_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.activation_bytes + self.temporary_bytes
+
+
+def _fullest(
+    chunks: Sequence[ChunkWork],
+    in_flight: Sequence[float],
+    stage: StageSetup,
+    recipe: Recipe,
+    known: MemoryFeatures,
+) -> _Moment:
+    """The moment of one layer's pass at which most lives: all that is in flight, less what backward has freed."""
+    width = held_bytes(recipe.dtype)
+    kept = sum(
+        flying * sum(work.saved_bytes * count for work, count in chunk.works)
+        for chunk, flying in zip(chunks, in_flight, strict=True)
+    )
+    if "activations" in stage.offload:
+        # One layer's are on the device while they are copied, and the next one's.
+        kept = 2 * max(work.saved_bytes for chunk in chunks for work, _ in chunk.works)
+    cached = 0
+    if known.weight_gradient_scratch == "cached":
+        cached = sum(n * k for n, k in {shape for chunk in chunks for shape in _block_shapes(chunk)}) * width
+    best = _Moment(activation_bytes=round(kept), temporary_bytes=cached)
+    for chunk in chunks:
+        freed = 0
+        for work, count in reversed(chunk.works):
+            extra = cached + _layer_bytes(work, width, known)
+            activations = round(kept) - (0 if "activations" in stage.offload else freed)
+            found = _Moment(activation_bytes=activations, temporary_bytes=extra)
+            best = max(best, found, key=lambda one: one.total_bytes)
+            freed += work.saved_bytes * count
+    return best
+
+
+def _is_end(work: Work) -> bool:
+    """Whether it is an embedding or a head: no residual stream in and out."""
+    return work.input_bytes != work.output_bytes
+
+
+def _block_shapes(chunk: ChunkWork) -> set[tuple[int, int]]:
+    """Distinct shapes of the matrices inside blocks."""
+    return {
+        (op.shape[-2], op.shape[-1])
+        for work, _ in chunk.works
+        if not _is_end(work) and work.trainable_parameters
+        for op in work.operators
+        if op.kind == "gemm"
+    }
+
+
+def _layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+    """The most that lives only while one layer runs: forward its own, backward gradients (and what was recomputed)."""
+    gathered = max(
+        (one.bytes for one in work.collectives if one.op == "all_gather" and one.axis == "tp"),
+        default=0,
+    )
+    if gathered:
+        # The gradient of what was gathered is whole, then this rank's slice of it.
+        gathered += work.input_bytes
+    recomputed = work.temporary_bytes if work.again else gathered
+    return max(work.temporary_bytes, recomputed + _backward_bytes(work, width, known))
+
+
+def _backward_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+    """The most that a layer's backward holds beyond what was kept for it, as its operators run from last to first.
+
+    An operator's backward holds the gradients of its result and of its input; what later operators kept is free by
+    then. The last one's result is the layer's own, whose gradient the residual stream carries along.
+    """
+    end = _is_end(work)
+    carried = 0 if end else work.output_bytes
+    most = freed = 0
+    for number, op in enumerate(reversed(work.operators)):
+        if number or not end:
+            scratch = _scratch_bytes(op, width, known, end=end) if work.trainable_parameters else 0
+            most = max(most, _gradient_bytes(op, width) + scratch + carried - freed)
+        freed += op.saved_bytes
+    return most
+
+
+def _scratch_bytes(op: Operator, width: int, known: MemoryFeatures, *, end: bool) -> int:
+    """What one product's backward hands over beside the gradient buffer; grouped products do so for each expert."""
+    kind = known.weight_gradient_scratch
+    if op.kind == "grouped_gemm" and kind != "none":
+        groups, _, n, k = op.shape
+        return groups * n * k * width
+    if op.kind == "gemm" and (kind == "current" or (end and kind == "cached")):
+        return op.shape[1] * op.shape[2] * width
+    return 0
+
+
+def _gradient_bytes(op: Operator, width: int) -> int:
+    """Bytes of the gradients of an operator's result and inputs."""
+    match op.kind:
+        case "gemm":
+            m, n, k = op.shape
+            return m * (n + k) * width
+        case "grouped_gemm" | "batched_gemm":
+            groups, m, n, k = op.shape
+            other = n * k if op.kind == "batched_gemm" else 0
+            return groups * (m * (n + k) + other) * width
+        case "attention":
+            batch, heads, kv_heads, q_len, _, qk_dim, v_dim, _ = op.shape
+            return batch * q_len * (heads * (qk_dim + v_dim) + kv_heads * (qk_dim + v_dim)) * width
+        case "memory":
+            elements = op.shape[0] * width
+            # A gated activation's input is as large as what it keeps of it.
+            return elements + max(elements, op.saved_bytes)
+        case "conv":
+            batch, c_in, c_out, out_h, out_w, _, _, stride = op.shape
+            return batch * out_h * out_w * (c_out + c_in * stride * stride) * width
+        case _:
+            return 2 * prod(op.shape) * width
+
+
+def _communication_bytes(
+    chunks: Sequence[ChunkWork], stage: StageSetup, recipe: Recipe, known: MemoryFeatures, dense: HeldParameters
+) -> int:
+    """Buckets, and under ZeRO 3 the weights gathered for this layer and the next with one layer's whole gradients."""
+    width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
+    total = known.bucket_copies * min(known.bucket_elements, dense.learning) * width
+    if stage.zero < 3 or stage.sharded_over == 1:
+        return total
+    works = [work for chunk in chunks for work, _ in chunk.works]
+    blocks = [work for work in works if not _is_end(work)] or works
+    largest = max(work.parameters + work.expert_parameters for work in blocks)
+    total += 2 * largest * width
+    total += max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks) * grads
+    if known.keeps_ends_gathered:
+        total += sum(work.parameters for work in works if _is_end(work)) * width
+    return total
+
+
+def _reserve(memory: RankMemory, setup: Setup, stage: StageSetup, known: MemoryFeatures, step: int) -> int:
+    """What stands outside the allocator, or inside it without being handed out at the fullest moment.
+
+    Communicators: one of all ranks, one for each axis, and between stages one for each neighbour and one for the two
+    ends beside that of the whole pipeline. Loose blocks, and those of the step's copies, are given back when the
+    device is full, all but `FIRM_SHARE` of them and what the step needs itself.
+    """
+    communicators = sum(degree > 1 for degree in (stage.tp, stage.cp, stage.dp, stage.ep))
+    communicators += 4 if len(setup.stages) > 1 else 0
+    communicators += 1 if setup.devices > 1 else 0
+    group = setup.cluster.group_of(stage.slots[0])
+    channels = max(2, min(MOST_CHANNELS, round(group.island_link.bandwidth_bytes_per_s / CHANNEL_BYTES_PER_S)))
+    outside = known.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
+    passing = memory.temporary_bytes + memory.activation_bytes
+    loose = known.fragmentation * memory.temporary_bytes + known.activation_fragmentation * memory.activation_bytes
+    firm = max(FIRM_SHARE * loose, step - passing)
+    room = group.device.memory_bytes - memory.peak_bytes - outside
+    return outside + round(max(firm, min(loose + step, room)))

@@ -1,0 +1,101 @@
+"""What frameworks hold besides weights, gradients, optimizer state and activations: declared, with its basis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+MIB = 2**20
+
+LAZY_CONTEXT_BYTES = 550 * MIB
+"""CUDA context where kernels are loaded when first used (CUDA 11.7 and newer): the usual half GiB (assumption)."""
+
+EAGER_CONTEXT_BYTES = 1000 * MIB
+"""CUDA context with all of the framework's and its extensions' kernels loaded, as before CUDA 11.7; with
+`COMMUNICATOR_BYTES_PER_CHANNEL` fitted on the BSA rows with memory (A100, CUDA 11.3 to 11.5)."""
+
+COMMUNICATOR_BYTES_PER_CHANNEL = 24 * MIB
+CHANNEL_BYTES_PER_S = 12.5e9
+MOST_CHANNELS = 32
+"""A communicator's buffers: NCCL opens about one channel for each 12.5 GB/s of a rank's links, up to 32, and each has
+its buffers for ring, trees and protocols (sends and receives between stages have their own)."""
+
+WeightGradientScratch = Literal["none", "current", "cached"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFeatures:
+    """One framework's habits.
+
+    `weight_gradient_scratch`: a tensor of the weight's size and compute dtype that backward hands to autograd beside
+    the gradient buffer. none: the gradient itself is that tensor; current: one, while a product runs; cached: one for
+    each shape of weight, kept from the first backward on (but `current` for embedding, head and grouped products).
+    `gradient_copy_bytes` for each learning parameter where gradients are summed in fp32 under a 16-bit compute dtype.
+    `weights_are_masters`: what is kept of the weights is the fp32 master, the 16-bit weight is cast when gathered.
+    `keeps_ends_gathered`: under ZeRO 3 embedding and head stay whole through a pass.
+    `step_copy_bytes` for each parameter that a rank updates and whose gradient has 16 bits, in the optimizer's step:
+    copies of other sizes than what the allocator then has free. `bucket_elements`: of the gradients reduced at a time,
+    and of the weights gathered at a time, `bucket_copies` of them.
+    `workspace_bytes`: of matrix-product libraries, taken from the allocator. `context_bytes` stand outside it: context
+    with loaded kernels. `fragmentation`: what the allocator holds but has not handed out, over the temporary bytes;
+    `activation_fragmentation` over the activations. Both fitted on the reserved figures in SMXB's notes and on BSA.
+    """
+
+    weight_gradient_scratch: WeightGradientScratch = "none"
+    gradient_copy_bytes: float = 0.0
+    weights_are_masters: bool = False
+    keeps_ends_gathered: bool = False
+    step_copy_bytes: float = 0.0
+    bucket_elements: int = 0
+    bucket_copies: int = 0
+    workspace_bytes: int = 64 * MIB
+    context_bytes: int = LAZY_CONTEXT_BYTES
+    fragmentation: float = 0.5
+    activation_fragmentation: float = 0.1
+    basis: str = ""
+
+
+GENERIC = MemoryFeatures(basis="no framework declared: gradients are their own buffers")
+
+_MEGATRON_CORE = MemoryFeatures(
+    weight_gradient_scratch="cached",
+    basis="Megatron Core with Transformer Engine: products add into the fp32 gradient buffer and return a dummy"
+    " gradient kept for each shape (TE get_dummy_wgrad); the output layer (tensor_parallel/layers.py) and grouped"
+    " products return fresh ones. Confirmed by the peaks of SMXB, whose excess over activations is that of the"
+    " weights' shapes",
+)
+_FSDP = MemoryFeatures(
+    weights_are_masters=True,
+    keeps_ends_gathered=True,
+    basis="PyTorch FSDP: the shards are fp32 parameters, cast when gathered; the root unit (embedding, final norm,"
+    " head) is not resharded after forward",
+)
+
+MEMORY_FEATURES: dict[str, MemoryFeatures] = {
+    "megatron-core": _MEGATRON_CORE,
+    "megatron-bridge": _MEGATRON_CORE,
+    "nemo": _MEGATRON_CORE,
+    "simumax": _MEGATRON_CORE,
+    "llm-foundry": _FSDP,
+    "torchtitan": _FSDP,
+    "megatron-deepspeed": MemoryFeatures(
+        gradient_copy_bytes=3.5,
+        step_copy_bytes=6.0,
+        bucket_elements=500_000_000,
+        bucket_copies=2,
+        context_bytes=EAGER_CONTEXT_BYTES,
+        basis="DeepSpeed: BF16_Optimizer keeps 16-bit gradients (2 bytes) beside fp32 ones, and copies for their"
+        " reduction (1.5 bytes, fitted on BSA-0126, -0128, -0131, -0133 to -0136 and -0141); ZeRO-1 in fp16 flattens"
+        " its shard's gradients and casts them to fp32 in the step (2 + 4 bytes; stage_1_and_2.py); buckets of 5e8"
+        " elements are its defaults for reducing and gathering",
+    ),
+    "internevo": MemoryFeatures(
+        step_copy_bytes=6.0,
+        basis="its hybrid ZeRO optimizer flattens its shard's 16-bit gradients and casts them to fp32 in the step"
+        " (2 + 4 bytes; internlm/solver/optimizer/hybrid_zero_optim.py)",
+    ),
+    "nanotron": MemoryFeatures(
+        gradient_copy_bytes=2.0,
+        basis="its fp32 gradient accumulator stands beside the 16-bit gradients (nanotron, optim/gradient_accumulator)",
+    ),
+}

@@ -1,0 +1,241 @@
+"""Seconds of one micro-batch's forward and backward pass through a chunk of layers on one rank, by kind of work.
+
+The device runs its kernels one after another; the host must launch each of them. A pass takes what the slower of the
+two takes (their p-norm: where both are near, each waits for the other at times). Collectives of the tensor-, context-
+and expert-parallel axes stand between kernels unless the software runs them beside a product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from estimator.explicit.operator_time import time_operator
+from estimator.explicit.recipe import Kernels
+from estimator.explicit.split import Work
+from profiles.efficiencies import OperatorEfficiencies
+from profiles.training_parameters import TrainingParameters
+from profiles.vocabulary import Collective, Device, DType, LayerTime, Operator
+
+KIND_FIELDS = {
+    "gemm": "gemm_s",
+    "grouped_gemm": "gemm_s",
+    "batched_gemm": "attention_s",
+    "attention": "attention_s",
+    "conv": "convolution_s",
+    "memory": "memory_bound_s",
+    "gather": "memory_bound_s",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTime:
+    """Seconds of one pass by kind; the fields but `weight_s` sum to the pass.
+
+    `weight_s` is what of a backward pass only makes weight gradients.
+    """
+
+    gemm_s: float = 0.0
+    attention_s: float = 0.0
+    convolution_s: float = 0.0
+    memory_bound_s: float = 0.0
+    recompute_s: float = 0.0
+    launch_s: float = 0.0
+    tp_s: float = 0.0
+    cp_s: float = 0.0
+    ep_s: float = 0.0
+    weight_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the pass."""
+        return math.fsum(getattr(self, part.name) for part in fields(self) if part.name != "weight_s")
+
+    @property
+    def communication_s(self) -> float:
+        """Seconds that collectives stop the pass."""
+        return self.tp_s + self.cp_s + self.ep_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
+
+    `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
+    (0 with `fused_accumulation`, where the product reads and writes the sum).
+    """
+
+    device: Device
+    efficiencies: OperatorEfficiencies
+    parameters: TrainingParameters
+    dtype: DType
+    collective_s: Callable[[Collective], float]
+    overlap_tp: bool
+    host_launches: bool
+    kernels: Kernels
+    accumulation_bytes: int
+    fused_accumulation: bool
+    attention_kernel: str | None
+    flash_generation: int
+    bandwidth_bytes_per_s: float
+
+
+def forward_pass(
+    works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
+) -> PassTime:
+    """One micro-batch forward through layers: (work, how many layers of it). `measured` holds the profiled time of each
+    work or None (empty: none): it wins over the operators' times, which then only share it out by kind."""
+    totals = _Sum()
+    for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
+        profiled_s = None if profile is None else profile.forward_s
+        totals.operators(work.operators, machine, backward=False, times=count, profiled_s=profiled_s)
+        totals.collectives(work.collectives, machine, phase="forward", times=count)
+    return totals.finish(machine)
+
+
+def backward_pass(
+    works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
+) -> PassTime:
+    """One micro-batch backward, with what is computed again before it; arguments as for `forward_pass`."""
+    totals = _Sum()
+    for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
+        totals.again(work, machine, times=count, profiled_s=None if profile is None else profile.forward_s)
+        profiled_s = None if profile is None else profile.backward_s
+        totals.operators(work.operators, machine, backward=True, times=count, profiled_s=profiled_s)
+        if profile is None:
+            totals.accumulation(work, machine, times=count)
+        totals.collectives(work.collectives, machine, phase="backward", times=count)
+    return totals.finish(machine)
+
+
+class _Sum:
+    """Adds up a pass; local to one call."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys((part.name for part in fields(PassTime)), 0.0)
+        self.kernels = 0
+        self.collectives_launched = 0
+        self.checkpoints = 0
+        self.hidable_s = 0.0
+
+    def operators(
+        self,
+        operators: Iterable[Operator],
+        machine: Machine,
+        *,
+        backward: bool,
+        times: int,
+        profiled_s: float | None = None,
+    ) -> None:
+        found = [(op, _operator_s(op, machine, backward=backward)) for op in operators]
+        scale = float(times)
+        if profiled_s is not None:
+            modelled_s = sum(seconds for _, seconds in found)
+            scale = times * profiled_s / modelled_s if modelled_s else 0.0
+        for op, seconds in found:
+            took = scale * seconds
+            self.seconds[KIND_FIELDS[op.kind]] += took
+            if profiled_s is None:
+                self.kernels += times * (op.backward_kernels if backward else op.forward_kernels)
+            if backward and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
+                self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
+
+    def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
+        inner = _Sum()
+        whole = work.again == work.operators
+        inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
+        inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        for axis in ("tp_s", "cp_s", "ep_s"):
+            self.seconds[axis] += inner.seconds[axis]
+        self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
+        self.kernels += inner.kernels
+        self.checkpoints += times if whole and work.again else 0
+        self.collectives_launched += inner.collectives_launched
+
+    def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
+        moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
+        self.seconds["memory_bound_s"] += (
+            moved / machine.bandwidth_bytes_per_s / machine.parameters.of("memory_share", machine.kernels)
+        )
+
+    def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
+        for one in collectives:
+            if one.phase != phase:
+                continue
+            took = times * machine.collective_s(one)
+            self.collectives_launched += times
+            if one.axis == "cp" or (machine.overlap_tp and one.axis == "tp" and phase == "backward" and _beside(one)):
+                self.hidable_s += took
+            self.seconds[f"{one.axis}_s"] += took
+
+    def finish(self, machine: Machine) -> PassTime:
+        seconds = self.seconds
+        parameters = machine.parameters
+        self._hide(seconds, parameters)
+        device_s = sum(value for name, value in seconds.items() if name != "weight_s")
+        host_s = (
+            self.kernels * parameters.of("launch_s")
+            + self.collectives_launched * parameters.of("launch_collective_s")
+            + self.checkpoints * parameters.of("launch_checkpoint_s")
+        )
+        if not machine.host_launches:
+            host_s = 0.0
+        if host_s and device_s:
+            longer, shorter = max(host_s, device_s), min(host_s, device_s)
+            power = parameters.of("launch_norm")
+            norm = longer * (1 + (shorter / longer) ** power) ** (1 / power)
+            seconds["launch_s"] = norm - device_s
+        return PassTime(**seconds)
+
+    def _hide(self, seconds: dict[str, float], parameters: TrainingParameters) -> None:
+        """Communication beside products: hidden up to what those take, at the cost of what it takes from them."""
+        if not self.hidable_s:
+            return
+        cover = {"cp_s": seconds["attention_s"], "tp_s": seconds["gemm_s"]}
+        for axis in ("cp_s", "tp_s"):
+            hidable = min(seconds[axis], self.hidable_s) if axis == "tp_s" else seconds[axis]
+            hidden = min(hidable, cover[axis]) * (1 - parameters.of("overlap_cost", "tp"))
+            seconds[axis] -= max(0.0, hidden)
+
+
+def _beside(one: Collective) -> bool:
+    """Whether Megatron runs it beside a product: the input's gradient sum and the input's second gathering."""
+    return one.name.endswith((".enter", ".input"))
+
+
+def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
+    """Device seconds of one operator in a running training."""
+    if not (op.backward_kernels if backward else op.forward_kernels):
+        return 0.0
+    took = time_operator(
+        op,
+        device=machine.device,
+        dtype=_compute_dtype(op, machine.dtype),
+        efficiencies=machine.efficiencies,
+        pass_="backward" if backward else "forward",
+        attention_kernel=machine.attention_kernel,
+        fused_wgrad=machine.fused_accumulation,
+    )
+    return took / _share(op, machine)
+
+
+def _compute_dtype(op: Operator, dtype: DType) -> DType:
+    """With fp8, products of activations with the blocks' weights alone are in fp8 (Transformer Engine): attention and
+    the vocabulary's projection stay in bf16."""
+    in_fp8 = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.")
+    return dtype if dtype != "fp8" or in_fp8 else "bf16"
+
+
+def _share(op: Operator, machine: Machine) -> float:
+    """Which share of the operator model's rate a running training reaches."""
+    parameters = machine.parameters
+    match op.kind:
+        case "memory" | "gather":
+            return parameters.of("memory_share", machine.kernels)
+        case "attention":
+            return parameters.of("attention_share", f"flash{machine.flash_generation}")
+        case "batched_gemm":
+            return parameters.of("attention_share", "math")
+        case _:
+            return parameters.of("gemm_share", machine.device.name)

@@ -1,0 +1,186 @@
+"""The words of an explicit plan: how a model is trained (`Recipe`), who holds what (`StageSetup`), both (`Setup`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from models_zoo.model import Model
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.vocabulary import AttentionKernel, DType
+
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
+RecomputeKind = Literal["none", "selective", "full"]
+OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
+Overlap = Literal["dp", "tp", "p2p"]
+OffloadPart = Literal["optimizer", "activations"]
+Kernels = Literal["fused", "eager"]
+Launch = Literal["eager", "graph"]
+GradDType = Literal["fp32", "bf16", "fp16"]
+ZeroStage = Literal[0, 1, 2, 3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What the training framework is declared to do; parameters of the models are told apart by these alone.
+
+    `kernels` fused: bias, activation, dropout, residual, mask and softmax run as Megatron's or Transformer Engine's
+    fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
+    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept. `fused_optimizer`: one
+    kernel over all parameters. `optimizer_masters`: the optimizer's own fp32 copy of 16-bit weights (False: it
+    works on the 16-bit weights, as bf16-pure training does). `fused_accumulation`: weight-gradient products add to the
+    accumulated gradients themselves; otherwise a second pass does. `scatter_gather`: between stages each
+    tensor-parallel rank sends its part and the receivers gather (Narayanan et al. 2021, section 4.1); otherwise each
+    sends the whole activation. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its
+    own latencies (0: in one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in
+    turn, not gathered at once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes
+    Triton's, 3 Transformer Engine's cuDNN).
+    """
+
+    name: str
+    kernels: Kernels = "fused"
+    launch: Launch = "eager"
+    fused_cross_entropy: bool = False
+    fused_optimizer: bool = True
+    optimizer_masters: bool = True
+    fused_accumulation: bool = True
+    scatter_gather: bool = True
+    bucket_bytes: int = 0
+    broadcast_weights: bool = False
+    flash_generation: Literal[1, 2, 3] = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Settings of a training that do not depend on where a rank sits.
+
+    `global_batch` samples an iteration; `seq_len` tokens per sample. `vocabulary_multiple`: the vocabulary is padded to
+    a multiple of this times tp. `lora_rank` > 0: adapters of that rank on every matrix, everything else frozen;
+    `frozen_layers`: layers [first, end) without gradients. `moe_capacity_factor` None: dropless routing.
+    `moe_imbalance`: the fullest rank's tokens over the mean. `overlap`: which communication runs beside compute.
+    """
+
+    global_batch: int
+    seq_len: int
+    dtype: DType = "bf16"
+    grad_dtype: GradDType = "fp32"
+    optimizer: OptimizerName = "adamw"
+    schedule: ScheduleName = "1f1b"
+    attention: AttentionKernel = "flash"
+    vocabulary_multiple: int = 1
+    lora_rank: int = 0
+    frozen_layers: tuple[int, int] | None = None
+    moe_capacity_factor: float | None = None
+    moe_imbalance: float = 1.0
+    overlap: frozenset[Overlap] = field(default_factory=frozenset)
+    software: Software = field(default_factory=lambda: Software(name="generic"))
+
+    def __post_init__(self) -> None:
+        _at_least_one("recipe", global_batch=self.global_batch, vocabulary_multiple=self.vocabulary_multiple)
+        if self.seq_len < 0 or self.lora_rank < 0 or self.moe_imbalance < 1:
+            raise ValueError(
+                f"recipe: seq_len={self.seq_len}, lora_rank={self.lora_rank}, moe_imbalance={self.moe_imbalance};"
+                " expected seq_len >= 0, lora_rank >= 0, moe_imbalance >= 1"
+            )
+        for value, allowed in (
+            (self.grad_dtype, get_args(GradDType)),
+            (self.optimizer, get_args(OptimizerName)),
+            (self.schedule, get_args(ScheduleName)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"recipe: found {value!r}, expected one of {', '.join(allowed)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSetup:
+    """One pipeline stage: its layers and how its ranks share the work.
+
+    `chunks` are [first, end) ranges of the model's layers, one unless interleaved. `slots` are the ranks' places, tp
+    the fastest axis, then cp, then dp; dp * cp * tp of them. `ep` ranks of dp * cp * tp (with `etp` ranks for each
+    expert's matrices) share the experts: ep * etp divides dp * cp * tp. `zero` shards over groups of `shard` of the
+    dp * cp ranks (HSDP where shard < dp * cp). `recompute_layers` None: all layers of the stage.
+    """
+
+    chunks: tuple[tuple[int, int], ...]
+    slots: tuple[DeviceSlot, ...]
+    tp: int = 1
+    cp: int = 1
+    dp: int = 1
+    ep: int = 1
+    etp: int = 1
+    sequence_parallel: bool = False
+    zero: ZeroStage = 0
+    shard: int | None = None
+    recompute: RecomputeKind = "none"
+    recompute_layers: int | None = None
+    offload: frozenset[OffloadPart] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        _at_least_one("stage", tp=self.tp, cp=self.cp, dp=self.dp, ep=self.ep, etp=self.etp)
+        if self.tp * self.cp * self.dp != len(self.slots):
+            raise ValueError(
+                f"stage: tp={self.tp} * cp={self.cp} * dp={self.dp} and {len(self.slots)} slots; expected as many"
+            )
+        if self.sharded_over * self.replicas != self.dp * self.cp:
+            raise ValueError(f"stage: shard={self.shard} does not divide dp * cp = {self.dp * self.cp}")
+
+    @property
+    def sharded_over(self) -> int:
+        """Ranks that share one copy of what `zero` shards."""
+        if self.zero == 0:
+            return 1
+        return self.shard or self.dp * self.cp
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the sharded state."""
+        return self.dp * self.cp // self.sharded_over
+
+    @property
+    def layers(self) -> int:
+        """Layers of all chunks."""
+        return sum(end - first for first, end in self.chunks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A plan with everything fixed, on given devices.
+
+    `micro_batch` is samples over all replicas of a stage (every stage's dp divides it); `micro_batches` of them make
+    the global batch.
+    """
+
+    model: Model
+    cluster: Cluster
+    recipe: Recipe
+    stages: tuple[StageSetup, ...]
+    micro_batch: int
+
+    def __post_init__(self) -> None:
+        if not self.stages or self.recipe.global_batch % self.micro_batch:
+            raise ValueError(
+                f"setup: {len(self.stages)} stages, global batch {self.recipe.global_batch}, micro-batch"
+                f" {self.micro_batch}; expected stages, and the micro-batch to divide the batch"
+            )
+        for number, stage in enumerate(self.stages):
+            if self.micro_batch % stage.dp:
+                raise ValueError(f"setup: stage {number} has dp={stage.dp}, which does not divide {self.micro_batch}")
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches an iteration."""
+        return self.recipe.global_batch // self.micro_batch
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages."""
+        return sum(len(stage.slots) for stage in self.stages)
+
+    def samples_per_rank(self, stage: StageSetup) -> int:
+        """Samples of a micro-batch that a rank of `stage` computes (a cp rank computes its part of each)."""
+        return self.micro_batch // stage.dp
+
+
+def _at_least_one(what: str, **numbers: int) -> None:
+    if min(numbers.values()) < 1:
+        raise ValueError(f"{what}: {numbers}; expected each at least 1")

@@ -1,0 +1,218 @@
+"""An iteration event by event: every stage does its steps in order, each as soon as stage and input are there."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from estimator.explicit.recipe import ScheduleName
+from estimator.schedules.orders import Action, Shape, Step, follower, leader, order_of, shape_of
+from estimator.schedules.records import SimulatedSchedule, StageTimes, Task, Transfers, check_counts
+
+SENDS_ALONE = ("zb-h1", "dualpipe")
+"""Schedules whose sender does not wait until the receiver is there: in step with its neighbours, a stage could not run
+ahead of them, which is where zero-bubble schedules gain."""
+
+Message = tuple[int, int, Action]
+"""Sender, receiver and the action whose result it carries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meeting:
+    """Messages that a stage sends and receives in one group, standing still until all have passed."""
+
+    sent: tuple[Message, ...]
+    received: tuple[Message, ...]
+
+
+def simulate_schedule(
+    schedule: ScheduleName, stages: Sequence[StageTimes], transfers: Transfers, micro_batches: int
+) -> SimulatedSchedule:
+    """Time of one iteration by evaluating the order of `estimator.schedules.orders` exactly.
+
+    Overlapped transfers: a result arrives its latency after the step that made it, and links carry any number at once.
+    Otherwise stages stand still in groups of messages; a message begins when both ends are in their groups, and of the
+    messages that one stage sends (or receives) in a group the gradient goes after the activation. Raises ValueError
+    where the schedule cannot be run with these counts (`schedule_problem`).
+
+    >>> one = StageTimes(forward_s=(1,), backward_s=(2,), weight_s=(1,))
+    >>> simulate_schedule("1f1b", [one] * 4, Transfers(forward_s=(0, 0, 0, 0)), 8).total_s
+    33.0
+    """
+    chunks = check_counts(stages, transfers)
+    shape = shape_of(schedule, len(stages), chunks, micro_batches)
+    run = _Run(shape=shape, times=stages, transfers=transfers)
+    waiting = deque(range(shape.stages))
+    while waiting:
+        waiting.extend(run.advance(waiting.popleft()))
+    if any(place < len(program) for place, program in zip(run.places, run.programs, strict=True)):
+        raise ValueError(f"{shape}: the stages wait for each other at {run.places}")
+    tasks = sorted(run.tasks, key=lambda task: (task.stage, task.start_s, task.end_s))
+    return SimulatedSchedule(total_s=max(run.clocks_s), tasks=tuple(tasks))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """Where every stage is; `advance` takes one as far as it can and names the stages that may now go on."""
+
+    shape: Shape
+    times: Sequence[StageTimes]
+    transfers: Transfers
+    programs: list[list[Step | _Meeting]] = field(init=False)
+    places: list[int] = field(init=False)
+    clocks_s: list[float] = field(init=False)
+    tasks: list[Task] = field(default_factory=list)
+    arrived_s: dict[Message, float] = field(default_factory=dict)
+    sender_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
+    receiver_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
+    passed_s: dict[Message, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count = self.shape.stages
+        orders = [order_of(self.shape, stage) for stage in range(count)]
+        if self._waits_for_arrival:
+            self.programs = [list(order) for order in orders]
+        else:
+            self.programs = [_with_meetings(self.shape, stage, order) for stage, order in enumerate(orders)]
+        self.places, self.clocks_s = [0] * count, [0.0] * count
+
+    @property
+    def _waits_for_arrival(self) -> bool:
+        return self.transfers.overlapped or self.shape.schedule in SENDS_ALONE
+
+    def advance(self, stage: int) -> set[int]:
+        touched: set[int] = set()
+        program = self.programs[stage]
+        while self.places[stage] < len(program):
+            item = program[self.places[stage]]
+            done = self._work(stage, item, touched) if isinstance(item, Step) else self._meet(stage, item, touched)
+            if not done:
+                break
+            self.places[stage] += 1
+        return touched - {stage}
+
+    def _work(self, stage: int, step: Step, touched: set[int]) -> bool:
+        start_s = self.clocks_s[stage]
+        if self._waits_for_arrival:
+            for message in _inputs(self.shape, stage, step):
+                if message not in self.arrived_s:
+                    return False
+                start_s = max(start_s, self.arrived_s[message])
+        for kind, chunk, k in step.actions:
+            end_s = start_s + self._duration_s(stage, (kind, chunk, k))
+            task = Task(stage=stage, chunk=chunk, micro_batch=k, kind=kind, start_s=start_s, end_s=end_s)
+            self.tasks.append(task)
+            start_s = end_s
+        self.clocks_s[stage] = start_s
+        if self._waits_for_arrival:
+            for message in _outputs(self.shape, stage, step):
+                self.arrived_s[message] = self.clocks_s[stage] + self._latency_s(message)
+                if not self.transfers.overlapped:
+                    self.clocks_s[stage] = self.arrived_s[message]
+                touched.add(message[1])
+        return True
+
+    def _meet(self, stage: int, meeting: _Meeting, touched: set[int]) -> bool:
+        fresh = (meeting.sent or meeting.received)[0] not in (self.sender_in if meeting.sent else self.receiver_in)
+        if fresh:
+            here = (self.clocks_s[stage], meeting)
+            self.sender_in.update(dict.fromkeys(meeting.sent, here))
+            self.receiver_in.update(dict.fromkeys(meeting.received, here))
+            # A gradient also waits for the activations of both its ends, so news travel two stages far.
+            touched.update((stage + far) % self.shape.stages for far in (-2, -1, 1, 2))
+        ends_s = [self._passed_s(message) for message in (*meeting.sent, *meeting.received)]
+        known_s = [end_s for end_s in ends_s if end_s is not None]
+        if len(known_s) < len(ends_s):
+            return False
+        self.clocks_s[stage] = max(known_s)
+        return True
+
+    def _passed_s(self, message: Message) -> float | None:
+        if message in self.passed_s:
+            return self.passed_s[message]
+        if message not in self.sender_in or message not in self.receiver_in:
+            return None
+        (sender_s, sender), (receiver_s, receiver) = self.sender_in[message], self.receiver_in[message]
+        start_s = max(sender_s, receiver_s)
+        if message[2][0] == "backward":
+            for other in (*sender.sent, *receiver.received):
+                if other[2][0] == "forward":
+                    end_s = self._passed_s(other)
+                    if end_s is None:
+                        return None
+                    start_s = max(start_s, end_s)
+        self.passed_s[message] = start_s + self._latency_s(message)
+        return self.passed_s[message]
+
+    def _duration_s(self, stage: int, action: Action) -> float:
+        kind, chunk, _ = action
+        times = self.times[stage]
+        if kind == "forward":
+            return times.forward_s[chunk]
+        if kind == "weight":
+            return times.weight_s[chunk]
+        apart_s = times.weight_s[chunk] if self.shape.schedule in ("zb-h1", "dualpipe") else 0.0
+        return times.backward_s[chunk] - apart_s
+
+    def _latency_s(self, message: Message) -> float:
+        sender, receiver, _ = message
+        if sender == receiver:
+            return 0.0
+        last = self.shape.stages - 1
+        wraps = self.shape.schedule == "interleaved" and _goes_round(message)
+        return self.transfers.forward_s[last if wraps else min(sender, receiver)]
+
+
+def _goes_round(message: Message) -> bool:
+    """Whether it is between the last stage and the first: of two stages either way is between these two."""
+    sender, receiver, (kind, _, _) = message
+    return (sender > receiver) == (kind == "forward")
+
+
+def _outputs(shape: Shape, stage: int, step: Step) -> list[Message]:
+    """What leaves a stage after a step; a result that the stage itself uses goes by no message."""
+    found = []
+    for action in step.actions:
+        kind, chunk, _ = action
+        towards = {"forward": follower, "backward": leader}.get(kind)
+        other = towards(shape, stage, chunk) if towards else None
+        if other and other[0] != stage:
+            found.append((stage, other[0], action))
+    return found
+
+
+def _inputs(shape: Shape, stage: int, step: Step) -> list[Message]:
+    """What a step waits for."""
+    found = []
+    for kind, chunk, k in step.actions:
+        towards = {"forward": leader, "backward": follower}.get(kind)
+        other = towards(shape, stage, chunk) if towards else None
+        if other and other[0] != stage:
+            found.append((other[0], stage, (kind, other[1], k)))
+    return found
+
+
+def _with_meetings(shape: Shape, stage: int, order: Sequence[Step]) -> list[Step | _Meeting]:
+    """The steps with the groups of messages between them, as each step's `exchange` says."""
+    program: list[Step | _Meeting] = []
+    received: set[Message] = set()
+    leaving: list[Message] = []
+    for place, step in enumerate(order):
+        lacking = [message for message in _inputs(shape, stage, step) if message not in received]
+        if lacking:
+            program.append(_Meeting(sent=(), received=tuple(lacking)))
+        program.append(step)
+        leaving += _outputs(shape, stage, step)
+        if step.exchange == "held":
+            continue
+        coming: list[Message] = []
+        for later in order[place + 1 :] if step.exchange == "batched" else ():
+            coming += _inputs(shape, stage, later)
+            if later.exchange != "held":
+                break
+        if leaving or coming:
+            program.append(_Meeting(sent=tuple(leaving), received=tuple(coming)))
+        received.update(lacking, coming)
+        leaving = []
+    return program

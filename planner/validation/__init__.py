@@ -1,0 +1,1 @@
+"""Measured runs of others, predicted: reading run tables, errors, baselines, what `cellplan validate` prints."""

@@ -1,0 +1,42 @@
+"""Reader of `data/training.toml`: what whole training runs show beyond operators, collectives and schedules."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingParameters:
+    """Parameters fitted on whole runs, by name; the file says what each means and which rows it rests on.
+
+    A name may have a value for a device, a link or a declared feature (`gemm_share.h100`) beside the plain one
+    (`gemm_share`), which everything else carries over.
+    """
+
+    values: dict[str, float] = field(hash=False)
+
+    def of(self, name: str, qualifier: str = "") -> float:
+        """The value for `qualifier`, else the plain one. KeyError for a name that the file lacks."""
+        found = self.values.get(f"{name}.{qualifier}") if qualifier else None
+        return self.values[name] if found is None else found
+
+    def knows(self, name: str, qualifier: str) -> bool:
+        """Whether `qualifier` has a value of its own."""
+        return f"{name}.{qualifier}" in self.values
+
+
+@cache
+def load_training_rows() -> dict[str, dict[str, Any]]:
+    """The file's rows by name: value, bounds, what it means, what it rests on."""
+    text = files("profiles").joinpath("data/training.toml").read_text(encoding="utf-8")
+    return {str(row["name"]): row for row in tomllib.loads(text)["parameter"]}
+
+
+@cache
+def load_training_parameters() -> TrainingParameters:
+    """The committed parameters."""
+    return TrainingParameters(values={name: float(row["value"]) for name, row in load_training_rows().items()})

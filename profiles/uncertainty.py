@@ -1,0 +1,92 @@
+"""Reader of `data/uncertainty.toml`: how far estimates of declared classes were from runs that were measured."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+ANY = "*"
+APART = frozenset({"convolution"})
+"""Work that no class for any work stands for while there is one of its own: other operators limit it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfWidth:
+    """Half the width of a class's 90% interval on the logarithm: an estimate x stands for x / e^w to x * e^w.
+
+    `device` is a device's name, or `*` for one that no run stands behind; `work` what limits the run
+    (`estimator.explicit.interval`), or `*` where a device has too few runs to tell. `rows` runs of `sources` lie
+    behind it.
+    """
+
+    device: str
+    work: str
+    log_half_width: float
+    rows: int
+    sources: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.log_half_width < float("inf"):
+            raise ValueError(
+                f"uncertainty of {self.device}, {self.work}: log_half_width={self.log_half_width},"
+                " expected a finite number above 0"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """Half-widths of time and of memory by class.
+
+    A run is launch-bound where launching takes more than `launch_share` of it, and communication-bound where exposed
+    communication and the bubble take more than `communication_share`.
+    """
+
+    launch_share: float
+    communication_share: float
+    time: tuple[HalfWidth, ...]
+    memory: tuple[HalfWidth, ...]
+
+    def __post_init__(self) -> None:
+        for name, classes in (("time", self.time), ("memory", self.memory)):
+            if (ANY, ANY) not in {(one.device, one.work) for one in classes}:
+                raise ValueError(f"uncertainty of {name}: no entry for any device and any work, expected one")
+
+    def time_half_width(self, device: str, work: str) -> HalfWidth:
+        """The class of such a run: of its device and work, of its device, of the work anywhere, or of anything."""
+        return _nearest(self.time, device, work)
+
+    def memory_half_width(self, device: str, kind: str) -> HalfWidth:
+        """The class of such a model (`dense` or `experts`) in the same order."""
+        return _nearest(self.memory, device, kind)
+
+
+def _nearest(classes: tuple[HalfWidth, ...], device: str, work: str) -> HalfWidth:
+    by_key = {(one.device, one.work): one for one in classes}
+    keys = [(device, work), (device, ANY), (ANY, work), (ANY, ANY)]
+    if work in APART:
+        keys.remove((device, ANY))
+    return next(by_key[key] for key in keys if key in by_key)
+
+
+def parse_uncertainty(text: str) -> Uncertainty:
+    """The records of such a file's text."""
+    data = tomllib.loads(text)
+    return Uncertainty(
+        launch_share=data["launch_share"],
+        communication_share=data["communication_share"],
+        time=tuple(_half_width(row) for row in data["time"]),
+        memory=tuple(_half_width(row) for row in data["memory"]),
+    )
+
+
+@cache
+def load_uncertainty() -> Uncertainty:
+    """The committed half-widths."""
+    return parse_uncertainty(files("profiles").joinpath("data/uncertainty.toml").read_text(encoding="utf-8"))
+
+
+def _half_width(row: dict[str, Any]) -> HalfWidth:
+    return HalfWidth(**row | {"sources": tuple(row["sources"])})
