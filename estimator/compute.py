@@ -1,79 +1,95 @@
-"""The operator model: time of a local shard on a device that nobody has profiled.
+"""The modelled time of a layer's local shard on a device that nobody has profiled: one layer of an explicit plan.
 
-A roofline with efficiencies. Each operator takes the longest of its arithmetic, its memory traffic and the least time
-of its kernels; operators of a layer run one after another. Everything computed here is `modelled`.
+A transformer's layers run as training frameworks run them (`estimator.explicit.work`), the others by their own
+operators. Collectives are not in it: who asks for a shard's time adds those of its groups.
 """
 
 from __future__ import annotations
 
-from profiles.efficiencies import Efficiencies
-from profiles.vocabulary import Device, DType, Infeasible, LayerTime, LocalLayer, Operator
+from estimator.explicit.pass_time import Machine, attention_kernel_of, backward_pass, forward_pass
+from estimator.explicit.recipe import Software
+from estimator.explicit.split import Split, Work
+from estimator.explicit.work import layer_work
+from models_zoo.layers import Embedding, Experts, Head, Layer, TransformerBlock
+from profiles.efficiencies import load_operator_efficiencies
+from profiles.training_parameters import TrainingParameters, load_training_parameters, neutral_parameters
+from profiles.vocabulary import Collective, Device, DType, Infeasible, LayerTime, LocalLayer, Shard
+
+SOFTWARE = Software(name="generic")
+"""What is taken for granted of a framework that nobody named."""
 
 
 def model_layer_time(
-    local: LocalLayer,
-    *,
-    device: Device,
-    dtype: DType,
-    efficiencies: Efficiencies,
-    optimizer_bytes_per_parameter: float,
+    layer: Layer, shard: Shard, local: LocalLayer, *, device: Device, optimizer_bytes_per_parameter: float
 ) -> LayerTime | Infeasible:
-    """Seconds of one micro-batch through `local`; Infeasible if the device has no unit for `dtype`.
+    """Seconds of one micro-batch through `layer` held as `shard`, whose local shard is `local`, without recomputation.
 
-    `optimizer_bytes_per_parameter` is the optimizer step's memory traffic.
+    `optimizer_bytes_per_parameter` is the optimizer step's memory traffic. Infeasible if the device has no unit for the
+    shard's dtype.
     """
-    peak = device.peak(dtype)
-    if peak is None:
+    if device.peak(shard.dtype) is None:
         known = ", ".join(name for name, _ in device.peak_flops_per_s)
         return Infeasible(
-            reason=f"{device.name} has no {dtype} rate in the catalogue (it has {known})", lacking="support"
+            reason=f"{device.name} has no {shard.dtype} rate in the catalogue (it has {known})", lacking="support"
         )
-    bandwidth = device.memory_bandwidth_bytes_per_s * efficiencies.memory
-
-    def time_pass(op: Operator, *, backward: bool) -> float:
-        moved = op.backward_bytes if backward else op.forward_bytes
-        kernels = op.backward_kernels if backward else op.forward_kernels
-        return max(
-            _arithmetic_s(op, peak, efficiencies, backward=backward), moved / bandwidth, kernels * efficiencies.kernel_s
-        )
-
+    machine = bare_machine(device, shard.dtype, SOFTWARE, parameters_on(device))
+    works = [(_work(layer, shard, local), 1)]
+    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
     return LayerTime(
-        forward_s=sum(time_pass(op, backward=False) for op in local.operators),
-        backward_s=sum(time_pass(op, backward=True) for op in local.operators),
-        optimizer_s=local.parameters * optimizer_bytes_per_parameter / bandwidth,
+        forward_s=forward_pass(works, machine).total_s,
+        backward_s=backward_pass(works, machine).total_s,
+        optimizer_s=local.parameters * optimizer_bytes_per_parameter / stream,
         provenance="modelled",
     )
 
 
-def gemm_efficiency(m: int, n: int, k: int, efficiencies: Efficiencies, groups: int = 1) -> float:
-    """Share of the peak that an (m, k) x (k, n) product reaches.
-
-    gemm_max * m/(m + h) * n/(n + h) * k/(k + h_k): tiles that are not full, and a pipeline that has to fill. `groups`
-    equal products run side by side fill the device together, which divides h.
-    """
-    half = efficiencies.gemm_half_mn / groups
-    return efficiencies.gemm_max * m / (m + half) * n / (n + half) * k / (k + efficiencies.gemm_half_k)
+def parameters_on(device: Device) -> TrainingParameters:
+    """The parameters of whole runs; none for a device whose rates were measured, as they hold all that there is."""
+    return load_training_parameters() if device.peak_basis == "datasheet" else neutral_parameters()
 
 
-def _arithmetic_s(op: Operator, peak: float, efficiencies: Efficiencies, *, backward: bool) -> float:
-    flops = op.backward_flops if backward else op.forward_flops
-    if not flops:
-        return 0.0
-    match op.kind:
-        case "gemm" | "grouped_gemm" | "batched_gemm":
-            groups = 1 if op.kind == "gemm" else op.shape[0]
-            m, n, k = op.shape[-3:]
-            if not backward:
-                return flops / (peak * gemm_efficiency(m, n, k, efficiencies, groups))
-            once = 2 * groups * m * n * k
-            # The weight's gradient is (k, m) x (m, n); the input's, where wanted, (m, n) x (n, k).
-            weight_s = once / (peak * gemm_efficiency(k, n, m, efficiencies, groups))
-            return weight_s + (flops - once) / (peak * gemm_efficiency(m, k, n, efficiencies, groups))
-        case "attention":
-            share = efficiencies.attention_backward if backward else efficiencies.attention_forward
-            causal = op.shape[-1]
-            return flops / (2 if causal else 1) / (peak * share)
-        case "conv":
-            return flops / (peak * efficiencies.conv)
-        case "memory" | "gather":
-            raise ValueError(f"operator {op.name}: kind {op.kind} with {flops} FLOPs, expected 0")
+def bare_machine(device: Device, dtype: DType, software: Software, parameters: TrainingParameters) -> Machine:
+    """`device` under `software`, with collectives that take no time and no sums of gradients."""
+    efficiencies = load_operator_efficiencies(device.name)
+    return Machine(
+        device=device,
+        efficiencies=efficiencies,
+        parameters=parameters,
+        dtype=dtype,
+        collective_s=_nothing,
+        overlap_tp=False,
+        overlap_ep=False,
+        host_launches=software.launch == "eager" and device.peak_basis == "datasheet",
+        kernels=software.kernels,
+        accumulation_bytes=0,
+        fused_accumulation=software.fused_accumulation,
+        attention_kernel=attention_kernel_of(software.flash_generation, efficiencies),
+        flash_generation=software.flash_generation,
+        bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
+    )
+
+
+def _nothing(_collective: Collective) -> float:
+    return 0.0
+
+
+def _work(layer: Layer, shard: Shard, local: LocalLayer) -> Work:
+    """The layer's work without collectives. Experts split over tensor-parallel ranks that all have all tokens are no
+    framework's: they run by the shard's own operators."""
+    framework = isinstance(layer, TransformerBlock | Embedding | Head)
+    if isinstance(layer, TransformerBlock) and (isinstance(layer.feed_forward, Experts) or layer.parallel):
+        framework = False
+    if framework:
+        split = Split(
+            samples=shard.micro_batch_per_rank,
+            seq_len=shard.seq_len,
+            dtype=shard.dtype,
+            tp=shard.tp,
+            sequence_parallel=shard.sequence_parallel and shard.tp > 1,
+            attention=shard.attention,
+            kernels=SOFTWARE.kernels,
+        )
+        work = layer_work(layer, split)
+        if isinstance(work, Work):
+            return Work(operators=work.operators)
+    return Work(operators=local.operators)

@@ -9,7 +9,6 @@ from estimator.compute import model_layer_time
 from estimator.memory import OPTIMIZERS
 from estimator.shards import shard_layer
 from models_zoo.layers import Layer
-from profiles.efficiencies import load_efficiencies
 from profiles.vocabulary import Device, Infeasible, LayerTime, LocalLayer, Shard
 
 Lookup = Callable[[Layer, Shard], LayerTime | None]
@@ -36,7 +35,6 @@ class LayerCosts:
     def __init__(self, *, device: Device, optimizer_name: str, lookup: Lookup = nothing_measured) -> None:
         self._device = device
         self._optimizer = OPTIMIZERS[optimizer_name]
-        self._efficiencies = load_efficiencies(device.name)
         self._lookup = lookup
         self._known: dict[tuple[Layer, Shard], ShardCost | Infeasible] = {}
 
@@ -79,9 +77,9 @@ class LayerCosts:
                 peak_memory_bytes=None,
             )
         return model_layer_time(
+            layer,
+            shard,
             local,
             device=self._device,
-            dtype=shard.dtype,
-            efficiencies=self._efficiencies,
             optimizer_bytes_per_parameter=self._optimizer.step_bytes(shard.dtype),
         )

@@ -22,7 +22,7 @@ from models_zoo.model import Model
 from planner.options import JobOptions, with_defaults
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
-from profiles.efficiencies import load_efficiencies
+from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError, NothingFits
 from profiles.measurements import DeviceRates, Origin, device_from_rates
 from profiles.store import ProfileStore
@@ -201,7 +201,7 @@ def describe_sources(
         which = "none" if cell.compute_provenance == "modelled" else "not all"
         said.append(
             f"{which} of the shards that the best Cell needs (tp {degrees}, {samples} samples per rank) are profiled on"
-            f" {device}: the operator model fills in ({load_efficiencies(device).basis});"
+            f" {device}: the operator model fills in ({load_operator_efficiencies(device).basis});"
             f" {_profile_command(request, device, origins)}"
         )
     if cell.communication_provenance not in ("measured", None):

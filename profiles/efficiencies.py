@@ -8,21 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Efficiencies:
-    """Shares of a device's rates by kind of operator; the file says what each field means and rests on."""
-
-    architecture: str
-    gemm_max: float
-    gemm_half_mn: float
-    gemm_half_k: float
-    attention_forward: float
-    attention_backward: float
-    conv: float
-    memory: float
-    kernel_s: float
-    basis: str
+from profiles.vocabulary import DType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +97,8 @@ class OperatorEfficiencies:
     fp32 run, which matrix units do not do: small tiles fill the plain units. `attention` holds (kernel, its
     rates), the usual one first; `attention_share` scales them for this device. `bandwidth_share` is what streams reach
     of the datasheet's bandwidth, `gather_share` what reads and writes of rows reach of that, `conv_share` what a
-    convolution reaches of the product that it equals (`plain_conv_share`: one in fp32, whose libraries multiply less than
-    that product does, after Lavin and Gray 2016). A kernel takes at least `kernel_floor_s` on the device (the
+    convolution reaches of the product that it equals (`plain_conv_share`: one in fp32, whose libraries multiply less
+    than that product does, after Lavin and Gray 2016). A kernel takes at least `kernel_floor_s` on the device (the
     host's launch not counted), a stream `kernel_ramp_s` until it flows. `basis` says where the figures come from,
     `rows` which published rows they rest on, `carried_over` from which architecture those come that this one does not
     state itself ("": none).
@@ -153,6 +139,10 @@ class OperatorEfficiencies:
         # Part of the key of every cached time: computed anew it would cost more than the time that it looks up.
         return self._hash
 
+    def gemm_of(self, dtype: DType) -> GemmEfficiency:
+        """How products of a compute type run: those in fp32 on the plain units."""
+        return self.plain_gemm if dtype == "fp32" else self.gemm
+
     def attention_kernel(self, name: str | None) -> AttentionEfficiency:
         """The kernel called `name` (None: the usual one); ValueError if nothing is known of it here."""
         known = dict(self.attention)
@@ -174,30 +164,15 @@ def _check_not_negative(name: str, value: float) -> None:
 
 
 @cache
-def _read() -> dict[str, dict[str, Any]]:
+def read_efficiencies() -> dict[str, dict[str, Any]]:
+    """The file as it stands, by architecture."""
     return tomllib.loads(files("profiles").joinpath("data/efficiencies.toml").read_text(encoding="utf-8"))
-
-
-@cache
-def _load_all() -> dict[str, Efficiencies]:
-    names = [each.name for each in fields(Efficiencies) if each.name != "architecture"]
-    by_device: dict[str, Efficiencies] = {}
-    for architecture, row in _read().items():
-        record = Efficiencies(architecture=architecture, **{name: row[name] for name in names})
-        by_device.update(dict.fromkeys([*row["devices"], architecture], record))
-    return by_device
-
-
-def load_efficiencies(device: str) -> Efficiencies:
-    """Efficiencies of the device called `device`; those of `generic`, the named fall-back, if no entry names it."""
-    known = _load_all()
-    return known.get(device, known["generic"])
 
 
 @cache
 def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
     """What the operator model knows of `device`; that of `generic`, the named fall-back, if no entry names it."""
-    data = _read()
+    data = read_efficiencies()
     architecture = next((name for name, row in data.items() if device in row["devices"]), "generic")
     table = _inherited(architecture)
     own = data[architecture].get("operators", {}).get("device", {}).get(device, {})
@@ -224,7 +199,7 @@ def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
 
 def _inherited(architecture: str) -> dict[str, Any]:
     """The architecture's `operators` table over that of the relative that it names as `carried_over`."""
-    own = {name: value for name, value in _read()[architecture]["operators"].items() if name != "device"}
+    own = {name: value for name, value in read_efficiencies()[architecture]["operators"].items() if name != "device"}
     relative = own.get("carried_over", "")
     if not relative:
         return own | {"carried_over": ""}

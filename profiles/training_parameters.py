@@ -40,3 +40,11 @@ def load_training_rows() -> dict[str, dict[str, Any]]:
 def load_training_parameters() -> TrainingParameters:
     """The committed parameters."""
     return TrainingParameters(values={name: float(row["value"]) for name, row in load_training_rows().items()})
+
+
+@cache
+def neutral_parameters() -> TrainingParameters:
+    """Parameters that change nothing: shares of 1, no seconds, and the p-norm of the file."""
+    names = {name.partition(".")[0] for name in load_training_rows()}
+    values = {name: 1.0 if name.endswith("_share") else 0.0 for name in names}
+    return TrainingParameters(values=values | {"launch_norm": load_training_parameters().of("launch_norm")})

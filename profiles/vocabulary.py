@@ -30,7 +30,7 @@ def held_bytes(dtype: DType) -> int:
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 Phase = Literal["forward", "backward", "step"]
-Axis = Literal["tp", "dp", "pp", "cp", "ep"]
+Axis = Literal["tp", "dp", "pp", "cp", "ep", "etp"]
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 PeakBasis = Literal["datasheet", "measured"]
 LinkKind = Literal["nvlink", "pcie", "infiniband", "ethernet", "ici", "xgmi", "loopback", "wan"]

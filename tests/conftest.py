@@ -1,11 +1,14 @@
 """One thread for all tests: their tensors are tiny, and more threads only wait for each other. No test sees or touches
-the store of whoever runs it."""
+the store of whoever runs it. No example has a deadline: the machine may be busy."""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

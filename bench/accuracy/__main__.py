@@ -18,12 +18,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from bench.accuracy.ablation import write_ablation
-from bench.accuracy.fitting import Values, committed_values, fit
+from bench.accuracy.fitting import Values, committed_values, fit, initial_values
 from bench.accuracy.groups import GROUPS
 from bench.accuracy.intervals import calibrate, write_uncertainty
 from bench.accuracy.left_out import Slopes, fit_rows, take_slopes, write_left_out
 from bench.accuracy.markdown import section_of
-from bench.accuracy.parameters import set_values, write_parameters
+from bench.accuracy.parameters import set_values, write_elsewhere, write_parameters
 from bench.accuracy.report import (
     write_baselines,
     write_coverage,
@@ -97,6 +97,7 @@ def describe(runs: Sequence[Run], slopes: Slopes, left_out: str, *, name: str) -
         ("Ablation", lambda: write_ablation(thin_runs(timed_runs(runs)), GROUPS, slopes.values, progress)),
         (LEFT_OUT, lambda: left_out),
         ("Parameters of whole runs", lambda: write_parameters(slopes)),
+        ("Other figures that rest on runs", write_elsewhere),
         ("Furthest off", lambda: write_worst(runs)),
         ("Skipped", lambda: write_skipped(runs)),
     ]
@@ -111,7 +112,7 @@ def progress(text: str) -> None:
 
 
 def _fit_and_write(runs: Sequence[Run], evaluations: int) -> None:
-    values = committed_values()
+    values = initial_values()
     found = fit(fit_rows(runs), tuple(values), values, evaluations=evaluations, progress=progress)
     path = DATA_FOLDER / "training.toml"
     write_atomically(path, set_values(path.read_text(encoding="utf-8"), found))

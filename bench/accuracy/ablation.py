@@ -46,6 +46,7 @@ def list_parts(runs: Sequence[Run], values: Values) -> tuple[Part, ...]:
     constants = values | _constant_gemm_shares(runs, values)
     plain = {name: values["gemm_share"] for name in values if name.startswith("attention_share")}
     streams = {name: ENDLESS for name in values if name.startswith("memory_share")}
+    prompt = {name: 1e-12 for name in values if name.partition(".")[0].endswith("_wait_s")}
     exposed = {name: 1.0 for name in values if name.startswith("overlap_cost")}
 
     def with_parameters(changed: Mapping[str, float]) -> Seconds:
@@ -90,9 +91,9 @@ def list_parts(runs: Sequence[Run], values: Values) -> tuple[Part, ...]:
         Part(name="data-parallel communication", how="dp_s taken off", seconds=_taken_off("dp_s", pipelined=False)),
         Part(name="overlap", how="no overlap declared, overlap_cost 1", seconds=all_exposed),
         Part(
-            name="latencies of links",
-            how="every link's latencies and startup 0",
-            seconds=lambda run: _evaluate(_without_latency(_setup(run)), values).iteration_time_s,
+            name="latencies and waiting of collectives",
+            how="every link's latencies and startup 0, all parameters *_wait_s near 0",
+            seconds=lambda run: _evaluate(_without_latency(_setup(run)), values | prompt).iteration_time_s,
         ),
         Part(
             name="optimizer and the iteration's constant",

@@ -62,7 +62,7 @@ FITS: tuple[Fit, ...] = (
 
 def fit_links(rows: Sequence[Published]) -> dict[str, dict[str, float]]:
     """Values by link and parameter that make the logarithm of modelled over measured small on the fit half."""
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    from scipy.optimize import least_squares
 
     found: dict[str, dict[str, float]] = {}
     for fit in FITS:

@@ -1,7 +1,8 @@
 """Fits the parameters of `profiles/data/training.toml` on half of a run table, and says which rows each rests on.
 
 Least squares on the logarithm of estimated over measured iteration time, robust (soft L1), sources weighted so that no
-large one rules. A row's half is decided by a salted hash of its identifier; only the fit half is looked at.
+large one rules. A row's half is decided by a salted hash of its identifier; only the fit half is looked at, and of it
+only the sources that state their settings.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from planner.validation.setups import setup_of
 from profiles.training_parameters import TrainingParameters, load_training_rows
 
 Values = dict[str, float]
+
+FITTED_SOURCES = frozenset({"VTM", "VTS", "KORT", "SC21", "BSA", "MPT", "IEVO", "SMXB"})
+"""Sources whose runs state their settings. Parameters of whole runs rest on half of their rows; no row of any other
+source is ever fitted on."""
 
 SENSITIVE = 0.01
 """A row rests on a parameter if 1% of it moves the row's time by at least this part of 1%."""
@@ -73,6 +78,11 @@ def log_errors(rows: Iterable[Timed], values: Mapping[str, float]) -> np.ndarray
     return np.array(errors)
 
 
+def initial_values() -> Values:
+    """Where every fit begins, and what the prior holds it to."""
+    return {name: float(row["initial"]) for name, row in load_training_rows().items()}
+
+
 def committed_values() -> Values:
     """The parameters as the package has them."""
     return {name: float(row["value"]) for name, row in load_training_rows().items()}
@@ -83,7 +93,7 @@ def fit(
     names: Sequence[str],
     start: Values,
     *,
-    prior: float = 0.02,
+    prior: float = 0.08,
     evaluations: int = 20,
     progress: Callable[[str], None] | None = None,
 ) -> Values:

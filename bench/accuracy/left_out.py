@@ -15,7 +15,7 @@ from statistics import fmean, median
 import numpy as np
 from scipy.optimize import least_squares
 
-from bench.accuracy.fitting import SENSITIVE, Timed, Values, log_errors
+from bench.accuracy.fitting import FITTED_SOURCES, SENSITIVE, Timed, Values, log_errors
 from bench.accuracy.markdown import percent, table
 from bench.accuracy.runs import Run, as_timed, thin_runs, timed_runs
 from profiles.training_parameters import load_training_rows
@@ -23,7 +23,7 @@ from profiles.training_parameters import load_training_rows
 Progress = Callable[[str], None]
 
 STEPS = 3
-PRIOR = 0.02
+PRIOR = 0.08
 """Weight of a parameter's distance from what it starts at, as in `fitting.fit`."""
 SCALE = 0.03
 """Log error from which rows are taken as outliers (soft L1), as in `fitting.fit`."""
@@ -175,5 +175,5 @@ def relative_errors(rows: Sequence[Timed], values: Mapping[str, float]) -> list[
 
 
 def fit_rows(runs: Sequence[Run]) -> tuple[Timed, ...]:
-    """The rows that parameters are fitted on: measured, of the fit half, VTS thinned to one row a cell."""
-    return as_timed(thin_runs(run for run in timed_runs(runs) if run.fitted))
+    """The rows that parameters are fitted on: measured, of the fit half of `FITTED_SOURCES`, VTS one row a cell."""
+    return as_timed(thin_runs(run for run in timed_runs(runs) if run.fitted and run.result.source in FITTED_SOURCES))

@@ -9,6 +9,8 @@ from typing import Any
 from bench.accuracy.fitting import Values
 from bench.accuracy.left_out import Slopes
 from bench.accuracy.markdown import table
+from estimator.explicit.memory_features import MEMORY_FEATURES
+from profiles.efficiencies import read_efficiencies
 from profiles.training_parameters import load_training_rows
 
 MEANING_KEYS = ("meaning", "means", "basis")
@@ -61,3 +63,32 @@ def _meaning(row: dict[str, Any]) -> str:
 def _at_bound(row: dict[str, Any]) -> bool:
     value = float(row["value"])
     return value <= float(row["low"]) * 1.001 or value >= float(row["high"]) * 0.999
+
+
+def write_elsewhere() -> str:
+    """Figures outside training.toml that rest on whole runs, which no half was kept from."""
+    rows = []
+    for architecture, entry in read_efficiencies().items():
+        for where, table_ in (("", entry.get("operators", {})), *_devices(entry)):
+            runs = [name for name in table_.get("rows", []) if not re.match(r"[GC]\d", name)]
+            if runs:
+                sources = sorted({name.split("-")[0] for name in runs})
+                single = " (one source)" if len(sources) == 1 else ""
+                rows.append((f"efficiencies.toml, {where or architecture}", ", ".join(runs) + single))
+    for name, features in MEMORY_FEATURES.items():
+        rows.append((f"memory of {name}", features.basis))
+    rows.append(
+        (
+            "saved activations of experts and context parallelism, Transformer Engine's scratch",
+            "SMXB's peaks, all of them (one source): its memory errors are those of rows that were looked at",
+        )
+    )
+    intro = (
+        "Single figures of the operator model, of what frameworks hold in memory, and declared features of frameworks"
+        " were chosen where whole runs showed them, without keeping a half apart; their rows:"
+    )
+    return f"{intro}\n\n{table(('figure', 'rows or basis'), rows)}"
+
+
+def _devices(entry: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return list(entry.get("operators", {}).get("device", {}).items())

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
+from bench.accuracy.fitting import FITTED_SOURCES
 from bench.accuracy.groups import GROUPS, Group
 from bench.accuracy.markdown import percent, table
 from bench.accuracy.runs import Run, timed_runs
@@ -45,7 +46,10 @@ def write_header(runs: Sequence[Run], name: str) -> str:
             f"- Rows: {len(runs)} of {name}, {sum(run.result.predicted for run in runs)} predicted,"
             f" {len(timed)} of them with a measured time",
             "- Split: a row is of the fit half where the first byte of SHA-256 of `cellplan validate: ID` is even"
-            f" ({sum(run.fitted for run in timed)} timed rows); nothing is fitted on the other half, the held one",
+            f" ({sum(run.fitted for run in timed)} timed rows). The parameters of training.toml are fitted on that half"
+            f" of {', '.join(sorted(FITTED_SOURCES))} alone, half-widths of intervals on that half of all sources; the"
+            " other half is the held one. Some figures elsewhere were chosen while looking at both halves: see"
+            " 'Other figures that rest on runs'",
             "- Errors are of the iteration time, estimated / measured - 1; a mean is of absolute errors",
         )
     )

@@ -2,66 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 
-from estimator.explicit.gradient_sync import (
-    FLAT_COPY_PASSES,
-    GRAD_BYTES,
-    Held,
-    ShardedLayer,
-    TimeOnAxis,
-    exposed_sharding_s,
-    gather_weights_s,
-    held_by,
-    reduce_gradients_s,
-)
 from estimator.explicit.guesses import list_guesses
 from estimator.explicit.interval import memory_interval, time_interval
 from estimator.explicit.link_times import LinkTimes
-from estimator.explicit.measured import measured_times
 from estimator.explicit.memory import rank_memory
-from estimator.explicit.offload import activations_over_host_link_s, optimizer_on_host_s
-from estimator.explicit.optimizers import OPTIMIZERS
-from estimator.explicit.outcome import Evaluation, TimeBreakdown
-from estimator.explicit.pass_time import Machine, PassTime, backward_pass, forward_pass
-from estimator.explicit.recipe import Setup, StageSetup
+from estimator.explicit.optimizers import GRAD_WIDTH
+from estimator.explicit.outcome import Evaluation, RankMemory, TimeBreakdown
+from estimator.explicit.pass_time import PassTime
+from estimator.explicit.recipe import ScheduleName, Setup
 from estimator.explicit.split import Split, Work
-from estimator.explicit.stage_work import ChunkWork, boundary_bytes, stage_chunks, table_parameters, tied_ends
+from estimator.explicit.stage_cost import EfficienciesOf, StageCost, price_stage
+from estimator.explicit.stage_work import boundary_bytes, stage_device, table_parameters, tied_ends
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
-from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
+from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters, load_training_parameters
 from profiles.vocabulary import (
-    CollectiveOp,
     Infeasible,
     LayerTime,
     LinkTable,
     Provenance,
     combine_provenance,
-    held_bytes,
 )
-
-EfficienciesOf = Callable[[str], OperatorEfficiencies]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageCost:
-    """One stage's seconds: passes of each chunk for a micro-batch, and what comes once an iteration."""
-
-    forward: tuple[PassTime, ...]
-    backward: tuple[PassTime, ...]
-    sharding_s: tuple[float, ...]
-    offload_s: tuple[float, ...]
-    offload_step_s: float
-    reduce_s: float
-    gather_s: float
-    optimizer_s: float
-    held: Held
-    chunks: tuple[ChunkWork, ...]
-    profiles: tuple[tuple[LayerTime | None, ...], ...]
 
 
 def evaluate(
@@ -85,141 +52,11 @@ def evaluate(
     links = LinkTimes(cluster=setup.cluster, parameters=known, tables=tuple(link_tables))
     costs: list[StageCost] = []
     for number in range(len(setup.stages)):
-        cost = _stage_cost(setup, number, known, efficiencies_of, lookup, links)
+        cost = price_stage(setup, number, known, efficiencies_of, lookup, links)
         if isinstance(cost, Infeasible):
             return cost
         costs.append(cost)
     return _assemble(setup, costs, known, links, efficiencies_of)
-
-
-def _stage_cost(
-    setup: Setup,
-    number: int,
-    known: TrainingParameters,
-    efficiencies_of: EfficienciesOf,
-    lookup: Lookup,
-    links: LinkTimes,
-) -> StageCost | Infeasible:
-    stage, recipe = setup.stages[number], setup.recipe
-    chunks = stage_chunks(setup, number)
-    if isinstance(chunks, Infeasible):
-        return chunks
-    device = setup.cluster.group_of(stage.slots[0]).device
-    if device.peak(recipe.dtype) is None:
-        have = ", ".join(name for name, _ in device.peak_flops_per_s)
-        return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
-    efficiencies = efficiencies_of(device.name)
-    on_axis = links.on_axes_of(stage)
-    profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
-    machine = Machine(
-        device=device,
-        efficiencies=efficiencies,
-        parameters=known,
-        dtype=recipe.dtype,
-        collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
-        overlap_tp="tp" in recipe.overlap,
-        host_launches=recipe.software.launch == "eager",
-        kernels=recipe.software.kernels,
-        accumulation_bytes=accumulation_bytes(setup),
-        fused_accumulation=recipe.software.fused_accumulation,
-        attention_kernel=attention_kernel(recipe.software.flash_generation, efficiencies),
-        flash_generation=recipe.software.flash_generation,
-        bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
-    )
-    held = held_by([pair for chunk in chunks for pair in chunk.works], sum(chunk.shared_parameters for chunk in chunks))
-    width = held_bytes(recipe.dtype)
-    optimizer = OPTIMIZERS[recipe.optimizer]
-    shards = stage.sharded_over
-    step_bytes = (
-        (held.trainable + held.trainable_experts)
-        / shards
-        * optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
-    )
-    bandwidth = device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share * known.of("memory_share", "fused")
-    forward = tuple(forward_pass(chunk.works, machine, own) for chunk, own in zip(chunks, profiles, strict=True))
-    backward = tuple(backward_pass(chunk.works, machine, own) for chunk, own in zip(chunks, profiles, strict=True))
-    optimizer_s, offload_step_s = step_bytes / bandwidth, 0.0
-    if "optimizer" in stage.offload:
-        optimizer_s, offload_step_s = optimizer_on_host_s(setup, stage, held, step_bytes)
-    offload_s = tuple(
-        activations_over_host_link_s(setup, stage, chunk.works, ahead.total_s, back.total_s)
-        if "activations" in stage.offload
-        else 0.0
-        for chunk, ahead, back in zip(chunks, forward, backward, strict=True)
-    )
-    return StageCost(
-        forward=forward,
-        backward=backward,
-        offload_s=offload_s,
-        offload_step_s=offload_step_s,
-        sharding_s=tuple(_sharding_s(chunk, machine, stage, setup, on_axis, known) for chunk in chunks),
-        reduce_s=reduce_gradients_s(
-            held,
-            zero=stage.zero,
-            sharded_over=shards,
-            gradient_width=GRAD_BYTES[recipe.grad_dtype],
-            on_axis=_in_buckets(on_axis, recipe.software.bucket_bytes),
-        ),
-        gather_s=gather_weights_s(held, zero=stage.zero, width=width, on_axis=on_axis)
-        + (known.of("broadcast_s") * shards if recipe.software.broadcast_weights and stage.zero in (1, 2) else 0.0),
-        optimizer_s=optimizer_s,
-        held=held,
-        chunks=chunks,
-        profiles=profiles,
-    )
-
-
-def _in_buckets(on_axis: TimeOnAxis, bucket_bytes: int) -> TimeOnAxis:
-    """`on_axis` with what is sent cut into buckets, one after another."""
-    if not bucket_bytes:
-        return on_axis
-
-    def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
-        buckets = max(1, -(-int(size_bytes) // bucket_bytes))
-        return buckets * on_axis(op, size_bytes / buckets, axis)
-
-    return seconds
-
-
-def _sharding_s(
-    chunk: ChunkWork, machine: Machine, stage: StageSetup, setup: Setup, on_axis: TimeOnAxis, known: TrainingParameters
-) -> float:
-    """What ZeRO 3 adds to a micro-batch through a chunk."""
-    if stage.zero != 3 or stage.sharded_over == 1:
-        return 0.0
-    width, grads = held_bytes(setup.recipe.dtype), GRAD_BYTES[setup.recipe.grad_dtype]
-    layers = []
-    for work, count in chunk.works:
-        layers.append(
-            (
-                ShardedLayer(
-                    forward_s=forward_pass([(work, 1)], machine).total_s,
-                    backward_s=backward_pass([(work, 1)], machine).total_s,
-                    gather_s=on_axis("all_gather", work.parameters * width, "shard"),
-                    scatter_s=on_axis("reduce_scatter", work.trainable_parameters * grads, "shard")
-                    + on_axis("all_reduce", work.trainable_parameters * grads / stage.sharded_over, "replicate"),
-                    copy_s=(FLAT_COPY_PASSES[0] * work.parameters + FLAT_COPY_PASSES[1] * work.trainable_parameters)
-                    * width
-                    / machine.bandwidth_bytes_per_s,
-                ),
-                count,
-            )
-        )
-    return exposed_sharding_s(layers, overlap_cost=known.of("overlap_cost", "fsdp"), keeps_weights=False)
-
-
-def attention_kernel(generation: int, efficiencies: OperatorEfficiencies) -> str | None:
-    """The device's fused kernel of that FlashAttention generation, None (its usual one) where it has no such one."""
-    name = f"flash{generation}"
-    return name if any(known == name for known, _ in efficiencies.attention) else None
-
-
-def accumulation_bytes(setup: Setup) -> int:
-    """Memory traffic a parameter and micro-batch for a pass that adds its gradient to those before: read both, write
-    the sum. None where the product does it, or there is nothing before."""
-    if setup.micro_batches == 1 or setup.recipe.software.fused_accumulation:
-        return 0
-    return 2 * GRAD_BYTES[setup.recipe.grad_dtype] + held_bytes(setup.recipe.dtype)
 
 
 def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
@@ -235,13 +72,29 @@ def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
             seconds.append(0.0)
             continue
         size = boundary_bytes(setup, here)
-        scattered = setup.recipe.software.scatter_gather and here.tp > 1 and here.tp == there.tp
-        scattered = scattered and not here.sequence_parallel
-        took = links.message_s(here, there, size / here.tp if scattered else size)
-        if scattered:
-            took += links.on_axes_of(there)("all_gather", size, "tp")
+        if (here.tp, here.cp, here.dp, here.sequence_parallel) != (
+            there.tp,
+            there.cp,
+            there.dp,
+            there.sequence_parallel,
+        ):
+            whole = size * here.dp * here.cp * (here.tp if here.sequence_parallel else 1)
+            took = links.stage_transfer_s(here, there, whole)
+        elif here.tp == 1 or here.sequence_parallel:
+            took = links.message_s(here, there, size)
+        else:
+            took = links.message_s(here, there, size / here.tp) + links.on_axes_of(there)("all_gather", size, "tp")
         seconds.append(took)
     return Transfers(forward_s=tuple(seconds), overlapped="p2p" in setup.recipe.overlap)
+
+
+def _messages_s(transfers: Transfers, stages: int) -> list[float]:
+    """Seconds that each stage stands for a micro-batch's messages: its activation in and out, gradients likewise."""
+    if transfers.overlapped or stages == 1:
+        return [0.0] * stages
+    after = [*transfers.forward_s[: stages - 1], 0.0]
+    before = [0.0, *transfers.forward_s[: stages - 1]]
+    return [2 * (one + other) for one, other in zip(before, after, strict=True)]
 
 
 def _assemble(
@@ -254,58 +107,43 @@ def _assemble(
     recipe, batches = setup.recipe, setup.micro_batches
     times = [
         StageTimes(
-            forward_s=tuple(one.total_s for one in cost.forward),
+            forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
             backward_s=tuple(
-                one.total_s + sharding + offload
-                for one, sharding, offload in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
+                one.total_s + sharding + back
+                for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
             ),
             weight_s=tuple(one.weight_s for one in cost.backward),
         )
         for cost in costs
     ]
-    schedule = time_schedule(recipe.schedule, times, _transfers(setup, links), batches)
+    transfers = _transfers(setup, links)
+    schedule = time_schedule(recipe.schedule, times, transfers, batches)
     sync_s, optimizer_s = _after_backward(setup, costs, times, known, links)
     limiting = costs[schedule.bottleneck]
     # Under DualPipe every micro-batch passes through one of a stage's two chunks.
     passes = batches / 2 if recipe.schedule == "dualpipe" else batches
-    kinds = {
-        part.name: passes * sum(getattr(one, part.name) for one in (*limiting.forward, *limiting.backward))
-        for part in fields(PassTime)
-        if part.name != "weight_s"
-    }
     breakdown = TimeBreakdown(
-        **kinds,
+        **_kinds(limiting, passes),
         dp_s=sync_s + passes * sum(limiting.sharding_s),
         pp_s=schedule.transfer_s,
         bubble_s=schedule.bubble_s,
         optimizer_s=optimizer_s,
-        offload_s=passes * sum(limiting.offload_s) + max(cost.offload_step_s for cost in costs),
+        offload_s=passes * sum(map(sum, limiting.offload_s)) + max(cost.offload_step_s for cost in costs),
     )
     total = breakdown.total_s
-    device = setup.stages[schedule.bottleneck].slots[0].device
-    flying = [
-        in_flight(
-            recipe.schedule,
-            stage=number,
-            stages=len(setup.stages),
-            chunks=len(stage.chunks),
-            micro_batches=batches,
-        )
-        for number, stage in enumerate(setup.stages)
-    ]
-    memory = tuple(
-        rank_memory(setup, number, costs[number].chunks, flying[number]) for number in range(len(setup.stages))
-    )
+    device = stage_device(setup, setup.stages[schedule.bottleneck]).name
+    memory = _memory(setup, costs)
     return Evaluation(
         iteration_time_s=total,
         breakdown=breakdown,
         memory=memory,
-        device_memory_bytes=tuple(setup.cluster.group_of(stage.slots[0]).device.memory_bytes for stage in setup.stages),
+        device_memory_bytes=tuple(stage_device(setup, stage).memory_bytes for stage in setup.stages),
         stage_compute_s=tuple(
             sum(one.total_s - one.communication_s for one in (*cost.forward, *cost.backward)) for cost in costs
         ),
         stage_communication_s=tuple(
-            sum(one.communication_s for one in (*cost.forward, *cost.backward)) for cost in costs
+            sum(one.communication_s for one in (*cost.forward, *cost.backward)) + waited
+            for cost, waited in zip(costs, _messages_s(transfers, len(costs)), strict=True)
         ),
         interval_90_s=time_interval(total, breakdown, device),
         memory_interval_90_bytes=memory_interval(
@@ -315,21 +153,45 @@ def _assemble(
         communication_provenance=links.provenance(),
         profile_ids=tuple(sorted({one.profile_id for one in _profiles(costs) if one is not None and one.profile_id})),
         link_table_ids=links.table_ids(),
-        guesses=list_guesses(setup, breakdown, _unprofiled(limiting, passes), efficiencies_of(device), links),
+        guesses=list_guesses(
+            setup, schedule.bottleneck, breakdown, _unprofiled(limiting, passes), efficiencies_of(device), links
+        ),
     )
+
+
+def _kinds(cost: StageCost, passes: float) -> dict[str, float]:
+    """A stage's seconds of an iteration by kind, as `PassTime` and `TimeBreakdown` both call them."""
+    both = (*cost.forward, *cost.backward)
+    names = (part.name for part in fields(PassTime) if part.name != "weight_s")
+    return {name: passes * sum(getattr(one, name) for one in both) for name in names}
+
+
+def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[RankMemory, ...]:
+    """What a rank of each stage holds, with as many micro-batches under way as the schedule has there."""
+    found = []
+    for number, (stage, cost) in enumerate(zip(setup.stages, costs, strict=True)):
+        flying = in_flight(
+            setup.recipe.schedule,
+            stage=number,
+            stages=len(setup.stages),
+            chunks=len(stage.chunks),
+            micro_batches=setup.micro_batches,
+        )
+        found.append(rank_memory(setup, number, cost.chunks, flying))
+    return tuple(found)
 
 
 def _unprofiled(cost: StageCost, passes: float) -> tuple[tuple[Layer, Split, float], ...]:
     """The stage's layers that nobody profiled, with the seconds that each kind of them takes of an iteration: its part
-    of the chunk's passes by FLOPs and bytes moved."""
-    found = []
+    of the chunk's passes by FLOPs and bytes moved, communication and launching apart."""
+    found: dict[tuple[Layer, Split], float] = {}
     for chunk, own, ahead, back in zip(cost.chunks, cost.profiles, cost.forward, cost.backward, strict=True):
-        whole_s = passes * (ahead.total_s - ahead.communication_s + back.total_s - back.communication_s)
+        whole_s = passes * sum(one.total_s - one.communication_s - one.launch_s for one in (ahead, back))
         weights = [_weight(work, count) for work, count in chunk.works]
-        for (layer, split), profile, weight in zip(chunk.layers, own, weights, strict=True):
+        for key, profile, weight in zip(chunk.layers, own, weights, strict=True):
             if profile is None:
-                found.append((layer, split, whole_s * weight / sum(weights)))
-    return tuple(found)
+                found[key] = found.get(key, 0.0) + whole_s * weight / sum(weights)
+    return tuple((layer, split, seconds) for (layer, split), seconds in found.items())
 
 
 def _weight(work: Work, count: int) -> float:
@@ -363,25 +225,52 @@ def _after_backward(
     """Exposed seconds of the gradients' way and of the optimizer's step.
 
     A stage that ends its last backward early sums its gradients while the stages before it still work: only what
-    reaches beyond the pipeline's end counts. Beside backward ("dp" overlap) a sum hides behind the last micro-batch.
+    reaches beyond the pipeline's end counts. Beside backward ("dp" overlap) a sum hides behind the last micro-batch;
+    under ZeRO 2, which sums after each, behind all of them.
     """
-    latest = 0.0
-    drained = 0.0
+    cost_of_overlap = known.of("overlap_cost", "dp")
     overlapped = "dp" in setup.recipe.overlap
-    for cost, time in zip(costs, times, strict=True):
-        moved = cost.reduce_s + cost.gather_s
+    latest = 0.0
+    early = _early_s(setup.recipe.schedule, times)
+    for stage, cost, time, early_s in zip(setup.stages, costs, times, early, strict=True):
+        reduce_s, gather_s = cost.reduce_s, cost.gather_s
         if overlapped:
-            cover = sum(time.backward_s) if cost.reduce_s else 0.0
-            hidden = min(cost.reduce_s, cover) * (1 - known.of("overlap_cost", "dp"))
-            moved -= hidden
+            sums = setup.micro_batches if stage.zero == 2 else 1
+            reduce_s -= min(reduce_s, sums * sum(time.backward_s)) * (1 - cost_of_overlap)
             # Weights are gathered beside the next forward, unless each rank broadcasts its own in turn.
-            gathered = 0.0 if setup.recipe.software.broadcast_weights else min(cost.gather_s, sum(time.forward_s))
-            moved -= gathered * (1 - known.of("overlap_cost", "dp"))
-        latest = max(latest, moved - drained)
-        drained += sum(time.backward_s)
+            if not setup.recipe.software.broadcast_weights:
+                gather_s -= min(gather_s, sum(time.forward_s)) * (1 - cost_of_overlap)
+        latest = max(latest, max(0.0, reduce_s - early_s) + gather_s)
     tied_s = _tied_embedding_s(setup, links)
     optimizer_s = max(cost.optimizer_s for cost in costs) + known.of("iteration_s")
-    return latest + tied_s, optimizer_s
+    return latest + tied_s + _mirrored_s(setup, costs, links), optimizer_s
+
+
+def _early_s(schedule: ScheduleName, times: Sequence[StageTimes]) -> list[float]:
+    """How long before the pipeline's end each stage ends its last backward: those of the stages before it under GPipe
+    and 1F1B, one chunk of each where interleaved; the other schedules keep all stages busy to the end."""
+    early, found = 0.0, []
+    for time in times:
+        found.append(early)
+        if schedule in ("gpipe", "1f1b", "interleaved"):
+            early += time.backward_s[0]
+    return found
+
+
+def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> float:
+    """DualPipe's two copies of each stage's weights sum their gradients (DeepSeek-V3, section 3.2.1)."""
+    if setup.recipe.schedule != "dualpipe":
+        return 0.0
+    stages, width = setup.stages, GRAD_WIDTH[setup.recipe.grad_dtype]
+    sums = []
+    for one, other, cost in zip(stages, reversed(stages), costs, strict=True):
+        learning = sum(
+            (work.trainable_parameters + work.trainable_expert_parameters) * count
+            for chunk in cost.chunks
+            for work, count in chunk.works
+        )
+        sums.append(links.pair_sum_s(one, other, learning * width) if one is not other else 0.0)
+    return max(sums)
 
 
 def _tied_embedding_s(setup: Setup, links: LinkTimes) -> float:
@@ -390,4 +279,4 @@ def _tied_embedding_s(setup: Setup, links: LinkTimes) -> float:
     if len(setup.stages) == 1 or not tied_ends(setup.model) or setup.recipe.lora_rank:
         return 0.0
     size = table_parameters(setup.model, setup.recipe.vocabulary_multiple * first.tp, first.tp)
-    return links.pair_sum_s(first, last, size * GRAD_BYTES[setup.recipe.grad_dtype])
+    return links.pair_sum_s(first, last, size * GRAD_WIDTH[setup.recipe.grad_dtype])

@@ -22,34 +22,42 @@ AXES: tuple[tuple[str, str, tuple[GroupAxis, ...]], ...] = (
 
 def list_guesses(
     setup: Setup,
+    limiting: int,
     breakdown: TimeBreakdown,
     unprofiled: Sequence[tuple[Layer, Split, float]],
     efficiencies: OperatorEfficiencies,
     links: LinkTimes,
 ) -> tuple[Guess, ...]:
-    """The guesses of an estimate, largest first: layers of the limiting stage without a profile (with the seconds that
+    """The guesses of an estimate, largest first: layers of stage `limiting` without a profile (with the seconds that
     each takes of the iteration), axes whose collectives have no measured table, launching, and the host's part."""
-    stage = setup.stages[0]
+    stage = setup.stages[limiting]
     found = [
         *_layers(unprofiled, efficiencies),
         *_axes(setup, stage, breakdown, links),
-        *_settings(setup, stage, breakdown, links),
+        *_settings(setup, limiting, breakdown, links),
     ]
-    return tuple(sorted((guess for guess in found if guess.seconds > 0), key=lambda guess: -guess.seconds))
+    seconds: dict[tuple[str, str], float] = {}
+    for guess in found:
+        seconds[guess.what, guess.remedy] = seconds.get((guess.what, guess.remedy), 0.0) + guess.seconds
+    merged = (Guess(what=what, remedy=remedy, seconds=one) for (what, remedy), one in seconds.items() if one > 0)
+    return tuple(sorted(merged, key=lambda guess: -guess.seconds))
 
 
 def _layers(unprofiled: Sequence[tuple[Layer, Split, float]], efficiencies: OperatorEfficiencies) -> Iterator[Guess]:
-    carried = f"carried over from {efficiencies.carried_over}; " if efficiencies.carried_over else ""
+    carried = f", carried over from {efficiencies.carried_over}" if efficiencies.carried_over else ""
+    local = efficiencies.device == "cpu"
+    where = "" if local else f" on a machine with {efficiencies.device}"
     for layer, split, seconds in unprofiled:
-        words = f"cellplan profile MODEL --device cuda:0 --tp {split.tp} --micro-batch {split.samples}"
-        words += f" --seq-len {split.seq_len} --dtype {split.dtype}"
+        words = f"cellplan profile MODEL --device {'cpu' if local else 'cuda:0'} --tp {split.tp}"
+        words += f" --micro-batch {split.samples} --seq-len {split.seq_len} --dtype {split.dtype}"
         yield Guess(
             what=(
                 f"{type(layer).__name__} with tp {split.tp}, {split.samples} samples of {split.seq_len} tokens on"
-                f" {efficiencies.device}: no profile; the operator model stands in ({carried}{efficiencies.basis})"
+                f" {efficiencies.device}: no profile; the operator model stands in"
+                f" ({efficiencies.architecture}{carried})"
             ),
             seconds=seconds,
-            remedy=f"{words} on a machine with {efficiencies.device}",
+            remedy=f"{words}{where}",
         )
 
 
@@ -57,25 +65,30 @@ def _axes(setup: Setup, stage: StageSetup, breakdown: TimeBreakdown, links: Link
     for part, name, axes in AXES:
         seconds = getattr(breakdown, part)
         groups = [axis_groups(setup.cluster, stage, axis).group for axis in axes] if seconds else []
-        group = next((group for group in groups if group.ranks > 1), None)
-        if group is None or links.measured(group):
+        group = next((group for group in groups if group.ranks > 1 and not links.measured(group)), None)
+        if group is None:
             continue
         link = group.levels[-1].link
         ranks = f"{group.ranks} ranks on {group.nodes} node{'s' if group.nodes > 1 else ''}"
         yield Guess(
             what=f"{name} collectives of {ranks} over {link}: no link table; the links' records stand in",
             seconds=seconds,
-            remedy=f"cellplan comm measure --backend nccl --link {link} --ranks {group.ranks}",
+            remedy=f"cellplan comm measure --backend {_backend(link)} --link {link} --ranks {group.ranks}",
         )
 
 
-def _settings(setup: Setup, stage: StageSetup, breakdown: TimeBreakdown, links: LinkTimes) -> Iterator[Guess]:
-    if breakdown.pp_s and len(setup.stages) > 1:
-        link = links.message_link(stage, setup.stages[1])
+def _backend(link: str) -> str:
+    return "gloo" if link == "loopback" else "nccl"
+
+
+def _settings(setup: Setup, limiting: int, breakdown: TimeBreakdown, links: LinkTimes) -> Iterator[Guess]:
+    beside = setup.stages[limiting + 1 if limiting + 1 < len(setup.stages) else limiting - 1]
+    if breakdown.pp_s and len(setup.stages) > 1 and not links.messages_measured():
+        link = links.message_link(setup.stages[limiting], beside)
         yield Guess(
             what=f"messages between stages over {link}: no link table; the link's record stands in",
             seconds=breakdown.pp_s,
-            remedy=f"cellplan comm measure --backend nccl --link {link} --ops send_recv --ranks 2",
+            remedy=f"cellplan comm measure --backend {_backend(link)} --link {link} --ops send_recv --ranks 2",
         )
     if breakdown.launch_s:
         yield Guess(

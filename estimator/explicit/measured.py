@@ -5,6 +5,7 @@ from __future__ import annotations
 from estimator.explicit.split import Split
 from estimator.explicit.stage_work import ChunkWork
 from estimator.layer_times import Lookup
+from models_zoo.layers import Experts, Layer, TransformerBlock
 from profiles.vocabulary import LayerTime, Shard
 
 
@@ -12,15 +13,22 @@ def measured_times(chunk: ChunkWork, lookup: Lookup) -> tuple[LayerTime | None, 
     """The profiled time of each of the chunk's works, without recomputation, or None."""
     found: list[LayerTime | None] = []
     for layer, split in chunk.layers:
-        shard = profiled_shard(split)
+        shard = profiled_shard(layer, split)
         found.append(None if shard is None else lookup(layer, shard))
     return tuple(found)
 
 
-def profiled_shard(split: Split) -> Shard | None:
-    """The shard whose profile `split` can use: a plain one, neither part of a sequence nor of the experts alone, with
-    all of its weights learning. None where no profile can be of it."""
-    if split.cp > 1 or split.ep not in (1, split.tp) or split.frozen or split.lora_rank:
+def profiled_shard(layer: Layer, split: Split) -> Shard | None:
+    """The shard whose profile `layer` under `split` can use, None where no profile can be of it.
+
+    A profile is of a whole sequence with all weights learning; of a layer with experts it is of those that tp ranks
+    share, evenly visited.
+    """
+    if split.cp > 1 or split.frozen or split.lora_rank:
+        return None
+    experts = isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
+    shared = (split.ep, split.etp, split.imbalance, split.capacity_factor) == (split.tp, 1, 1.0, None)
+    if experts and not shared:
         return None
     return Shard(
         tp=split.tp,

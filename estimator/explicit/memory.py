@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
+from estimator.explicit.held import HeldParameters, held_parameters
 from estimator.explicit.memory_features import (
     CHANNEL_BYTES_PER_S,
     COMMUNICATOR_BYTES_PER_CHANNEL,
@@ -23,15 +24,6 @@ from profiles.vocabulary import Operator, held_bytes
 
 FIRM_SHARE = 0.25
 """Of the allocator's loose blocks, those that it cannot give back because something lives beside them (assumption)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldParameters:
-    """Parameters of one rank, and over how many ranks their state is sharded where it is."""
-
-    held: int
-    learning: int
-    shards: int
 
 
 def rank_memory(
@@ -57,7 +49,7 @@ def rank_memory(
             f"rank_memory: {len(chunks)} chunks and {len(in_flight)} in flight; expected as many, not none"
         )
     known = features or MEMORY_FEATURES.get(recipe.software.name, GENERIC)
-    dense, experts = _held(chunks, stage)
+    dense, experts = held_parameters(chunks, stage)
     width = held_bytes(recipe.dtype)
     masters_as_weights = known.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
     weight_width = 4 if masters_as_weights else width
@@ -94,27 +86,6 @@ def rank_memory(
         reserve_bytes=0,
     )
     return replace(memory, reserve_bytes=_reserve(memory, setup, stage, known, step))
-
-
-def _held(chunks: Sequence[ChunkWork], stage: StageSetup) -> tuple[HeldParameters, HeldParameters]:
-    """Parameters outside and inside the experts."""
-    pairs = [pair for chunk in chunks for pair in chunk.works]
-    shared = sum(chunk.shared_parameters for chunk in chunks)
-    learning = sum(work.trainable_parameters * count for work, count in pairs)
-    ranks = stage.dp * stage.cp * stage.tp // (stage.ep * stage.etp)
-    expert_shards = max(1, stage.sharded_over * ranks // (stage.dp * stage.cp))
-    return (
-        HeldParameters(
-            held=sum(work.parameters * count for work, count in pairs) - shared,
-            learning=max(0, learning - shared) if learning else 0,
-            shards=stage.sharded_over,
-        ),
-        HeldParameters(
-            held=sum(work.expert_parameters * count for work, count in pairs),
-            learning=sum(work.trainable_expert_parameters * count for work, count in pairs),
-            shards=1 if stage.zero == 0 else expert_shards,
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,17 +131,12 @@ def _fullest(
     return best
 
 
-def _is_end(work: Work) -> bool:
-    """Whether it is an embedding or a head: no residual stream in and out."""
-    return work.input_bytes != work.output_bytes
-
-
 def _block_shapes(chunk: ChunkWork) -> set[tuple[int, int]]:
     """Distinct shapes of the matrices inside blocks."""
     return {
         (op.shape[-2], op.shape[-1])
         for work, _ in chunk.works
-        if not _is_end(work) and work.trainable_parameters
+        if not work.is_end and work.trainable_parameters
         for op in work.operators
         if op.kind == "gemm"
     }
@@ -195,7 +161,7 @@ def _backward_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
     An operator's backward holds the gradients of its result and of its input; what later operators kept is free by
     then. The last one's result is the layer's own, whose gradient the residual stream carries along.
     """
-    end = _is_end(work)
+    end = work.is_end
     carried = 0 if end else work.output_bytes
     most = freed = 0
     for number, op in enumerate(reversed(work.operators)):
@@ -250,12 +216,12 @@ def _communication_bytes(
     if stage.zero < 3 or stage.sharded_over == 1:
         return total
     works = [work for chunk in chunks for work, _ in chunk.works]
-    blocks = [work for work in works if not _is_end(work)] or works
+    blocks = [work for work in works if not work.is_end] or works
     largest = max(work.parameters + work.expert_parameters for work in blocks)
     total += 2 * largest * width
     total += max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks) * grads
     if known.keeps_ends_gathered:
-        total += sum(work.parameters for work in works if _is_end(work)) * width
+        total += sum(work.parameters for work in works if work.is_end) * width
     return total
 
 

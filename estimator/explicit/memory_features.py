@@ -90,9 +90,10 @@ MEMORY_FEATURES: dict[str, MemoryFeatures] = {
         " elements are its defaults for reducing and gathering",
     ),
     "internevo": MemoryFeatures(
-        step_copy_bytes=6.0,
+        step_copy_bytes=12.0,
         basis="its hybrid ZeRO optimizer flattens its shard's 16-bit gradients and casts them to fp32 in the step"
-        " (2 + 4 bytes; internlm/solver/optimizer/hybrid_zero_optim.py)",
+        " (2 + 4 bytes; internlm/solver/optimizer/hybrid_zero_optim.py); as much again by what its memory falls with"
+        " every rank more (29 bytes a parameter in all: IEVO-0057, IEVO-0060, IEVO-0061, IEVO-0063, IEVO-0064)",
     ),
     "nanotron": MemoryFeatures(
         gradient_copy_bytes=2.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimator.explicit.gradient_sync import GRAD_BYTES, Held
+from estimator.explicit.optimizers import GRAD_WIDTH
 from estimator.explicit.recipe import Setup, StageSetup
 from estimator.explicit.split import Work
 from profiles.vocabulary import held_bytes
@@ -17,22 +17,20 @@ def host_link_bytes_per_s(setup: Setup, stage: StageSetup) -> float:
     return link.bandwidth_bytes_per_s * link.efficiency
 
 
-def optimizer_on_host_s(setup: Setup, stage: StageSetup, held: Held, step_bytes: float) -> tuple[float, float]:
+def optimizer_on_host_s(setup: Setup, stage: StageSetup, updated: float, step_bytes: float) -> tuple[float, float]:
     """(step, transfers) seconds of an optimizer in host memory: its traffic through the node's memory, of which each
-    device has a share, and gradients down, weights up over the host link (Ren et al. 2021, ZeRO-Offload, section 4)."""
+    device has a share; gradients of the `updated` parameters down, weights up over the host link (Ren et al. 2021,
+    ZeRO-Offload, section 4)."""
     group = setup.cluster.group_of(stage.slots[0])
-    parameters = (held.trainable + held.trainable_experts) / stage.sharded_over
-    width = GRAD_BYTES[setup.recipe.grad_dtype] + held_bytes(setup.recipe.dtype)
-    return step_bytes * group.devices / HOST_MEMORY_BYTES_PER_S, parameters * width / host_link_bytes_per_s(
-        setup, stage
-    )
+    width = GRAD_WIDTH[setup.recipe.grad_dtype] + held_bytes(setup.recipe.dtype)
+    return step_bytes * group.devices / HOST_MEMORY_BYTES_PER_S, updated * width / host_link_bytes_per_s(setup, stage)
 
 
 def activations_over_host_link_s(
     setup: Setup, stage: StageSetup, works: tuple[tuple[Work, int], ...], forward_s: float, backward_s: float
-) -> float:
-    """Seconds of a micro-batch that saving activations to the host adds: out beside forward, back beside backward, so
-    that only what takes longer than the computation is waited for."""
+) -> tuple[float, float]:
+    """Seconds that saving a micro-batch's activations to the host adds to forward, which they leave beside, and to
+    backward, which they come back beside: what takes longer than the computation."""
     moved = sum(work.saved_bytes * count for work, count in works)
     way_s = moved / host_link_bytes_per_s(setup, stage)
-    return max(0.0, way_s - forward_s) + max(0.0, way_s - backward_s)
+    return max(0.0, way_s - forward_s), max(0.0, way_s - backward_s)

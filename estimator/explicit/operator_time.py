@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-from profiles.efficiencies import AttentionEfficiency, GemmEfficiency, OperatorEfficiencies
+from profiles.efficiencies import AttentionEfficiency, OperatorEfficiencies
 from profiles.vocabulary import DTYPE_BYTES, Device, DType, Operator, OperatorKind, held_bytes
 
 Pass = Literal["forward", "backward"]
@@ -118,7 +118,7 @@ def gemm_seconds(
         1, m, n, k, _peak(device, dtype), device.memory_bandwidth_bytes_per_s, dtype, known, product, width
     )
     if _unaligned(m if product == "weight_grad" else k, n, dtype):
-        seconds /= _rates(known, dtype).unaligned_share
+        seconds /= known.gemm_of(dtype).unaligned_share
     return max(known.kernel_floor_s, seconds)
 
 
@@ -141,7 +141,7 @@ def grouped_gemm_seconds(
         groups, m, n, k, peak, device.memory_bandwidth_bytes_per_s, dtype, known, product, width, "grouped_gemm"
     )
     if _unaligned(m if product == "weight_grad" else k, n, dtype):
-        seconds /= _rates(known, dtype).unaligned_share
+        seconds /= known.gemm_of(dtype).unaligned_share
     return max(known.kernel_floor_s, groups * known.gemm.group_floor_s, seconds)
 
 
@@ -241,7 +241,7 @@ def _product(
         return _batched(groups, m, n, k, peak, plain_peak, bandwidth, dtype, known, product, unaligned=unaligned)
     seconds = _tiled(groups, m, n, k, peak, bandwidth, dtype, known, product, result_bytes, op.kind)
     if unaligned:
-        seconds /= _rates(known, dtype).unaligned_share
+        seconds /= known.gemm_of(dtype).unaligned_share
     floor = groups * known.gemm.group_floor_s if op.kind == "grouped_gemm" else 0.0
     return max(known.kernel_floor_s, floor, seconds)
 
@@ -254,11 +254,6 @@ def _unaligned(n: int, k: int, dtype: DType) -> bool:
     """
     width = DTYPE_BYTES[dtype]
     return bool(n * width % ALIGNMENT_BYTES or k * width % ALIGNMENT_BYTES)
-
-
-def _rates(known: OperatorEfficiencies, dtype: DType) -> GemmEfficiency:
-    """How products of a compute type run: fp32's on the plain units."""
-    return known.plain_gemm if dtype == "fp32" else known.gemm
 
 
 @lru_cache(maxsize=65536)
@@ -276,7 +271,7 @@ def _tiled(
     kind: OperatorKind = "gemm",
 ) -> float:
     """Seconds of (m, k) x (k, n), `groups` times side by side: the best tile, its waves, and traffic beside them."""
-    rates, units = _rates(known, dtype), known.compute_units
+    rates, units = known.gemm_of(dtype), known.compute_units
     # A tile's first operands come in bytes: of a narrower type they hold more of the inner dimension.
     fill = rates.fill if dtype == "fp32" else rates.fill * 2 / DTYPE_BYTES[dtype]
     unit_flops_per_s = peak / units * rates.peak_share * (rates.fp8_share if dtype == "fp8" else 1.0)
@@ -322,7 +317,7 @@ def _batched(
 ) -> float:
     seconds = _tiled(groups, m, n, k, peak, bandwidth, dtype, known, product, held_bytes(dtype), "batched_gemm")
     if _unaligned(n, k, dtype) if unaligned is None else unaligned:
-        plain = min(peak, plain_peak or peak) * _rates(known, dtype).plain_share
+        plain = min(peak, plain_peak or peak) * known.gemm_of(dtype).plain_share
         seconds = max(seconds, 2 * groups * m * n * k / plain)
     return max(known.kernel_floor_s, seconds)
 

@@ -72,6 +72,7 @@ class Machine:
     dtype: DType
     collective_s: Callable[[Collective], float]
     overlap_tp: bool
+    overlap_ep: bool
     host_launches: bool
     kernels: Kernels
     accumulation_bytes: int
@@ -102,7 +103,9 @@ def backward_pass(
     for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
         totals.again(work, machine, times=count, profiled_s=None if profile is None else profile.forward_s)
         profiled_s = None if profile is None else profile.backward_s
-        totals.operators(work.operators, machine, backward=True, times=count, profiled_s=profiled_s)
+        totals.operators(
+            work.operators, machine, backward=True, times=count, profiled_s=profiled_s, learns=not work.frozen
+        )
         if profile is None:
             totals.accumulation(work, machine, times=count)
         totals.collectives(work.collectives, machine, phase="backward", times=count)
@@ -117,7 +120,7 @@ class _Sum:
         self.kernels = 0
         self.collectives_launched = 0
         self.checkpoints = 0
-        self.hidable_s = 0.0
+        self.hidable_s = {"cp_s": 0.0, "tp_s": 0.0, "ep_s": 0.0}
 
     def operators(
         self,
@@ -127,18 +130,21 @@ class _Sum:
         backward: bool,
         times: int,
         profiled_s: float | None = None,
+        learns: bool = True,
     ) -> None:
         found = [(op, _operator_s(op, machine, backward=backward)) for op in operators]
         scale = float(times)
         if profiled_s is not None:
             modelled_s = sum(seconds for _, seconds in found)
             scale = times * profiled_s / modelled_s if modelled_s else 0.0
+            if not modelled_s:
+                self.seconds["memory_bound_s"] += times * profiled_s
         for op, seconds in found:
             took = scale * seconds
             self.seconds[KIND_FIELDS[op.kind]] += took
             if profiled_s is None:
                 self.kernels += times * (op.backward_kernels if backward else op.forward_kernels)
-            if backward and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
+            if backward and learns and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
                 self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
 
     def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
@@ -165,9 +171,13 @@ class _Sum:
                 continue
             took = times * machine.collective_s(one)
             self.collectives_launched += times
-            if one.axis == "cp" or (machine.overlap_tp and one.axis == "tp" and phase == "backward" and _beside(one)):
-                self.hidable_s += took
-            self.seconds[f"{one.axis}_s"] += took
+            if one.axis == "cp":
+                self.hidable_s["cp_s"] += took
+            elif machine.overlap_ep and one.axis in ("ep", "etp"):
+                self.hidable_s["ep_s"] += took
+            elif machine.overlap_tp and one.axis == "tp" and phase == "backward" and _beside(one):
+                self.hidable_s["tp_s"] += took
+            self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
 
     def finish(self, machine: Machine) -> PassTime:
         seconds = self.seconds
@@ -186,17 +196,18 @@ class _Sum:
             power = parameters.of("launch_norm")
             norm = longer * (1 + (shorter / longer) ** power) ** (1 / power)
             seconds["launch_s"] = norm - device_s
+            # What only makes weight gradients is launched too.
+            seconds["weight_s"] *= norm / device_s
         return PassTime(**seconds)
 
     def _hide(self, seconds: dict[str, float], parameters: TrainingParameters) -> None:
         """Communication beside products: hidden up to what those take, at the cost of what it takes from them."""
-        if not self.hidable_s:
-            return
-        cover = {"cp_s": seconds["attention_s"], "tp_s": seconds["gemm_s"]}
-        for axis in ("cp_s", "tp_s"):
-            hidable = min(seconds[axis], self.hidable_s) if axis == "tp_s" else seconds[axis]
-            hidden = min(hidable, cover[axis]) * (1 - parameters.of("overlap_cost", "tp"))
-            seconds[axis] -= max(0.0, hidden)
+        # Experts' exchanges hide behind another micro-batch's passes, as DualPipe and Megatron's 1F1B overlap have it.
+        compute_s = seconds["gemm_s"] + seconds["attention_s"] + seconds["memory_bound_s"]
+        cover = {"cp_s": seconds["attention_s"], "tp_s": seconds["gemm_s"], "ep_s": compute_s}
+        for axis, hidable_s in self.hidable_s.items():
+            hidden_s = min(hidable_s, cover[axis])
+            seconds[axis] -= hidden_s * (1 - parameters.of("overlap_cost", "tp"))
 
 
 def _beside(one: Collective) -> bool:
@@ -234,8 +245,16 @@ def _share(op: Operator, machine: Machine) -> float:
         case "memory" | "gather":
             return parameters.of("memory_share", machine.kernels)
         case "attention":
+            if parameters.knows("attention_share", machine.device.name):
+                return parameters.of("attention_share", machine.device.name)
             return parameters.of("attention_share", f"flash{machine.flash_generation}")
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
             return parameters.of("gemm_share", machine.device.name)
+
+
+def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:
+    """The device's fused kernel of that FlashAttention generation; None, its usual one, where it has no such one."""
+    name = f"flash{generation}"
+    return name if any(known == name for known, _ in efficiencies.attention) else None

@@ -12,7 +12,7 @@ from profiles.vocabulary import AttentionKernel, DType
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
 RecomputeKind = Literal["none", "selective", "full"]
 OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
-Overlap = Literal["dp", "tp", "p2p"]
+Overlap = Literal["dp", "tp", "p2p", "ep"]
 OffloadPart = Literal["optimizer", "activations"]
 Kernels = Literal["fused", "eager"]
 Launch = Literal["eager", "graph"]
@@ -26,25 +26,21 @@ class Software:
 
     `kernels` fused: bias, activation, dropout, residual, mask and softmax run as Megatron's or Transformer Engine's
     fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
-    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept. `fused_optimizer`: one
-    kernel over all parameters. `optimizer_masters`: the optimizer's own fp32 copy of 16-bit weights (False: it
-    works on the 16-bit weights, as bf16-pure training does). `fused_accumulation`: weight-gradient products add to the
-    accumulated gradients themselves; otherwise a second pass does. `scatter_gather`: between stages each
-    tensor-parallel rank sends its part and the receivers gather (Narayanan et al. 2021, section 4.1); otherwise each
-    sends the whole activation. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its
-    own latencies (0: in one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in
-    turn, not gathered at once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes
-    Triton's, 3 Transformer Engine's cuDNN).
+    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept. `optimizer_masters`: the
+    optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
+    `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
+    does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
+    one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
+    once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
+    Engine's cuDNN).
     """
 
     name: str
     kernels: Kernels = "fused"
     launch: Launch = "eager"
     fused_cross_entropy: bool = False
-    fused_optimizer: bool = True
     optimizer_masters: bool = True
     fused_accumulation: bool = True
-    scatter_gather: bool = True
     bucket_bytes: int = 0
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2

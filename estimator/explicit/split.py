@@ -60,8 +60,9 @@ class Work:
     `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
-    `trainable_*` those that learn. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that
-    lives only while this layer runs (a second copy of activations, gathered tensors).
+    `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `is_end`: an embedding or a head.
+    `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer runs (a
+    second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
@@ -72,6 +73,8 @@ class Work:
     expert_parameters: int = 0
     trainable_parameters: int = 0
     trainable_expert_parameters: int = 0
+    frozen: bool = False
+    is_end: bool = False
     saved_bytes: int = 0
     temporary_bytes: int = 0
     input_bytes: int = 0

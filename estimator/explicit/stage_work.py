@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from estimator.explicit.recipe import Setup, StageSetup
 from estimator.explicit.split import Split, Work
 from estimator.explicit.work import layer_work
 from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
 from models_zoo.model import Model
-from profiles.vocabulary import Infeasible
+from profiles.cluster import DeviceSlot
+from profiles.vocabulary import Device, Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,12 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
 def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasible:
     """The work of each chunk of stage `number`; Infeasible where a layer cannot be held so."""
     stage = setup.stages[number]
+    ranks = len(stage.slots)
+    if ranks % (stage.ep * stage.etp):
+        return Infeasible(
+            reason=f"stage {number}: ep {stage.ep} * etp {stage.etp} does not divide its {ranks} ranks",
+            lacking="divisibility",
+        )
     left = stage.layers if stage.recompute_layers is None else stage.recompute_layers
     chunks = []
     for first, end in stage.chunks:
@@ -88,12 +95,28 @@ def table_parameters(model: Model, multiple: int, tp: int) -> int:
 
 
 def shared_in_chunk(model: Model, first: int, end: int, multiple: int, tp: int) -> int:
-    """Parameters that layers [first, end) hold together but count each: a tied table beside its embedding."""
-    layers = model.layers[first:end]
-    if not tied_ends(model) or not any(isinstance(layer, Embedding) for layer in layers):
+    """Parameters that layers [first, end) hold together but count each: copies of a tied table beyond the first."""
+    if not any(isinstance(layer, Head | Embedding) and layer.tied for layer in model.layers):
         return 0
-    tied = sum(1 for layer in layers if isinstance(layer, Head | Embedding) and layer.tied)
-    return tied * table_parameters(model, multiple, tp)
+    holders = sum(
+        isinstance(layer, Embedding) or (isinstance(layer, Head) and layer.tied) for layer in model.layers[first:end]
+    )
+    return max(0, holders - 1) * table_parameters(model, multiple, tp)
+
+
+def stage_device(setup: Setup, stage: StageSetup) -> Device:
+    """The device that limits a stage: of several kinds the one of least FLOP/s (none counts as least), then of least
+    bandwidth, with the least memory of them all."""
+    kinds = list(dict.fromkeys(setup.cluster.group_of(slot).device for slot in _one_of_each(stage)))
+    slowest = min(
+        kinds, key=lambda device: (device.peak(setup.recipe.dtype) or 0.0, device.memory_bandwidth_bytes_per_s)
+    )
+    return replace(slowest, memory_bytes=min(device.memory_bytes for device in kinds)) if kinds[1:] else slowest
+
+
+def _one_of_each(stage: StageSetup) -> list[DeviceSlot]:
+    """One slot of each node group that the stage has ranks in."""
+    return list({(slot.site, slot.group): slot for slot in stage.slots}.values())
 
 
 def boundary_bytes(setup: Setup, stage: StageSetup) -> int:

@@ -190,7 +190,7 @@ def _gather_over_etp(
     name: str, split: Split, rows: ExpertRows, hidden: int, op: CollectiveOp, turned: CollectiveOp
 ) -> Piece:
     size = rows.computed * hidden * split.width
-    return _talk(f"{name}.etp", op, "tp", split.etp, forward=size, backward=size, turned=turned)
+    return _talk(f"{name}.etp", op, "etp", split.etp, forward=size, backward=size, turned=turned)
 
 
 def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) -> Piece:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from estimator.explicit.split import Split
 from estimator.operators import gemm
-from models_zoo.layers import Norm
+from models_zoo.layers import FeedForward, Norm
 from profiles.vocabulary import Collective, CollectiveOp, Operator, Phase
 
 
@@ -67,18 +67,11 @@ def linear(
         name, m=rows, n=n, k=k, width=split.width, bias=bias, input_grad=split.passes_gradient, saves_input=saves_input
     )
     again: tuple[Collective, ...] = ()
-    if split.frozen:
-        # The input's gradient alone: a weight that does not learn needs neither its own nor the input again.
-        product = replace(
-            product,
-            backward_flops=product.forward_flops,
-            backward_bytes=product.backward_bytes // 2,
-            backward_kernels=1,
-            saved_bytes=0,
-        )
-    elif input_outside and split.sequence_parallel and split.tp > 1:
-        again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
     learns = bool(split.lora_rank) or not split.frozen
+    if input_outside and split.sequence_parallel and split.tp > 1 and learns:
+        again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
+    if not learns:
+        product = replace(product, saved_bytes=0)
     piece = Piece(
         operators=(product,),
         collectives=again,
@@ -192,3 +185,27 @@ def leave(name: str, hidden: int, split: Split) -> Piece:
             temporary_bytes=size,
         )
     return all_reduce(name, size, split)
+
+
+def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -> Piece:
+    """The nonlinearity over `elements` outputs; keeps its input (twice as wide where gated), ReLU's its output's sign
+    with the next product's input."""
+    inputs = 2 if spec.gated else 1
+    fused = split.kernels == "fused"
+    saved = 0 if spec.activation == "relu" and not spec.gated else elements * inputs * split.width
+    if fused or not spec.gated:
+        forward, backward, kernels = inputs + 1.0, 2.0 * inputs + 1.0, 1
+    else:
+        # silu, then a product: the middle result is kept too.
+        forward, backward, kernels = 5.0, 9.0, 2
+        saved += elements * split.width
+    return memory_pass(
+        name,
+        elements,
+        split,
+        forward=forward + (2.0 if spec.bias and not fused else 0.0),
+        backward=backward + (1.0 if spec.bias else 0.0),
+        saved_bytes=saved,
+        forward_kernels=kernels,
+        backward_kernels=kernels + int(spec.bias),
+    )

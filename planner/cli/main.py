@@ -21,7 +21,7 @@ COMMANDS = {
     "hardware": "the devices and links that the catalogue knows",
     "profile": "measure a model's layer shards on one device",
     "comm": "link tables: measure collectives, fit and show them",
-    "estimate": "how fast a model would train on a cluster: one line per Cell",
+    "estimate": "how fast a model would train on a cluster: its Cells, or one explicit plan",
     "plan": "the best parallel plan for a model on a cluster",
     "validate": "predict published or own runs, and say how far off that is",
     "profiles": "measured profiles: export, import, show",

@@ -141,7 +141,12 @@ def describe_estimated(found: Estimated) -> dict[str, Any]:
             "memory": [_describe_rank(plan, evaluation, rank) for rank in evaluation.memory],
             "training": None if found.training is None else describe_training(found.training),
             "guesses": [
-                asdict(guess) | {"share": guess.seconds / evaluation.iteration_time_s} for guess in evaluation.guesses
+                asdict(guess)
+                | {
+                    "remedy": guess.remedy.replace("MODEL", plan.model.reference),
+                    "share": guess.seconds / evaluation.iteration_time_s,
+                }
+                for guess in evaluation.guesses
             ],
             "assumptions": list(plan.assumptions),
         },

@@ -108,7 +108,8 @@ def _refuse(where: str, key: str, found: str, expected: str) -> None:
 
 
 def _recipe(plan: Plan, attention: str) -> Recipe:
-    """The plan's recipe; where the file has none (a Cell's plan) the defaults of `Recipe`."""
+    """The plan's recipe; where the file has none (a Cell's plan) the defaults of `Recipe`, with gradients as wide as
+    the weights and summed after backward, as Cells have them."""
     stated: PlanRecipe | None = plan.recipe
     common = {
         "global_batch": plan.batch.global_batch,
@@ -119,7 +120,8 @@ def _recipe(plan: Plan, attention: str) -> Recipe:
         "attention": attention,
     }
     if stated is None:
-        return Recipe(**common)  # type: ignore[arg-type]
+        grads = {"bf16": "bf16", "fp16": "fp16"}.get(plan.model.dtype, "fp32")
+        return Recipe(**common, grad_dtype=grads)  # type: ignore[arg-type]
     own = {part.name: getattr(stated, part.name) for part in fields(stated)}
     software = Software(**{part.name: getattr(stated.software, part.name) for part in fields(stated.software)})
     return Recipe(**{**common, **own, "overlap": frozenset(stated.overlap), "software": software})

@@ -76,6 +76,7 @@ def read_explicit(
     batch = choose_batch(model, tokens, grid.dp, grid.devices, options, interleaved_over=grid.pp if grid.vpp > 1 else 1)
     assumed += batch.assumptions
     slots = place.free_slots[: grid.devices]
+    zero = _zero(options)
     recipe = Recipe(
         global_batch=batch.global_batch,
         seq_len=tokens,
@@ -89,7 +90,7 @@ def read_explicit(
         frozen_layers=_frozen(options, model),
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options["moe_imbalance"],
-        overlap=framework.overlap if options["overlap"] is None else frozenset(options["overlap"]),
+        overlap=framework.overlap_under(zero) if options["overlap"] is None else frozenset(options["overlap"]),
         software=software_of(framework),
     )
     assumed += _defaults(options, recipe)
@@ -152,7 +153,10 @@ def _grid(model: Model, place: Cluster, options: Mapping[str, Any], assumed: lis
             if said[name] > 1:
                 refuse(f"--{name}", said[name], f"none: {model.name} has no experts")
     elif options["etp"] is None and said["tp"] > 1:
-        assumed.append("each expert's matrices whole on a rank: etp 1 (--etp)")
+        # Megatron Core's default; with ep given, experts are usually whole.
+        said["etp"] = said["tp"] if options["ep"] is None else 1
+        how = f"shared by the tp ranks: etp {said['etp']}" if said["etp"] > 1 else "whole on a rank: etp 1"
+        assumed.append(f"each expert's matrices {how} (--etp)")
     free = len(place.free_slots)
     wanted = options["devices"] or free
     if not 1 <= wanted <= free:
@@ -279,17 +283,21 @@ def _setups(
 
 
 def _sharding(options: Mapping[str, Any], grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
-    zero = cast(ZeroStage, options["zero"])
+    zero = _zero(options)
     if options["hsdp"] is None:
         return zero, None
     shard, replicate = options["hsdp"]
     ranks = grid.dp * grid.cp
     if min(shard, replicate) < 1 or shard * replicate != ranks:
         refuse("--hsdp", f"{shard}x{replicate}", f"SHARDxREPLICATE with SHARD * REPLICATE = dp * cp = {ranks}")
-    if zero == 0:
+    if options["zero"] == 0:
         assumed.append("ZeRO 3: what --hsdp shards (--zero)")
-        zero = 3
     return zero, shard
+
+
+def _zero(options: Mapping[str, Any]) -> ZeroStage:
+    """The stage of ZeRO: --hsdp alone shards weights."""
+    return 3 if options["zero"] == 0 and options["hsdp"] is not None else cast(ZeroStage, options["zero"])
 
 
 def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:

@@ -38,13 +38,13 @@ MEMORY_PATTERNS: tuple[tuple[str, MemoryKind, str], ...] = (
 allocator's peak of reserved memory in GiB, nanotron that of allocated memory over 1024^3 (its `Mem Alloc (GB)`)."""
 
 SUMMED_STEPS_PATTERNS = (r"futuredata/gavel",)
-"""Sources whose steps per second are those of all data-parallel workers added up, so that an iteration of them all takes
-as many times the stated time as there are workers (gavel, scheduler/scripts/profiling/measure_throughput.py:
+"""Sources whose steps per second are those of all data-parallel workers added up, so that an iteration of them all
+takes as many times the stated time as there are workers (gavel, scheduler/scripts/profiling/measure_throughput.py,
 _done_callback; on K80s a batch of 128 takes one 0.55 s, and "0.275 s" two and "0.073 s" eight)."""
 
 IMAGES_PER_DEVICE = 256
-"""Images of a device's batch where none are stated: what training scripts for ResNet-50 have by default, which a rate in
-images per second hardly depends on."""
+"""Images of a device's batch where none are stated: what training scripts for ResNet-50 have by default. A rate in
+images per second hardly depends on it."""
 
 IMAGES_PATTERN = r"throughput ([\d.]+) img/s"
 """A rate in words of the notes, of all devices, for want of a metric of the column."""
@@ -76,8 +76,8 @@ def time_without_model(row: RunRow) -> tuple[float | None, str]:
 
 
 def batch_from_tokens(row: RunRow, seq_len: int | None) -> int | None:
-    """Samples of `seq_len` tokens an iteration where the notes alone state them, as tokens: `batch 0.5M tokens`, M being
-    2^20, or `1048576 tokens per step`."""
+    """Samples of `seq_len` tokens an iteration where the notes alone state them, as tokens: `batch 0.5M tokens`, M
+    being 2^20, or `1048576 tokens per step`."""
     if not seq_len:
         return None
     rounded = re.search(r"batch ([\d.]+)m tokens", row.notes.lower())

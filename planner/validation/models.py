@@ -58,8 +58,8 @@ def model_of(row: RunRow, *, dropout: bool, assumed: list[str], framework: Frame
     if row.seq_len is None:
         whose = f"as published for {row.model_name}" if named or not framework else f"the default of {framework.name}"
         assumed.append(f"seq_len: not stated; {seq_len}, {whose} (seq_len)")
-    fed = dict(framework.fed_lengths).get(seq_len, seq_len) if framework else seq_len
-    if fed != seq_len:
+    fed = dict(framework.fed_lengths).get(seq_len) if framework else None
+    if framework and fed:
         assumed.append(f"seq_len: {fed} of {seq_len} tokens computed, as the loader of {framework.name} pads by length")
         seq_len = fed
     sizes = sizes_of(row, seq_len=seq_len, dropout=dropout, assumed=assumed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, get_args
 
 from estimator.explicit.build import uniform_setup
@@ -21,7 +22,7 @@ from planner.validation.devices import cluster_of
 from planner.validation.measured import assumed_batch
 from planner.validation.models import model_of
 from planner.validation.prepared import PreparedRun, Skipped
-from planner.validation.software import Declared, chosen, declared_of, framework_of
+from planner.validation.software import Declared, chosen, declared_of, framework_of, overlap_of
 from profiles.cluster import Cluster
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, Infeasible
@@ -95,7 +96,7 @@ def setup_of(row: RunRow) -> PreparedRun | Skipped:
     setup = uniform_setup(
         model,
         cluster,
-        _recipe(row, model, cluster, declared, grid, assumed),
+        _recipe(row, model, cluster, declared, grid, sharding.zero, assumed),
         tp=grid.tp,
         pp=grid.pp,
         dp=grid.dp,
@@ -149,16 +150,20 @@ def _grid(row: RunRow, model: Model, cluster: Cluster, declared: Declared, assum
             return Skipped(reason="global_batch is smaller than dp * micro_batch")
         assumed.append("global_batch: rounded down to whole micro-batches")
         global_batch = whole
-    has_experts = any(
-        isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts) for layer in model.layers
-    )
+    blocks = (layer for layer in model.layers if isinstance(layer, TransformerBlock))
+    experts = max((block.feed_forward.count for block in blocks if isinstance(block.feed_forward, Experts)), default=0)
+    ep = row.ep or 1
+    if experts and row.ep is None and declared.framework.zero == 3:
+        # A layer with all experts' weights gathered would not fit on most devices.
+        ep = gcd(experts, tp * cp * dp)
+        assumed.append("ep: not stated; as many ranks as can share the experts evenly")
     return RankGrid(
         tp=tp,
         pp=pp,
         dp=dp,
         cp=cp,
-        ep=(row.ep or 1) if has_experts else 1,
-        etp=(row.etp or 1) if has_experts else 1,
+        ep=ep if experts else 1,
+        etp=(row.etp or 1) if experts else 1,
         vpp=(row.vpp or 1) if pp > 1 else 1,
         global_batch=global_batch,
         micro_batch=micro_batch,
@@ -246,7 +251,8 @@ def _recompute(row: RunRow, declared: Declared, assumed: list[str]) -> Recompute
     if row.recompute:
         return kinds[row.recompute]
     kind = declared.framework.recompute
-    assumed.append(f"recompute: not stated; {kind}, the default of {declared.framework.name} (recompute)")
+    whose = "" if kind == "none" else f", the default of {declared.framework.name}"
+    assumed.append(f"recompute: not stated; {kind}{whose} (recompute)")
     return kind
 
 
@@ -267,7 +273,13 @@ def _offload(row: RunRow) -> frozenset[OffloadPart]:
 
 
 def _recipe(
-    row: RunRow, model: Model, cluster: Cluster, declared: Declared, grid: RankGrid, assumed: list[str]
+    row: RunRow,
+    model: Model,
+    cluster: Cluster,
+    declared: Declared,
+    grid: RankGrid,
+    zero: ZeroStage,
+    assumed: list[str],
 ) -> Recipe:
     schedule = _schedule(row, grid)
     return Recipe(
@@ -281,7 +293,7 @@ def _recipe(
         vocabulary_multiple=declared.vocabulary_multiple,
         lora_rank=_lora_rank(row, assumed),
         moe_capacity_factor=_capacity(row),
-        overlap=declared.overlap,
+        overlap=overlap_of(row, declared.framework, zero, assumed),
         software=declared.software,
     )
 

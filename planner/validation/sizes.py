@@ -39,7 +39,8 @@ NOTE_PATTERNS = {
 class Sizes:
     """All that is needed to build a model of blocks. `experts` 0: dense; `window_every` 2: every second block has it.
 
-    `shared_hidden` is the width of the shared experts together; `dense_layers` the first blocks without experts. `predicted`: as `Head`'s.
+    `shared_hidden` is the width of the shared experts together; `dense_layers` the first blocks without experts.
+    `predicted`: as `Head`'s.
     """
 
     style: Style

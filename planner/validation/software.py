@@ -46,7 +46,6 @@ class Framework:
     kernels: Kernels
     launch: Launch
     fused_cross_entropy: bool
-    fused_optimizer: bool
     grad_dtype: tuple[tuple[str, GradDType], ...]
     overlap: frozenset[Overlap]
     vocabulary_multiple: int
@@ -66,6 +65,11 @@ class Framework:
     samples_per_device: int = 0
     recompute: RecomputeKind = "none"
 
+    def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
+        """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
+        DeepSpeed's overlap_comm, whose default is true for stage 3 alone (its runtime/zero/config.py)."""
+        return self.overlap | {"dp"} if zero == 3 else self.overlap
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
@@ -78,7 +82,6 @@ class Declared:
     software: Software
     dtype: DType
     grad_dtype: GradDType
-    overlap: frozenset[Overlap]
     vocabulary_multiple: int
 
 
@@ -134,7 +137,6 @@ def declared_of(row: RunRow, framework: Framework, assumed: list[str]) -> Declar
         kernels=KERNELS.get(row.kernels, "fused" if _compiled(row) else framework.kernels),
         launch=LAUNCHES.get(row.launch, framework.launch),
         fused_cross_entropy=_first(row.fused_cross_entropy, framework.fused_cross_entropy),
-        fused_optimizer=framework.fused_optimizer,
         optimizer_masters=masters,
         fused_accumulation=framework.fused_accumulation,
         bucket_bytes=framework.bucket_bytes,
@@ -146,7 +148,6 @@ def declared_of(row: RunRow, framework: Framework, assumed: list[str]) -> Declar
         software=software,
         dtype=dtype,
         grad_dtype=_grad_dtype(row, framework, dtype, pure=pure),
-        overlap=_overlap(row, framework, assumed),
         vocabulary_multiple=row.vocab_multiple or framework.vocabulary_multiple,
     )
 
@@ -193,8 +194,9 @@ def chosen(row: RunRow, field: str, words: dict[str, Word]) -> set[Word]:
     return {words[word] for word in found}
 
 
-def _overlap(row: RunRow, framework: Framework, assumed: list[str]) -> frozenset[Overlap]:
-    """The column, else what the notes say outright, else the framework's default (an assumption)."""
+def overlap_of(row: RunRow, framework: Framework, zero: ZeroStage, assumed: list[str]) -> frozenset[Overlap]:
+    """What the row runs beside compute: the column, else what the notes say outright, else the framework's default (an
+    assumption)."""
     if row.overlap:
         return frozenset(chosen(row, "overlap", OVERLAPS))
     notes = row.notes.lower()
@@ -203,7 +205,7 @@ def _overlap(row: RunRow, framework: Framework, assumed: list[str]) -> frozenset
     torch_ddp = re.search(r"ddp-impl torch \(<=\s*(\d+)b\)", notes)
     if torch_ddp and row.params_b is not None and row.params_b < int(torch_ddp[1]) + 1:
         return framework.overlap | {"dp"}
-    overlap = framework.overlap
+    overlap = framework.overlap_under(zero)
     if re.search(r"async ?-?tp\b", notes):
         overlap |= {"tp"}
     shown = "+".join(sorted(overlap)) or "none"

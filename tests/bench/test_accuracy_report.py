@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import bench.accuracy.__main__ as accuracy
 from bench.accuracy.__main__ import LEFT_OUT, PLOT, RESULTS, main
 from bench.accuracy.ablation import list_parts
 from bench.accuracy.fitting import committed_values
@@ -13,6 +15,7 @@ from bench.accuracy.groups import GROUPS, Target
 from bench.accuracy.markdown import section_of, table
 from bench.accuracy.parameters import set_values
 from bench.accuracy.runs import Run, load_runs, thin_runs, timed_runs
+from profiles.uncertainty import parse_uncertainty
 from tests.bench.accuracy_examples import ROWS, write_table
 
 pytest.importorskip("matplotlib", reason="the plot needs matplotlib")
@@ -104,6 +107,24 @@ def test_left_out_sources_are_kept_until_asked_for_again(tmp_path: Path, capsys:
     assert main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 0
     assert section_of((tmp_path / RESULTS).read_text(encoding="utf-8"), LEFT_OUT) == first
     assert "of other parameters" not in capsys.readouterr().err
+
+
+def test_fit_and_intervals_are_written_where_the_package_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(tmp_path)
+    committed = (accuracy.DATA_FOLDER / "training.toml").read_text(encoding="utf-8")
+    (tmp_path / "training.toml").write_text(committed, encoding="utf-8")
+    monkeypatch.setattr(accuracy, "DATA_FOLDER", tmp_path)
+    steps = ["--fit", "--evaluations", "2", "--intervals"]
+    assert main(["--data", str(tmp_path), "--out", str(tmp_path), *steps]) == 0
+    fitted = (tmp_path / "training.toml").read_text(encoding="utf-8")
+    assert fitted != committed
+    before, after = (tomllib.loads(text)["parameter"] for text in (committed, fitted))
+    assert [row | {"value": 0} for row in before] == [row | {"value": 0} for row in after]
+    assert all(row["low"] * 0.999 <= row["value"] <= row["high"] * 1.001 for row in after)
+    widths = parse_uncertainty((tmp_path / "uncertainty.toml").read_text(encoding="utf-8"))
+    assert widths.time_half_width("a100-80gb", "compute").rows == 8
 
 
 def test_without_the_table_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from models_zoo.catalogue import load_model
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
-from tests.planner.explicit_examples import fake_evaluate
+from tests.planner.explicit_plan_examples import fake_evaluate
 
 
 def _setup(cluster: Cluster | None = None) -> Setup:

@@ -26,7 +26,7 @@ from estimator.explicit.operator_time import (
     time_operator,
 )
 from estimator.operators import batched_gemm, convolution, elementwise, flash_attention, gemm, grouped_gemm, lookup
-from profiles.efficiencies import OperatorEfficiencies, load_efficiencies, load_operator_efficiencies
+from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import device_names, load_device
 from profiles.vocabulary import Device, DType, Operator
 from tests.oracles.operator_oracle import keys_of_blocks, makespan_of_tiles
@@ -285,7 +285,7 @@ def test_longer_attention_takes_longer(heads: int, blocks: int, dim: int, causal
 def test_every_device_of_the_catalogue_has_figures_and_says_where_from() -> None:
     for name in [*device_names(), "no such device"]:
         known = load_operator_efficiencies(name)
-        assert known.architecture == load_efficiencies(name).architecture
+        assert (known.architecture == "generic") == (name == "no such device")
         assert len(known.basis) > 20
         assert known.rows
         for _, kernel in known.attention:

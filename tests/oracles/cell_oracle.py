@@ -17,7 +17,6 @@ from estimator.shards import shard_layer
 from estimator.stage_options import Machine
 from models_zoo.layers import Embedding, Head
 from profiles.cluster import DeviceSlot
-from profiles.efficiencies import load_efficiencies
 from profiles.vocabulary import CollectiveOp, Infeasible, LayerTime, LocalLayer, Shard
 
 StageOfSplit = tuple[int, int, tuple[DeviceSlot, ...]]
@@ -81,10 +80,10 @@ def price(
         if isinstance(local, Infeasible):
             return None
         time = model_layer_time(
+            layer,
+            shard,
             local,
             device=machine.device,
-            dtype=job.dtype,
-            efficiencies=load_efficiencies(machine.device.name),
             # Gradient read, fp32 weight and states read and written, 16-bit weight written.
             optimizer_bytes_per_parameter=width + 2 * (4 + state) + (2 if width == 2 else 0),
         )

@@ -15,7 +15,7 @@ from planner.cli import main as cli
 from planner.explicit import evaluation
 from planner.plan_file import load_plan
 from profiles.errors import NothingFits
-from tests.planner.explicit_examples import GIB, fake_evaluate
+from tests.planner.explicit_plan_examples import GIB, fake_evaluate
 
 PLAN = ("gpt-tiny", "--cluster", "a100-80gb:1x8", "--tp", "2", "--pp", "2", "--global-batch", "16")
 

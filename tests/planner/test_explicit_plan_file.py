@@ -22,7 +22,7 @@ from planner.plan import Plan
 from planner.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
 from planner.plan_parts import PlanMemory, PlanRecipe, PlanSoftware, PlanTimeBreakdown
 from profiles.errors import InputError
-from tests.planner.explicit_examples import fake_evaluate, request_of, setup_of
+from tests.planner.explicit_plan_examples import fake_evaluate, request_of, setup_of
 from tests.planner.plan_examples import example_plan
 
 

@@ -10,7 +10,7 @@ from estimator.explicit.recipe import Software
 from planner.explicit.dispatch import options_of_cells, read_any_request, whole_training
 from planner.options import EstimateOptions, JobOptions, beyond_default, options_of, with_defaults
 from profiles.errors import InputError
-from tests.planner.explicit_examples import request_of, setup_of
+from tests.planner.explicit_plan_examples import request_of, setup_of
 
 
 def test_what_nobody_said_is_derived_and_told() -> None:

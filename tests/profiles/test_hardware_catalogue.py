@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles.efficiencies import load_efficiencies
+from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError
 from profiles.hardware import device_names, link_names, load_device, load_link
 
@@ -44,7 +44,7 @@ def test_each_device_is_complete(name: str) -> None:
     assert peaks[0] > 1e12
     assert peaks == sorted(peaks)
     assert len(device.source) > 10
-    assert load_efficiencies(name).architecture != "generic"
+    assert load_operator_efficiencies(name).architecture != "generic"
 
 
 def test_tpu_has_no_fp32_peak() -> None:

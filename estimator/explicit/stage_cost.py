@@ -1,0 +1,231 @@
+"""Seconds of one stage of an explicit plan: its passes for a micro-batch, and what comes once an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from estimator.explicit.gradient_sync import (
+    FLAT_COPY_PASSES,
+    Learning,
+    ShardedLayer,
+    TimeOnAxis,
+    exposed_sharding_s,
+    gather_weights_s,
+    reduce_gradients_s,
+)
+from estimator.explicit.held import held_parameters
+from estimator.explicit.link_times import LinkTimes
+from estimator.explicit.measured import measured_times
+from estimator.explicit.offload import activations_over_host_link_s, optimizer_on_host_s
+from estimator.explicit.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
+from estimator.explicit.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
+from estimator.explicit.recipe import Setup, StageSetup
+from estimator.explicit.stage_work import ChunkWork, stage_chunks, stage_device
+from estimator.layer_times import Lookup
+from profiles.efficiencies import OperatorEfficiencies
+from profiles.training_parameters import TrainingParameters, neutral_parameters
+from profiles.vocabulary import (
+    CollectiveOp,
+    Device,
+    Infeasible,
+    LayerTime,
+    held_bytes,
+)
+
+EfficienciesOf = Callable[[str], OperatorEfficiencies]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """One stage's seconds: passes of each chunk for a micro-batch, and what comes once an iteration."""
+
+    forward: tuple[PassTime, ...]
+    backward: tuple[PassTime, ...]
+    sharding_s: tuple[float, ...]
+    offload_s: tuple[tuple[float, float], ...]
+    offload_step_s: float
+    reduce_s: float
+    gather_s: float
+    optimizer_s: float
+    chunks: tuple[ChunkWork, ...]
+    profiles: tuple[tuple[LayerTime | None, ...], ...]
+
+
+def price_stage(
+    setup: Setup,
+    number: int,
+    known: TrainingParameters,
+    efficiencies_of: EfficienciesOf,
+    lookup: Lookup,
+    links: LinkTimes,
+) -> StageCost | Infeasible:
+    """What stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the dtype."""
+    stage, recipe = setup.stages[number], setup.recipe
+    chunks = stage_chunks(setup, number)
+    if isinstance(chunks, Infeasible):
+        return chunks
+    device = stage_device(setup, stage)
+    if device.peak(recipe.dtype) is None:
+        have = ", ".join(name for name, _ in device.peak_flops_per_s)
+        return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
+    on_axis = links.on_axes_of(stage)
+    own = known if device.peak_basis == "datasheet" else neutral_parameters()
+    machine = _machine(setup, device, efficiencies_of(device.name), own, on_axis)
+    profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
+    dense, experts = held_parameters(chunks, stage)
+    learning = Learning(dense=dense.learning, experts=experts.learning)
+    forward = tuple(forward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
+    backward = tuple(backward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
+    optimizer_s, offload_step_s = _optimizer_s(setup, stage, chunks, machine)
+    sharding_s = tuple(
+        _sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
+    )
+    offload_s = tuple(
+        activations_over_host_link_s(setup, stage, chunk.works, ahead.total_s, back.total_s + sharding)
+        if "activations" in stage.offload
+        else (0.0, 0.0)
+        for chunk, ahead, back, sharding in zip(chunks, forward, backward, sharding_s, strict=True)
+    )
+    return StageCost(
+        forward=forward,
+        backward=backward,
+        offload_s=offload_s,
+        offload_step_s=offload_step_s,
+        sharding_s=sharding_s,
+        reduce_s=reduce_gradients_s(
+            learning,
+            zero=stage.zero,
+            sharded_over=stage.sharded_over,
+            gradient_width=GRAD_WIDTH[recipe.grad_dtype],
+            micro_batches=setup.micro_batches,
+            on_axis=_in_buckets(on_axis, recipe.software.bucket_bytes),
+        ),
+        gather_s=gather_weights_s(learning, zero=stage.zero, width=held_bytes(recipe.dtype), on_axis=on_axis)
+        + _broadcasts_s(setup, stage, known),
+        optimizer_s=optimizer_s,
+        chunks=chunks,
+        profiles=profiles,
+    )
+
+
+def _machine(
+    setup: Setup, device: Device, efficiencies: OperatorEfficiencies, known: TrainingParameters, on_axis: TimeOnAxis
+) -> Machine:
+    """What the passes of a stage on `device` run on. A device whose rates were measured launches from the host that it
+    is, so that its rates hold the launches."""
+    recipe = setup.recipe
+    return Machine(
+        device=device,
+        efficiencies=efficiencies,
+        parameters=known,
+        dtype=recipe.dtype,
+        collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
+        overlap_tp="tp" in recipe.overlap,
+        overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
+        host_launches=recipe.software.launch == "eager" and device.peak_basis == "datasheet",
+        kernels=recipe.software.kernels,
+        accumulation_bytes=accumulation_bytes(setup),
+        fused_accumulation=recipe.software.fused_accumulation,
+        attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
+        flash_generation=recipe.software.flash_generation,
+        bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
+    )
+
+
+def _optimizer_s(setup: Setup, stage: StageSetup, chunks: Sequence[ChunkWork], machine: Machine) -> tuple[float, float]:
+    """(step, transfers to and from the host) seconds: memory traffic, on the device or on the host, and what Muon
+    multiplies besides."""
+    recipe = setup.recipe
+    optimizer = OPTIMIZERS[recipe.optimizer]
+    each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
+    updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
+    if "optimizer" in stage.offload:
+        return optimizer_on_host_s(setup, stage, updated, updated * each)
+    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
+    return updated * each / stream + _orthogonal_s(optimizer, stage, chunks, machine), 0.0
+
+
+def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[ChunkWork], machine: Machine) -> float:
+    """Muon's products over the rank's matrices, shared out over the ranks that hold the same ones; they run in bf16 at
+    the best that a product reaches."""
+    if not optimizer.orthogonal_iterations:
+        return 0.0
+    flops = sum(
+        count * optimizer.step_flops(op.shape[-2], op.shape[-1]) * (op.shape[0] if op.kind == "grouped_gemm" else 1)
+        for chunk in chunks
+        for work, count in chunk.works
+        if work.trainable_parameters and not work.is_end
+        for op in work.operators
+        if op.kind in ("gemm", "grouped_gemm")
+    )
+    peak = machine.device.peak("bf16") or machine.device.peak(machine.dtype) or 0.0
+    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", machine.device.name)
+    return flops / stage.sharded_over / (peak * share) if peak else 0.0
+
+
+def _broadcasts_s(setup: Setup, stage: StageSetup, known: TrainingParameters) -> float:
+    """What it takes beyond the bytes that ranks on several nodes broadcast their shards of the weights one after
+    another: a time for each, during which the tensor-parallel groups beside it use the same network."""
+    nodes = {(slot.site, slot.node) for slot in stage.slots[: stage.sharded_over * stage.tp]}
+    if not setup.recipe.software.broadcast_weights or stage.zero not in (1, 2) or len(nodes) == 1:
+        return 0.0
+    return known.of("broadcast_s") * stage.sharded_over * stage.tp
+
+
+def _in_buckets(on_axis: TimeOnAxis, bucket_bytes: int) -> TimeOnAxis:
+    """`on_axis` with what is sent cut into buckets, one after another."""
+    if not bucket_bytes:
+        return on_axis
+
+    def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+        buckets = max(1, -(-int(size_bytes) // bucket_bytes))
+        return buckets * on_axis(op, size_bytes / buckets, axis)
+
+    return seconds
+
+
+def _sharding_s(
+    chunk: ChunkWork,
+    profiles: Sequence[LayerTime | None],
+    machine: Machine,
+    stage: StageSetup,
+    setup: Setup,
+    on_axis: TimeOnAxis,
+) -> float:
+    """What ZeRO 3 adds to a micro-batch through a chunk."""
+    if stage.zero != 3 or stage.dp * stage.cp == 1:
+        return 0.0
+    width, grads = held_bytes(setup.recipe.dtype), GRAD_WIDTH[setup.recipe.grad_dtype]
+    layers = []
+    for (work, count), profile in zip(chunk.works, profiles, strict=True):
+        sums = work.trainable_parameters * grads
+        gather_s = on_axis("all_gather", work.parameters * width, "shard")
+        gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
+        scatter_s = on_axis("reduce_scatter", sums, "shard")
+        scatter_s += on_axis("all_reduce", sums / stage.sharded_over, "replicate")
+        scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
+        weights = work.parameters + work.expert_parameters
+        learning = work.trainable_parameters + work.trainable_expert_parameters
+        copied = FLAT_COPY_PASSES[0] * weights + FLAT_COPY_PASSES[1] * learning
+        one = ShardedLayer(
+            forward_s=forward_pass([(work, 1)], machine, [profile]).total_s,
+            backward_s=backward_pass([(work, 1)], machine, [profile]).total_s,
+            gather_s=gather_s,
+            scatter_s=scatter_s,
+            copy_s=copied * width / machine.bandwidth_bytes_per_s if stage.sharded_over > 1 else 0.0,
+        )
+        layers.append((one, count))
+    return exposed_sharding_s(
+        layers,
+        overlap_cost=machine.parameters.of("overlap_cost", "fsdp"),
+        overlapped="dp" in setup.recipe.overlap,
+    )
+
+
+def accumulation_bytes(setup: Setup) -> int:
+    """Memory traffic a parameter and micro-batch for a pass that adds its gradient to those before: read both, write
+    the sum. None where the product does it, or there is nothing before."""
+    if setup.micro_batches == 1 or setup.recipe.software.fused_accumulation:
+        return 0
+    return 2 * GRAD_WIDTH[setup.recipe.grad_dtype] + held_bytes(setup.recipe.dtype)

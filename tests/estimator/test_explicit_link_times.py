@@ -1,0 +1,175 @@
+"""Seconds of a plan's collectives: which share of a link's record, which table, and what it then says it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimator.collectives import describe_group, time_collective
+from estimator.explicit.link_times import LinkTimes, cluster_in_training, share_in_training
+from estimator.explicit.rank_groups import axis_groups
+from estimator.explicit.recipe import StageSetup
+from profiles.cluster_file import load_cluster
+from profiles.hardware import load_link
+from profiles.training_parameters import TrainingParameters, load_training_parameters
+from profiles.vocabulary import CollectiveOp, Link, LinkTable
+from tests.explicit_examples import CLUSTER, QUIET, build, evaluated
+
+KNOWN = load_training_parameters()
+SIZE = 1e8
+
+
+def table(op: CollectiveOp, link: str, ranks: int, nodes: int = 1, seconds: float = 1e-3) -> LinkTable:
+    """Twice the bytes, twice the seconds, from 1 byte to a terabyte."""
+    return LinkTable(
+        link=link,
+        op=op,
+        ranks=ranks,
+        nodes=nodes,
+        points=((1, seconds / SIZE), (10**12, seconds * 10**12 / SIZE)),
+        alpha_s=0.0,
+        beta_s_per_byte=seconds / SIZE,
+        fit_error=0.0,
+        source="test",
+    )
+
+
+def stage(first: int = 0, last: int = 16, **degrees: Any) -> StageSetup:
+    slots = CLUSTER.slots[first:last]
+    ranks = degrees.get("tp", 1) * degrees.get("cp", 1)
+    return StageSetup(chunks=((0, 1),), slots=slots, dp=len(slots) // ranks, **degrees)
+
+
+def links(*tables: LinkTable) -> LinkTimes:
+    return LinkTimes(cluster=CLUSTER, parameters=KNOWN, tables=tables)
+
+
+def test_collectives_reach_a_share_of_their_links_records() -> None:
+    reached = cluster_in_training(CLUSTER, KNOWN)
+    for degrees, axis, link in (({"tp": 8}, "tp", "nvswitch3"), ({"tp": 8}, "dp", "ib-hdr200")):
+        held = stage(**degrees)
+        group = axis_groups(reached, held, axis)  # type: ignore[arg-type]
+        expected = time_collective("all_reduce", SIZE, group.group, concurrent_groups=group.concurrent).seconds
+        found = links().on_axes_of(held)("all_reduce", SIZE, axis)
+        assert found == pytest.approx(expected + KNOWN.of("collective_wait_s"))
+        whole = axis_groups(CLUSTER, held, axis)  # type: ignore[arg-type]
+        record = time_collective("all_reduce", 1e12, whole.group, concurrent_groups=whole.concurrent).seconds
+        found = links().on_axes_of(held)("all_reduce", 1e12, axis)
+        assert found == pytest.approx(record / KNOWN.of("collective_share", link), rel=1e-3)
+
+
+def made(bandwidth_bytes_per_s: float, like: str) -> Link:
+    return replace(load_link(like), name="made", bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+
+
+def test_links_that_runs_tell_of_are_points_of_a_curve() -> None:
+    slow, fast = load_link("ib-hdr200"), load_link("ib-ndr400")
+    known = TrainingParameters(
+        values={"collective_share": 0.8, "collective_share.ib-hdr200": 1.0, "collective_share.ib-ndr400": 0.5}
+    )
+    assert share_in_training(known, slow) == 1.0
+    # Half of the faster one would be less than all of the slower one: what is reached never falls.
+    reached = slow.bandwidth_bytes_per_s * slow.efficiency / (fast.bandwidth_bytes_per_s * fast.efficiency)
+    assert share_in_training(known, fast) == pytest.approx(max(0.5, reached))
+    assert share_in_training(known, made(1e9, "ib-hdr200")) == 1.0
+    assert share_in_training(known, made(1e12, "ib-hdr200")) == pytest.approx(max(0.5, reached))
+    assert share_in_training(known, load_link("nvswitch3")) == 0.8
+    assert share_in_training(known, load_link("omni-path100")) == 0.8
+
+
+@given(
+    one=st.floats(1e9, 1e12), other=st.floats(1e9, 1e12), like=st.sampled_from(["ib-edr100", "roce100", "nvswitch3"])
+)
+def test_the_faster_of_two_links_reaches_no_less(one: float, other: float, like: str) -> None:
+    slow, fast = (made(each, like) for each in sorted((one, other)))
+    rates = [share_in_training(KNOWN, link) * link.bandwidth_bytes_per_s for link in (slow, fast)]
+    assert rates[0] <= rates[1] * (1 + 1e-12)
+
+
+def test_messages_reach_a_share_of_their_own() -> None:
+    pair = describe_group(CLUSTER, (CLUSTER.slots[0], CLUSTER.slots[1]))
+    record = time_collective("send_recv", SIZE, pair).seconds
+    found = links().message_s(stage(0, 1), stage(1, 2), SIZE)
+    assert found == pytest.approx(record / KNOWN.of("send_share", "nvswitch3"))
+
+
+def test_one_rank_and_no_bytes_take_no_time_and_rest_on_nothing() -> None:
+    timer = links(table("all_reduce", "nvswitch3", 8))
+    on_axis = timer.on_axes_of(stage(tp=8))
+    assert on_axis("all_reduce", 0, "tp") == 0
+    assert on_axis("all_reduce", SIZE, "cp") == 0
+    assert timer.provenance() is None
+    assert timer.table_ids() == ()
+
+
+def test_a_table_is_taken_as_it_stands_and_named() -> None:
+    known = table("all_reduce", "nvswitch3", 8, seconds=0.125)
+    timer = links(known)
+    held = stage(tp=8)
+    assert timer.on_axes_of(held)("all_reduce", SIZE, "tp") == pytest.approx(0.125)
+    assert timer.provenance() == "measured"
+    assert timer.table_ids() == (known.id,)
+    assert timer.measured(axis_groups(CLUSTER, held, "tp").group)
+    timer.on_axes_of(held)("all_reduce", SIZE, "dp")
+    assert timer.provenance() == "mixed"
+    assert not timer.measured(axis_groups(CLUSTER, held, "dp").group)
+
+
+def test_a_group_is_measured_only_if_all_of_its_collectives_are() -> None:
+    timer = links(table("all_to_all", "nvswitch3", 8))
+    held = stage(tp=8)
+    group = axis_groups(CLUSTER, held, "tp").group
+    assert not timer.measured(group)
+    on_axis = timer.on_axes_of(held)
+    on_axis("all_to_all", SIZE, "tp")
+    assert timer.measured(group)
+    on_axis("all_reduce", SIZE, "tp")
+    assert not timer.measured(group)
+
+
+@given(
+    size=st.floats(1, 1e10),
+    op=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    axis=st.sampled_from(["tp", "cp", "dp", "shard", "ep"]),
+)
+def test_more_bytes_never_take_less(size: float, op: Any, axis: str) -> None:
+    on_axis = links().on_axes_of(stage(0, 32, tp=4, cp=2, ep=8, zero=3))
+    assert 0 < on_axis(op, size, axis) <= on_axis(op, 2 * size, axis)
+
+
+def test_messages_of_a_stage_share_a_nodes_nics() -> None:
+    """Eight ranks send at once over eight NICs; with two NICs each has a quarter of one."""
+    thin = load_cluster("a100-80gb:4x8")
+    nodes = replace(thin.sites[0].nodes[0], nics=2)
+    thin = replace(thin, sites=(replace(thin.sites[0], nodes=(nodes,)),))
+    wide_s = links().message_s(stage(0, 8), stage(8, 16), 1e9)
+    thin_s = LinkTimes(cluster=thin, parameters=KNOWN).message_s(stage(0, 8), stage(8, 16), 1e9)
+    assert thin_s == pytest.approx(4 * wide_s, rel=0.01)
+    alone_s = LinkTimes(cluster=thin, parameters=KNOWN).message_s(stage(0, 1), stage(8, 9), 1e9)
+    assert alone_s == pytest.approx(wide_s, rel=0.01)
+
+
+def test_pair_sums_are_all_reduces_of_two() -> None:
+    pair = describe_group(cluster_in_training(CLUSTER, KNOWN), (CLUSTER.slots[0], CLUSTER.slots[8]))
+    expected = time_collective("all_reduce", SIZE, pair, concurrent_groups=8).seconds
+    found = links().pair_sum_s(stage(0, 8), stage(8, 16), SIZE)
+    assert found == pytest.approx(expected + KNOWN.of("collective_wait_s"))
+
+
+def test_an_evaluation_names_its_tables_and_where_its_communication_comes_from() -> None:
+    setup = build(recipe=QUIET, tp=8)
+    plain = evaluated(setup)
+    assert (plain.communication_provenance, plain.link_table_ids) == ("modelled", ())
+    known = table("all_reduce", "nvswitch3", 8, seconds=0.1)
+    measured = evaluated(setup, link_tables=[known])
+    assert (measured.communication_provenance, measured.link_table_ids) == ("measured", (known.id,))
+    assert measured.breakdown.tp_s > plain.breakdown.tp_s
+    mixed = evaluated(build(recipe=QUIET, tp=8, dp=4), link_tables=[known])
+    assert mixed.communication_provenance == "mixed"
+    unused = evaluated(setup, link_tables=[table("all_reduce", "ib-hdr200", 2, nodes=2)])
+    assert unused == plain
+    assert evaluated(build(recipe=QUIET)).communication_provenance is None

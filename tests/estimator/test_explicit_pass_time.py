@@ -1,0 +1,294 @@
+"""A pass through layers: its kinds, the host's launches, profiles, overlap, and which product runs in which type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimator.explicit.operator_time import time_operator
+from estimator.explicit.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
+from estimator.explicit.split import Split, Work
+from estimator.explicit.work import layer_work
+from models_zoo.layers import Head
+from profiles.efficiencies import load_operator_efficiencies
+from profiles.hardware import load_device
+from profiles.training_parameters import TrainingParameters, load_training_parameters
+from profiles.vocabulary import Collective, LayerTime, Operator
+from tests.explicit_examples import EXPERTS, LLAMA
+
+BLOCK, MOE_BLOCK, HEAD = LLAMA.layers[1], EXPERTS.layers[1], LLAMA.layers[-1]
+H100 = load_device("h100")
+
+
+def machine(**changes: Any) -> Machine:
+    values: dict[str, Any] = {
+        "device": H100,
+        "efficiencies": load_operator_efficiencies("h100"),
+        "parameters": load_training_parameters(),
+        "dtype": "bf16",
+        "collective_s": lambda one: one.bytes * 1e-11,
+        "overlap_tp": False,
+        "overlap_ep": False,
+        "host_launches": False,
+        "kernels": "fused",
+        "accumulation_bytes": 0,
+        "fused_accumulation": True,
+        "attention_kernel": None,
+        "flash_generation": 2,
+        "bandwidth_bytes_per_s": H100.memory_bandwidth_bytes_per_s,
+    }
+    return Machine(**values | changes)
+
+
+def with_parameters(**changes: float) -> TrainingParameters:
+    known = load_training_parameters()
+    return replace(known, values=known.values | {name.replace("__", "."): value for name, value in changes.items()})
+
+
+def work(layer: Any = BLOCK, **split: Any) -> Work:
+    found = layer_work(layer, Split(**{"samples": 4, "seq_len": 512, **split}))
+    assert isinstance(found, Work), found
+    return found
+
+
+def time_of(forward_s: float, backward_s: float) -> LayerTime:
+    return LayerTime(forward_s=forward_s, backward_s=backward_s, optimizer_s=0.0, provenance="measured", profile_id="p")
+
+
+WAYS: tuple[Callable[..., PassTime], ...] = (forward_pass, backward_pass)
+works = st.builds(
+    work,
+    st.sampled_from([BLOCK, MOE_BLOCK, HEAD, LLAMA.layers[0]]),
+    samples=st.sampled_from([1, 4]),
+    tp=st.sampled_from([1, 2, 4]),
+    sequence_parallel=st.booleans(),
+    cp=st.sampled_from([1, 2]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    attention=st.sampled_from(["flash", "math"]),
+    kernels=st.sampled_from(["fused", "eager"]),
+)
+machines = st.builds(
+    machine,
+    overlap_tp=st.booleans(),
+    host_launches=st.booleans(),
+    accumulation_bytes=st.sampled_from([0, 10]),
+    collective_s=st.sampled_from([lambda one: one.bytes * 1e-11, lambda _: 1e-3]),
+)
+
+
+@given(chosen=works, count=st.integers(1, 5), on=machines)
+def test_kinds_sum_to_the_pass(chosen: Work, count: int, on: Machine) -> None:
+    for way in WAYS:
+        found = way([(chosen, count)], on)
+        kinds = {part.name: getattr(found, part.name) for part in fields(found) if part.name != "weight_s"}
+        assert math.fsum(kinds.values()) == found.total_s
+        assert min(kinds.values()) >= 0
+        assert 0 <= found.weight_s <= found.total_s
+
+
+def test_kinds_are_those_of_the_operators() -> None:
+    chosen, on = work(HEAD), machine()
+    expected = dict.fromkeys(KIND_FIELDS.values(), 0.0)
+    shares = {"gemm": "gemm_share", "attention": "attention_share", "memory": "memory_share"}
+    assert {op.kind for op in chosen.operators} <= set(shares)
+    for op in chosen.operators:
+        seconds = time_operator(op, device=H100, dtype="bf16", efficiencies=on.efficiencies, pass_="forward")
+        qualifier = {"gemm": "h100", "attention": "flash2", "memory": "fused"}[op.kind]
+        expected[KIND_FIELDS[op.kind]] += seconds / on.parameters.of(shares[op.kind], qualifier)
+    found = forward_pass([(chosen, 1)], on)
+    assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
+    assert found.total_s == pytest.approx(sum(expected.values()))
+
+
+@given(chosen=works, count=st.integers(2, 5))
+def test_a_pass_is_linear_in_layers(chosen: Work, count: int) -> None:
+    for way in WAYS:
+        for on in (machine(), machine(host_launches=True)):
+            one, many = way([(chosen, 1)], on), way([(chosen, count)], on)
+            assert many.total_s == pytest.approx(count * one.total_s)
+            assert many.weight_s == pytest.approx(count * one.weight_s)
+
+
+def test_a_profile_wins_and_keeps_the_shares() -> None:
+    chosen, on = work(), machine(host_launches=True)
+    for way, seconds in ((forward_pass, 0.1), (backward_pass, 0.3)):
+        modelled = way([(chosen, 3)], machine())
+        found = way([(chosen, 3)], on, [time_of(0.1, 0.3)])
+        assert found.total_s == pytest.approx(3 * seconds)
+        # The profile holds the launches.
+        assert found.launch_s == 0
+        for name in ("gemm_s", "attention_s", "memory_bound_s", "weight_s"):
+            share = getattr(modelled, name) / modelled.total_s
+            assert getattr(found, name) == pytest.approx(share * found.total_s)
+
+
+def test_a_profile_leaves_other_layers_and_collectives_alone() -> None:
+    chosen, other, on = work(tp=2), work(HEAD, tp=2), machine()
+    found = forward_pass([(chosen, 1), (other, 1)], on, [time_of(0.1, 0.3), None])
+    expected = 0.1 + forward_pass([(other, 1)], on).total_s + forward_pass([(chosen, 1)], on).tp_s
+    assert found.total_s == pytest.approx(expected)
+
+
+def test_full_recomputation_of_a_profiled_layer_takes_its_forward() -> None:
+    found = backward_pass([(work(recompute="full"), 2)], machine(), [time_of(0.1, 0.3)])
+    assert found.recompute_s == pytest.approx(0.2)
+    assert found.total_s == pytest.approx(0.8)
+
+
+def test_full_recomputation_is_a_second_forward() -> None:
+    chosen, on = work(tp=2, recompute="full"), machine()
+    ahead, plain = forward_pass([(chosen, 1)], on), backward_pass([(work(tp=2), 1)], on)
+    found = backward_pass([(chosen, 1)], on)
+    assert found.recompute_s == pytest.approx(ahead.total_s - ahead.tp_s)
+    assert found.total_s == pytest.approx(plain.total_s + ahead.total_s)
+
+
+def test_where_the_device_waits_a_pass_is_the_hosts_launches() -> None:
+    slow = with_parameters(launch_s=0.5, launch_collective_s=0.25, launch_checkpoint_s=2.0)
+    on = machine(host_launches=True, parameters=slow)
+    chosen = work(tp=2, recompute="full")
+    kernels = sum(op.forward_kernels for op in chosen.operators)
+    assert forward_pass([(chosen, 3)], on).total_s == pytest.approx(3 * (0.5 * kernels + 0.25 * 2))
+    back = kernels + sum(op.backward_kernels for op in chosen.operators)
+    assert backward_pass([(chosen, 3)], on).total_s == pytest.approx(3 * (0.5 * back + 0.25 * 4 + 2.0))
+
+
+@given(chosen=works, launch=st.floats(1e-7, 1e-3))
+def test_a_pass_is_longer_than_either_side_and_shorter_than_both(chosen: Work, launch: float) -> None:
+    known = with_parameters(launch_s=launch, launch_collective_s=0.0, launch_checkpoint_s=0.0)
+    for way in WAYS:
+        device_s = way([(chosen, 1)], machine()).total_s
+        host = way([(chosen, 1)], machine(host_launches=True, parameters=known))
+        operators = (*chosen.operators, *(chosen.again if way is backward_pass else ()))
+        kernels = sum(op.forward_kernels for op in operators)
+        if way is backward_pass:
+            kernels = sum(op.forward_kernels for op in chosen.again)
+            kernels += sum(op.backward_kernels for op in chosen.operators)
+        assert max(device_s, launch * kernels) <= host.total_s * (1 + 1e-9)
+        assert host.total_s <= (device_s + launch * kernels) * (1 + 1e-9)
+        assert host.launch_s == pytest.approx(host.total_s - device_s, abs=1e-12)
+
+
+def test_a_captured_graph_has_no_launches() -> None:
+    slow = with_parameters(launch_s=0.5)
+    assert forward_pass([(work(), 1)], machine(host_launches=False, parameters=slow)).launch_s == 0
+
+
+@given(chosen=works, on=machines)
+def test_tensor_parallel_overlap_never_costs(chosen: Work, on: Machine) -> None:
+    for way in WAYS:
+        alone = way([(chosen, 1)], replace(on, overlap_tp=False))
+        beside = way([(chosen, 1)], replace(on, overlap_tp=True))
+        assert beside.total_s <= alone.total_s * (1 + 1e-12)
+        assert beside.gemm_s == alone.gemm_s
+
+
+def test_overlap_hides_the_inputs_collectives_of_backward_alone() -> None:
+    """Megatron runs the sum (or gathering) of a product's input beside products; what is hidden costs its share."""
+    chosen = work(tp=4)
+    entered = [one for one in chosen.collectives if one.phase == "backward"]
+    seconds = {True: 1e-6, False: 0.0}
+    on = machine(collective_s=lambda one: seconds[one.phase == "backward"], overlap_tp=True)
+    cost = on.parameters.of("overlap_cost", "tp")
+    found = backward_pass([(chosen, 1)], on)
+    assert found.gemm_s > 2e-6
+    assert found.tp_s == pytest.approx(cost * len(entered) * 1e-6)
+    assert forward_pass([(chosen, 1)], machine(overlap_tp=True)) == forward_pass([(chosen, 1)], machine())
+    # Products cover no more than they take.
+    long = backward_pass([(chosen, 1)], replace(on, collective_s=lambda one: seconds[one.phase == "backward"] * 1e6))
+    assert long.tp_s == pytest.approx(2.0 - (1 - cost) * long.gemm_s)
+
+
+def test_context_parallel_steps_hide_behind_attention() -> None:
+    chosen, on = work(cp=2), machine()
+    took = sum(on.collective_s(one) for one in chosen.collectives if one.phase == "forward")
+    found = forward_pass([(chosen, 1)], on)
+    assert found.cp_s == pytest.approx(
+        took - min(took, found.attention_s) * (1 - on.parameters.of("overlap_cost", "tp"))
+    )
+    assert found.cp_s < took
+
+
+def test_context_parallelism_hides_no_tensor_parallel_collectives() -> None:
+    chosen, on = work(tp=2, cp=2), machine()
+    for way, phase in ((forward_pass, "forward"), (backward_pass, "backward")):
+        took = sum(on.collective_s(one) for one in chosen.collectives if one.axis == "tp" and one.phase == phase)
+        assert way([(chosen, 1)], on).tp_s == pytest.approx(took)
+
+
+def collective_times(**seconds: float) -> Callable[[Collective], float]:
+    return lambda one: seconds.get(one.axis, 0.0)
+
+
+def test_collectives_of_each_axis_are_told_apart() -> None:
+    chosen = work(MOE_BLOCK, tp=2, sequence_parallel=True, ep=2, etp=1)
+    on = machine(collective_s=collective_times(tp=1.0, ep=0.5))
+    count = {
+        axis: sum(one.axis == axis and one.phase == "forward" for one in chosen.collectives) for axis in ("tp", "ep")
+    }
+    found = forward_pass([(chosen, 1)], on)
+    assert (found.tp_s, found.ep_s, found.cp_s) == (count["tp"] * 1.0, count["ep"] * 0.5, 0)
+    assert found.communication_s == found.tp_s + found.ep_s
+
+
+def test_fp8_is_for_the_blocks_products_alone() -> None:
+    def seconds(dtype: Any, layer: Any) -> PassTime:
+        return forward_pass([(work(layer, dtype=dtype), 1)], machine(dtype=dtype))
+
+    narrow, wide = seconds("fp8", BLOCK), seconds("bf16", BLOCK)
+    assert narrow.gemm_s < wide.gemm_s
+    assert narrow.attention_s == wide.attention_s
+    assert narrow.memory_bound_s == wide.memory_bound_s
+    assert seconds("fp8", HEAD) == seconds("bf16", HEAD)
+    math_ = [
+        forward_pass([(work(dtype=dtype, attention="math"), 1)], machine(dtype=dtype)) for dtype in ("fp8", "bf16")
+    ]
+    assert math_[0].attention_s == math_[1].attention_s
+
+
+def test_weight_gradients_are_half_of_backwards_products() -> None:
+    found = backward_pass([(work(), 1)], machine())
+    assert found.weight_s == pytest.approx(found.gemm_s / 2, rel=1e-9)
+    assert forward_pass([(work(), 1)], machine()).weight_s == 0
+
+
+def test_a_frozen_layer_has_no_weight_gradients_to_put_off() -> None:
+    assert backward_pass([(work(frozen=True), 1)], machine()).weight_s == 0
+
+
+def test_what_backward_cannot_put_off_is_never_longer_on_a_faster_device() -> None:
+    fast = replace(H100, peak_flops_per_s=tuple((name, 2 * peak) for name, peak in H100.peak_flops_per_s))
+    slow, quick = (
+        backward_pass([(work(samples=1), 1)], machine(device=device, host_launches=True)) for device in (H100, fast)
+    )
+    assert quick.total_s - quick.weight_s <= (slow.total_s - slow.weight_s) * (1 + 1e-9)
+
+
+def test_gradients_are_accumulated_in_a_pass_of_their_own_where_products_do_not() -> None:
+    chosen, on = work(), machine(fused_accumulation=False, accumulation_bytes=10)
+    without = backward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
+    added = backward_pass([(chosen, 2)], on).memory_bound_s - without.memory_bound_s
+    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused")
+    assert added == pytest.approx(2 * 10 * chosen.trainable_parameters / rate)
+    assert forward_pass([(chosen, 2)], on) == forward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
+
+
+def test_an_operator_without_kernels_takes_no_time() -> None:
+    idle = Operator(name="x", kind="memory", shape=(10,), forward_bytes=10**9, forward_kernels=0)
+    assert forward_pass([(Work(operators=(idle,)), 1)], machine(host_launches=True)).total_s == 0
+
+
+def test_as_many_profiles_as_works() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        forward_pass([(work(), 1), (work(HEAD), 1)], machine(), [None])
+
+
+def test_a_head_of_no_vocabulary_has_its_norm_alone() -> None:
+    found = forward_pass([(work(Head(hidden=512, vocab=0)), 1)], machine())
+    assert found.total_s == found.memory_bound_s > 0
