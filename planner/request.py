@@ -199,9 +199,11 @@ def describe_sources(
         degrees = ",".join(str(tp) for tp in sorted({way.tp for way in used}))
         samples = ",".join(str(count) for count in sorted({cell.micro_batch // way.dp for way in used}))
         which = "none" if cell.compute_provenance == "modelled" else "not all"
+        efficiencies = load_operator_efficiencies(device)
+        carried = f", carried over from {efficiencies.carried_over}" if efficiencies.carried_over else ""
         said.append(
             f"{which} of the shards that the best Cell needs (tp {degrees}, {samples} samples per rank) are profiled on"
-            f" {device}: the operator model fills in ({load_operator_efficiencies(device).basis});"
+            f" {device}: the operator model fills in ({efficiencies.architecture}{carried});"
             f" {_profile_command(request, device, origins)}"
         )
     if cell.communication_provenance not in ("measured", None):
