@@ -1,4 +1,4 @@
-"""The modelled time of a layer's local shard on a device that nobody has profiled: one layer of an explicit plan.
+"""What a layer's local shard takes and holds on a device that nobody has profiled, as one layer of an explicit plan.
 
 A transformer's layers run as training frameworks run them (`estimator.explicit.work`), the others by their own
 operators. Collectives are not in it: who asks for a shard's time adds those of its groups.
@@ -6,6 +6,10 @@ operators. Collectives are not in it: who asks for a shard's time adds those of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from estimator.explicit.memory import layer_bytes
+from estimator.explicit.memory_features import GENERIC
 from estimator.explicit.pass_time import Machine, attention_kernel_of, backward_pass, forward_pass
 from estimator.explicit.recipe import Software
 from estimator.explicit.split import Split, Work
@@ -13,7 +17,7 @@ from estimator.explicit.work import layer_work
 from models_zoo.layers import Embedding, Experts, Head, Layer, TransformerBlock
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters, load_training_parameters, neutral_parameters
-from profiles.vocabulary import Collective, Device, DType, Infeasible, LayerTime, LocalLayer, Shard
+from profiles.vocabulary import Collective, Device, DType, Infeasible, LayerTime, LocalLayer, Shard, held_bytes
 
 SOFTWARE = Software(name="generic")
 """What is taken for granted of a framework that nobody named."""
@@ -73,23 +77,45 @@ def _nothing(_collective: Collective) -> float:
     return 0.0
 
 
-def _work(layer: Layer, shard: Shard, local: LocalLayer) -> Work:
-    """The layer's work without collectives. Experts split over tensor-parallel ranks that all have all tokens are no
-    framework's: they run by the shard's own operators."""
-    framework = isinstance(layer, TransformerBlock | Embedding | Head)
-    if isinstance(layer, TransformerBlock) and (isinstance(layer.feed_forward, Experts) or layer.parallel):
-        framework = False
-    if framework:
-        split = Split(
-            samples=shard.micro_batch_per_rank,
-            seq_len=shard.seq_len,
-            dtype=shard.dtype,
-            tp=shard.tp,
-            sequence_parallel=shard.sequence_parallel and shard.tp > 1,
-            attention=shard.attention,
-            kernels=SOFTWARE.kernels,
+def model_working_bytes(layer: Layer, shard: Shard, local: LocalLayer) -> int:
+    """The most bytes that live only while `layer` runs, beyond what it keeps for backward: copies, gradients of
+    activations and, with recomputation, what was computed again. As an explicit plan of the generic software has it."""
+    work = _whole_work(layer, shard)
+    if work is None:
+        recomputed = local.saved_bytes if shard.recompute == "full" else 0
+        work = Work(
+            operators=local.operators,
+            again=local.operators if recomputed else (),
+            trainable_parameters=local.parameters,
+            temporary_bytes=recomputed,
+            input_bytes=local.input_bytes,
+            output_bytes=local.output_bytes,
         )
-        work = layer_work(layer, split)
-        if isinstance(work, Work):
-            return Work(operators=work.operators)
-    return Work(operators=local.operators)
+    return layer_bytes(work, held_bytes(shard.dtype), GENERIC)
+
+
+def _work(layer: Layer, shard: Shard, local: LocalLayer) -> Work:
+    """The layer's operators without collectives and recomputation."""
+    work = _whole_work(layer, replace(shard, recompute="none"))
+    return Work(operators=local.operators if work is None else work.operators)
+
+
+def _whole_work(layer: Layer, shard: Shard) -> Work | None:
+    """The layer's work as frameworks do it; None where that is not how a Cell has it. Experts split over
+    tensor-parallel ranks that all have all tokens are no framework's: they run by the shard's own operators."""
+    if not isinstance(layer, TransformerBlock | Embedding | Head):
+        return None
+    if isinstance(layer, TransformerBlock) and (isinstance(layer.feed_forward, Experts) or layer.parallel):
+        return None
+    split = Split(
+        samples=shard.micro_batch_per_rank,
+        seq_len=shard.seq_len,
+        dtype=shard.dtype,
+        tp=shard.tp,
+        sequence_parallel=shard.sequence_parallel and shard.tp > 1,
+        attention=shard.attention,
+        kernels=SOFTWARE.kernels,
+        recompute=shard.recompute,
+    )
+    work = layer_work(layer, split)
+    return work if isinstance(work, Work) else None

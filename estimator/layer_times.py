@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from estimator.compute import model_layer_time
+from estimator.compute import model_layer_time, model_working_bytes
 from estimator.memory import OPTIMIZERS
 from estimator.shards import shard_layer
 from models_zoo.layers import Layer
@@ -53,13 +53,13 @@ class LayerCosts:
         if isinstance(time, Infeasible):
             return time
         saved = time.saved_bytes if time.saved_bytes is not None else local.saved_bytes
-        # Recomputation keeps the layer's input alone; the layer's own activations live while its backward runs.
+        # Recomputation keeps the layer's input alone.
         recomputed = shard.recompute == "full"
         return ShardCost(
             local=local,
             time=time,
             saved_bytes=local.input_bytes if recomputed else saved,
-            working_bytes=local.input_bytes + local.output_bytes + (local.saved_bytes if recomputed else 0),
+            working_bytes=model_working_bytes(layer, shard, local),
         )
 
     def _time(self, layer: Layer, shard: Shard, local: LocalLayer) -> LayerTime | Infeasible:

@@ -14,7 +14,7 @@ from profiles.vocabulary import DType, held_bytes
 Zero = Literal[0, 1, 2, 3]
 Schedule = Literal["1f1b", "gpipe"]
 
-RESERVE_SHARE = 0.06
+RESERVE_SHARE = 0.08
 """Share of a device's memory left to allocator fragmentation, context and communication buffers (assumption)."""
 
 

@@ -49,7 +49,12 @@ def evaluate(
     if problem is not None:
         return Infeasible(reason=problem, lacking="divisibility")
     known = parameters or load_training_parameters()
-    links = LinkTimes(cluster=setup.cluster, parameters=known, tables=tuple(link_tables))
+    links = LinkTimes(
+        cluster=setup.cluster,
+        parameters=known,
+        tables=tuple(link_tables),
+        experts_a_token=_experts_a_token(setup),
+    )
     costs: list[StageCost] = []
     for number in range(len(setup.stages)):
         cost = price_stage(setup, number, known, efficiencies_of, lookup, links)
@@ -199,6 +204,14 @@ def _weight(work: Work, count: int) -> float:
     flops = sum(op.forward_flops + op.backward_flops for op in work.operators)
     moved = sum(op.forward_bytes + op.backward_bytes for op in work.operators)
     return count * (flops + 100.0 * moved)
+
+
+def _experts_a_token(setup: Setup) -> int:
+    """To how many experts a token goes at most, where the software sends it once to those in one place; else 1."""
+    if setup.recipe.software.dispatch != "deduplicated":
+        return 1
+    found = (layer.feed_forward for layer in setup.model.layers if isinstance(layer, TransformerBlock))
+    return max((one.top_k for one in found if isinstance(one, Experts)), default=1)
 
 
 def _has_experts(model: Model) -> bool:

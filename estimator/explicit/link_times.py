@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from estimator.collectives import CollectiveTime, time_collective, time_stage_transfer
-from estimator.communication.groups import Group, describe_group, pair_key
+from estimator.communication.groups import Group, Level, describe_group, pair_key
 from estimator.explicit.gradient_sync import TimeOnAxis
 from estimator.explicit.rank_groups import axis_groups
 from estimator.explicit.recipe import StageSetup
@@ -22,12 +22,14 @@ class LinkTimes:
     """Times collectives of one plan, once each. The only state is that cache, of which the sources are read.
 
     Of a link's record, runs in training reach a share (`share_in_training`, `send_share`); a measured table is taken
-    as it stands.
+    as it stands. `experts_a_token`: how many a token goes to where the software sends one copy of it to those on the
+    same node or rank (`Software.dispatch`); 1 where each of them gets its own.
     """
 
     cluster: Cluster
     parameters: TrainingParameters
     tables: tuple[LinkTable, ...] = ()
+    experts_a_token: int = 1
     _known: dict[tuple[object, ...], CollectiveTime] = field(default_factory=dict)
 
     def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
@@ -37,7 +39,13 @@ class LinkTimes:
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
             found, reached = (axis_groups(cluster, stage, axis) for cluster in clusters)  # type: ignore[arg-type]
-            return self._seconds(op, size_bytes, found.group, reached.group, found.concurrent)
+            group = reached.group
+            if op == "all_to_all" and axis == "ep" and group.ranks > 1 and self.experts_a_token > 1:
+                sent = size_bytes / copies_of_one(group, group.levels[-1], self.experts_a_token)
+                if time_collective(op, sent, found.group, tables=self.tables).table_ids:
+                    return self._seconds(op, sent, found.group, group, found.concurrent)
+                group = deduplicated(group, self.experts_a_token)
+            return self._seconds(op, size_bytes, found.group, group, found.concurrent)
 
         return seconds
 
@@ -103,7 +111,7 @@ class LinkTimes:
         """On `group`, by a table; else on `reached`, the same group with what training reaches of its links."""
         if group.ranks == 1 or size_bytes <= 0:
             return 0.0
-        key = (op, size_bytes, group, concurrent)
+        key = (op, size_bytes, group, reached, concurrent)
         found = self._known.get(key)
         if found is None:
             found = time_collective(op, size_bytes, group, tables=self.tables, concurrent_groups=concurrent)
@@ -115,6 +123,24 @@ class LinkTimes:
         if op == "send_recv":
             return found.seconds / self.parameters.of("send_share")
         return self.parameters.of("collective_wait_s") + found.seconds
+
+
+def copies_of_one(group: Group, level: Level, experts: int) -> float:
+    """How many of the copies that a token of `experts` experts needs in another part of `level` one stands for, if the
+    experts are equally likely: expected copies over expected parts that any of them goes to."""
+    parts = group.ranks / level.ranks_inside
+    return experts / parts / (1 - (1 - 1 / parts) ** experts)
+
+
+@lru_cache(maxsize=1024)
+def deduplicated(group: Group, experts: int) -> Group:
+    """`group` as an exchange sees it that crosses each level once for each part, not for each expert, that a token
+    goes to. What a node's ranks pass on to each other meanwhile is hidden: their links are the faster ones."""
+    levels = (
+        replace(level, exchange_share=level.exchange_share * copies_of_one(group, level, experts))
+        for level in group.levels
+    )
+    return replace(group, levels=tuple(levels))
 
 
 @lru_cache(maxsize=64)

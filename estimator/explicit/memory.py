@@ -123,7 +123,7 @@ def _fullest(
     for chunk in chunks:
         freed = 0
         for work, count in reversed(chunk.works):
-            extra = cached + _layer_bytes(work, width, known)
+            extra = cached + layer_bytes(work, width, known)
             activations = round(kept) - (0 if "activations" in stage.offload else freed)
             found = _Moment(activation_bytes=activations, temporary_bytes=extra)
             best = max(best, found, key=lambda one: one.total_bytes)
@@ -142,7 +142,7 @@ def _block_shapes(chunk: ChunkWork) -> set[tuple[int, int]]:
     }
 
 
-def _layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+def layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
     """The most that lives only while one layer runs: forward its own, backward gradients (and what was recomputed)."""
     gathered = max(
         (one.bytes for one in work.collectives if one.op == "all_gather" and one.axis == "tp"),

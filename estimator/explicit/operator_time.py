@@ -288,11 +288,13 @@ def _tiled(
         tiles = groups * ceil(m / rows) * ceil(n / columns)
         tile_s = 2 * rows * columns / (unit_flops_per_s * share)
         for split in SPLITS:
-            if split > 1 and (tiles * split > 2 * units or split * 256 > k):
+            # A part is 256 long or, of a shorter product, padded to that.
+            if split > 1 and (tiles * split > 2 * units or (split - 1) * 256 >= k):
                 break
+            inner = k if split == 1 else max(k / split, 256)
             waves = tiles * split / units
             waves = max(1.0, waves + rates.wave_loss * (ceil(waves) - waves))
-            arithmetic = waves * tile_s * (k / split + fill) * turned
+            arithmetic = waves * tile_s * (inner + fill) * turned
             arithmetic *= 1 + rates.power_loss * arithmetic / (arithmetic + rates.power_half_s)
             # Parts of a split product meet in fp32: each writes its part, which is read once more.
             traffic = (operands + results * (result_bytes + (0 if split == 1 else 8 * split))) / stream

@@ -15,6 +15,7 @@ OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
 Overlap = Literal["dp", "tp", "p2p", "ep"]
 OffloadPart = Literal["optimizer", "activations"]
 Kernels = Literal["fused", "eager"]
+Dispatch = Literal["all_to_all", "deduplicated"]
 Launch = Literal["eager", "graph"]
 GradDType = Literal["fp32", "bf16", "fp16"]
 ZeroStage = Literal[0, 1, 2, 3]
@@ -32,7 +33,8 @@ class Software:
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
     one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
     once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
-    Engine's cuDNN).
+    Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
+    some of its experts (DeepEP and its like); all_to_all: once for each expert.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Software:
     bucket_bytes: int = 0
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
+    dispatch: Dispatch = "all_to_all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

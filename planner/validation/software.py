@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from estimator.explicit.recipe import GradDType, Kernels, Launch, Overlap, RecomputeKind, Software, ZeroStage
+from estimator.explicit.recipe import Dispatch, GradDType, Kernels, Launch, Overlap, RecomputeKind, Software, ZeroStage
 from profiles.errors import InputError
 from profiles.vocabulary import DType
 
@@ -64,6 +64,7 @@ class Framework:
     seq_len: int = 0
     samples_per_device: int = 0
     recompute: RecomputeKind = "none"
+    dispatch: Dispatch = "all_to_all"
 
     def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
         """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
@@ -142,6 +143,7 @@ def declared_of(row: RunRow, framework: Framework, assumed: list[str]) -> Declar
         bucket_bytes=framework.bucket_bytes,
         broadcast_weights=framework.broadcast_weights,
         flash_generation=framework.flash_generation,
+        dispatch=framework.dispatch,
     )
     return Declared(
         framework=framework,

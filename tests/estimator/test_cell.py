@@ -201,7 +201,7 @@ def tight_machine(job: Job) -> Machine:
     peaks = [
         estimated(cell_of(replace(plain, micro_batches=count), 2, devices=2)).peak_memory_bytes for count in (8, 16)
     ]
-    return make_test_machine(job, memory_bytes=round(sum(peaks) / 2 / 0.94))
+    return make_test_machine(job, memory_bytes=round(sum(peaks) / 2 / 0.92))
 
 
 def test_rule_fit_goes_on_until_nothing_is_recomputed_and_takes_the_fastest() -> None:
@@ -313,7 +313,7 @@ def test_a_choice_that_does_not_fit_is_dropped_and_said_so() -> None:
     assert cell.assembly == ("tp",)
     assert cell.assemblies == 1
     assert cell.dropped == (
-        "stage 0: dp-only dropped, dp=8 tp=1 recompute=none: needs 119.8 GiB and 4.755 GiB reserve,"
+        "stage 0: dp-only dropped, dp=8 tp=1 recompute=none: needs 120.7 GiB and 6.34 GiB reserve,"
         " the device has 79.25 GiB",
     )
 
@@ -340,7 +340,7 @@ def test_nothing_fits_and_the_nearest_miss_says_what_it_lacks() -> None:
         assert cell.failure.reason.startswith("stage ")
         assert cell.dropped
         # The reserve grows with the memory.
-        needed = machine.device.memory_bytes + round(cell.failure.lacking_bytes / 0.94)
+        needed = machine.device.memory_bytes + round(cell.failure.lacking_bytes / 0.92)
         assert isinstance(cell_of(job, stages, machine=replace_memory(job, needed + 100)), CellEstimate)
         assert isinstance(cell_of(job, stages, machine=replace_memory(job, needed * 9 // 10)), CellFailure)
 
@@ -357,7 +357,7 @@ def test_the_failure_is_that_of_the_stage_that_lacks_most() -> None:
     lines = [line for line in cell.dropped if "needs" in line]
     assert len(lines) == 4
     needs = [estimated(cell_of(job, 4, devices=4)).stages[i].option.memory.peak_bytes for i in range(4)]
-    assert cell.failure.lacking_bytes == max(needs) + 6000 - 100_000
+    assert cell.failure.lacking_bytes == max(needs) + 8000 - 100_000
     assert cell.failure.reason.startswith(f"stage {needs.index(max(needs))} ")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.collectives import describe_group, time_collective
-from estimator.explicit.link_times import LinkTimes, cluster_in_training, share_in_training
+from estimator.explicit.link_times import (
+    LinkTimes,
+    cluster_in_training,
+    copies_of_one,
+    share_in_training,
+)
 from estimator.explicit.rank_groups import axis_groups
 from estimator.explicit.recipe import StageSetup
 from profiles.cluster_file import load_cluster
@@ -88,6 +94,47 @@ def test_the_faster_of_two_links_reaches_no_less(one: float, other: float, like:
     slow, fast = (made(each, like) for each in sorted((one, other)))
     rates = [share_in_training(KNOWN, link) * link.bandwidth_bytes_per_s for link in (slow, fast)]
     assert rates[0] <= rates[1] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("ranks", "experts"), [(2, 2), (8, 2), (4, 8), (8, 5)])
+def test_copies_of_one_are_counted(ranks: int, experts: int) -> None:
+    """All ways to draw a token's experts, each part as likely as any other."""
+    cluster = load_cluster(f"a100-80gb:1x{ranks}")
+    group = describe_group(cluster, cluster.slots)
+    copies = parts = 0
+    for drawn in product(range(ranks), repeat=experts):
+        elsewhere = [part for part in drawn if part]
+        copies += len(elsewhere)
+        parts += len(set(elsewhere))
+    assert copies_of_one(group, group.levels[0], experts) == pytest.approx(copies / parts)
+
+
+def test_deduplicated_dispatch_crosses_nodes_once() -> None:
+    """Eight experts on two nodes: four copies would cross, one does but for 1/256 of the tokens."""
+    each, once = (
+        LinkTimes(cluster=CLUSTER, parameters=KNOWN, experts_a_token=count).on_axes_of(stage(0, 16, ep=16))
+        for count in (1, 8)
+    )
+    size, wait_s = 1e9, KNOWN.of("collective_wait_s")
+    assert once("all_reduce", size, "shard") == each("all_reduce", size, "shard")
+    assert once("all_to_all", size, "tp") == each("all_to_all", size, "tp")
+    ratio = (each("all_to_all", size, "ep") - wait_s) / (once("all_to_all", size, "ep") - wait_s)
+    # Links inside the node save less: 1.2.
+    assert 3 < ratio < 4 / (1 - 1 / 256)
+
+
+def test_a_table_of_exchanges_is_read_at_the_bytes_that_are_sent() -> None:
+    known = table("all_to_all", "ib-hdr200", 16, nodes=2)
+    held = stage(0, 16, ep=16)
+    timed = LinkTimes(cluster=CLUSTER, parameters=KNOWN, tables=(known,), experts_a_token=8).on_axes_of(held)
+    assert timed("all_to_all", SIZE, "ep") == pytest.approx(1e-3 * (1 - 1 / 256) / 4)
+    # A table of another operation changes nothing.
+    other = table("send_recv", "ib-hdr200", 2, nodes=2)
+    plain, beside = (
+        LinkTimes(cluster=CLUSTER, parameters=KNOWN, tables=tables, experts_a_token=8).on_axes_of(held)
+        for tables in ((), (other,))
+    )
+    assert plain("all_to_all", SIZE, "ep") == beside("all_to_all", SIZE, "ep")
 
 
 def test_messages_reach_a_share_of_their_own() -> None:

@@ -7,17 +7,17 @@ its sums, its memory model or its search.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from estimator.collectives import describe_group, time_collective, time_stage_transfer
-from estimator.compute import model_layer_time
+from estimator.compute import model_layer_time, model_working_bytes
 from estimator.job import Job
 from estimator.shards import shard_layer
 from estimator.stage_options import Machine
 from models_zoo.layers import Embedding, Head
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import CollectiveOp, Infeasible, LayerTime, LocalLayer, Shard
+from profiles.vocabulary import CollectiveOp, Infeasible, LayerTime, LocalLayer, Recompute, Shard
 
 StageOfSplit = tuple[int, int, tuple[DeviceSlot, ...]]
 """First layer, end, devices."""
@@ -29,7 +29,7 @@ STATE_BYTES = {"adamw": 8, "sgd": 4}
 class Priced:
     favour: str
     tp: int
-    recompute: str
+    recompute: Recompute
     time_s: float
     step_s: float
     memory_bytes: int
@@ -56,7 +56,7 @@ def price(
     micro_batches: int,
     dp: int,
     tp: int,
-    recompute: str,
+    recompute: Recompute,
 ) -> Priced | None:
     """One stage in one way; None where it cannot be had or does not fit."""
     first, end, slots = split[index]
@@ -105,7 +105,9 @@ def price(
 
     kept = sum(local.input_bytes if again else local.saved_bytes for local in layers)
     in_flight = micro_batches if job.schedule == "gpipe" else min(micro_batches, len(split) - index)
-    working = max(x.input_bytes + x.output_bytes + (x.saved_bytes if again else 0) for x in layers)
+    held = replace(shard, recompute=recompute)
+    whole = job.model.layers[first:end]
+    working = max(model_working_bytes(layer, held, local) for layer, local in zip(whole, layers, strict=True))
     largest = max(local.parameters for local in layers)
     if dp > 1:
         working += largest * width * {2: 1, 3: 2}.get(job.zero, 0)
@@ -113,7 +115,7 @@ def price(
     memory = kept * in_flight + working
     for stage_of_zero, size in ((3, width), (2, width), (1, state + master)):
         memory += -(-parameters * size // dp) if job.zero >= stage_of_zero else parameters * size
-    if memory + round(0.06 * machine.device.memory_bytes) > machine.device.memory_bytes:
+    if memory + round(0.08 * machine.device.memory_bytes) > machine.device.memory_bytes:
         return None
 
     time_s = sum(time.forward_s * (2 if again else 1) + time.backward_s for time in times)
@@ -152,7 +154,7 @@ def price_stage(
 ) -> list[Priced]:
     """The stage in data and in tensor parallelism, each with the least recomputation that fits."""
     count = len(split[index][2])
-    rules = ("none", "full") if job.recompute == "auto" else (job.recompute,)
+    rules: tuple[Recompute, ...] = ("none", "full") if job.recompute == "auto" else (job.recompute,)
     found = []
     for dp, tp in [(count, 1), (1, count)] if count > 1 else [(1, 1)]:
         tried = (price(job, machine, split, index, micro_batches, dp, tp, rule) for rule in rules)
