@@ -217,6 +217,15 @@ class Device:
         """Dense peak in FLOP/s for `dtype`, or None where the device has no such unit."""
         return dict(self.peak_flops_per_s).get(dtype)
 
+    def rate(self, dtype: DType) -> float:
+        """The peak where there has to be one. ValueError that names those there are."""
+        found = self.peak(dtype)
+        if found is None:
+            raise ValueError(
+                f"{self.name} has no {dtype} rate, it has {', '.join(name for name, _ in self.peak_flops_per_s)}"
+            )
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:

@@ -23,14 +23,9 @@ from statistics import fmean, median
 from typing import Any
 
 from bench.accuracy.search import Axis, search_coordinates
-from estimator.explicit.operator_time import (
-    Product,
-    attention_seconds,
-    batched_gemm_seconds,
-    gemm_seconds,
-    grouped_gemm_seconds,
-    memory_seconds,
-)
+from estimator.explicit.attention_time import attention_seconds
+from estimator.explicit.operator_time import memory_seconds
+from estimator.explicit.product_time import Product, batched_gemm_seconds, gemm_seconds
 from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.vocabulary import Device, DType
@@ -126,8 +121,8 @@ def _grouped_case(row: Row, device: Device) -> Case:
     sizes = {"forward": (m, n, k), "input_grad": (m, k, n), "weight_grad": (k, n, m)}[product]
 
     def model(known: OperatorEfficiencies) -> float:
-        return grouped_gemm_seconds(
-            groups, *sizes, device=device, dtype="bf16", efficiencies=known, product=product, result_bytes=result
+        return gemm_seconds(
+            *sizes, groups=groups, device=device, dtype="bf16", efficiencies=known, product=product, result_bytes=result
         )
 
     return _case(

@@ -86,7 +86,7 @@ def read_explicit(
         schedule=schedule,
         attention=_attention(options, place, slots, assumed),
         vocabulary_multiple=options["vocab_pad"] or framework.vocabulary_multiple,
-        lora_rank=options["lora"] or 0,
+        lora_rank=_lora_rank(options, model),
         frozen_layers=_frozen(options, model),
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options["moe_imbalance"],
@@ -218,11 +218,19 @@ def _frozen(options: Mapping[str, Any], model: Model) -> tuple[int, int] | None:
     return frozen
 
 
+def _lora_rank(options: Mapping[str, Any], model: Model) -> int:
+    rank = cast(int | None, options["lora"]) or 0
+    widths = [layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock)]
+    if widths and rank > min(widths):
+        refuse("--lora", rank, f"at most {min(widths)}: adapters narrower than the model's layers")
+    return rank
+
+
 def _capacity(options: Mapping[str, Any], model: Model) -> float | None:
     factor = cast(float | None, options["moe_capacity"])
     if not _has_experts(model):
-        for name in ("moe_capacity", "moe_imbalance"):
-            if options[name] not in (None, 1.0):
+        for name, unstated in (("moe_capacity", None), ("moe_imbalance", 1.0)):
+            if options[name] != unstated:
                 refuse(f"--{name.replace('_', '-')}", options[name], f"none: {model.name} has no experts")
         return None
     if factor is not None and factor <= 0:
@@ -258,6 +266,8 @@ def _setups(
     zero, shard = _sharding(options, grid, assumed)
     found = []
     for kind, layers in recompute_rules(options["recompute"]):
+        if layers is not None and layers > len(model.layers):
+            refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
         setup = uniform_setup(
             model,
             place,

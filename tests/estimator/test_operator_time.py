@@ -15,16 +15,9 @@ from hypothesis import strategies as st
 
 from bench.accuracy.operators import Case, read_cases, same_shape_spread
 from bench.accuracy.search import Axis, search_coordinates
-from estimator.explicit.operator_time import (
-    attention_seconds,
-    batched_gemm_seconds,
-    conv_seconds,
-    gather_seconds,
-    gemm_seconds,
-    grouped_gemm_seconds,
-    memory_seconds,
-    time_operator,
-)
+from estimator.explicit.attention_time import attention_seconds
+from estimator.explicit.operator_time import gather_seconds, memory_seconds, time_operator
+from estimator.explicit.product_time import batched_gemm_seconds, conv_seconds, gemm_seconds
 from estimator.operators import batched_gemm, convolution, elementwise, flash_attention, gemm, grouped_gemm, lookup
 from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import device_names, load_device
@@ -173,7 +166,7 @@ def test_every_kind_goes_through_its_helper() -> None:
         (flash, attention_seconds(flash.shape, dtype="bf16", **common)),  # type: ignore[arg-type]
         (conv, conv_seconds(conv.shape, dtype="bf16", **common)),  # type: ignore[arg-type]
         (batched, batched_gemm_seconds(16, 512, 512, 64, dtype="bf16", **common)),  # type: ignore[arg-type]
-        (grouped, grouped_gemm_seconds(8, 96, 512, 256, dtype="bf16", **common)),  # type: ignore[arg-type]
+        (grouped, gemm_seconds(96, 512, 256, groups=8, dtype="bf16", **common)),  # type: ignore[arg-type]
         (memory, memory_seconds(memory.forward_bytes, kernels=2, **common)),  # type: ignore[arg-type]
         (rows, gather_seconds(rows.forward_bytes, **common)),  # type: ignore[arg-type]
     ]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from estimator.explicit.operator_time import conv_seconds, gemm_seconds
+from estimator.explicit.product_time import conv_seconds, gemm_seconds
 from estimator.explicit.split import Split, Work
 from estimator.explicit.work import layer_work
 from models_zoo.layers import Attention, FeedForward, Head, Layer, TransformerBlock

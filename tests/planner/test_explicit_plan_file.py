@@ -83,7 +83,7 @@ def _options(draw: st.DrawFn) -> dict[str, Any]:
         "hsdp": draw(st.sampled_from([None, (dp * cp, 1), (1, dp * cp)])),
         "micro_batch": draw(st.integers(1, 3)),
         "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zb-h1"] + (["dualpipe"] if pp % 2 == 0 else []))),
-        "recompute": draw(st.sampled_from(["none", "selective", "full", "full:1", "full:3", "full:99"])),
+        "recompute": draw(st.sampled_from(["none", "selective", "full", "full:1", "full:3", "full:6"])),
         "sequence_parallel": draw(st.booleans()),
         "overlap": draw(st.sampled_from([None, (), ("tp",), ("dp", "tp", "p2p")])),
         "software": draw(st.sampled_from([None, "megatron-lm", "maxtext"])),
