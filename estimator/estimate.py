@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from estimator.cell import CellEstimate, CellFailure, CellRules, estimate_cell
 from estimator.job import Job
-from estimator.layer_times import LayerCosts, Lookup, nothing_measured
+from estimator.layer_times import LayerCosts, Lookup, nothing_measured, slowed
 from estimator.stage_options import Machine
 from estimator.stages import crius_stage_counts, stage_counts
-from profiles.cluster import Cluster, DeviceSlot
+from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError
 from profiles.vocabulary import Device, LinkTable
 
@@ -38,7 +38,7 @@ def estimate_cells(
     found: list[tuple[Machine, CellEstimate | CellFailure]] = []
     for slots in _slots_by_type(cluster, devices):
         tables = link_tables_for(cluster.group_of(slots[0]).device)
-        machine = make_machine(job, cluster, slots[0], link_tables=tables, lookup_for=lookup_for)
+        machine = make_machine(job, cluster, slots, link_tables=tables, lookup_for=lookup_for)
         counts = _stage_counts(job, len(slots), stages, rules)
         found += [(machine, estimate_cell(job, machine, slots, count, rules)) for count in counts]
     return tuple(found)
@@ -61,11 +61,21 @@ def _slots_by_type(cluster: Cluster, devices: int | None) -> list[list[DeviceSlo
 
 
 def make_machine(
-    job: Job, cluster: Cluster, slot: DeviceSlot, *, link_tables: tuple[LinkTable, ...], lookup_for: LookupFor
+    job: Job,
+    cluster: Cluster,
+    slots: Sequence[DeviceSlot],
+    *,
+    link_tables: tuple[LinkTable, ...],
+    lookup_for: LookupFor,
 ) -> Machine:
-    """What is known of the device type at `slot`."""
-    device = cluster.group_of(slot).device
-    costs = LayerCosts(device=device, optimizer_name=job.optimizer_name, lookup=lookup_for(device))
+    """What is known of the device type at `slots`, all of one type and all busy."""
+    device = cluster.group_of(slots[0]).device
+    workers = most_on_one_node(slots)
+    costs = LayerCosts(
+        device=device.among(workers),
+        optimizer_name=job.optimizer_name,
+        lookup=slowed(lookup_for(device), device, workers),
+    )
     return Machine(cluster=cluster, device=device, link_tables=link_tables, costs=costs)
 
 

@@ -19,6 +19,27 @@ def nothing_measured(_layer: Layer, _shard: Shard) -> None:
     """The lookup of somebody who has no profile."""
 
 
+def slowed(lookup: Lookup, device: Device, workers: int) -> Lookup:
+    """The times of `lookup` with so many busy workers on a machine: longer by what `device` shows of their contention,
+    unless they were measured with as many."""
+    if not device.contention:
+        return lookup
+
+    def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
+        found = lookup(layer, shard)
+        if found is None or found.workers == workers:
+            return found
+        longer = device.slowdown(workers) / device.slowdown(found.workers)
+        return replace(
+            found,
+            forward_s=found.forward_s * longer,
+            backward_s=found.backward_s * longer,
+            optimizer_s=found.optimizer_s * longer,
+        )
+
+    return look_up
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardCost:
     """A local shard together with its time and what it keeps for backward under the shard's recomputation."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable, Recompute
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from estimator.communication.measure_torch import Backend, World
     from planner.options import EstimateOptions, JobOptions
     from planner.plan import Plan
+    from planner.running.run import Framework
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
@@ -101,12 +102,14 @@ def profile(
     """
     from estimator.frontends.load import load_any_model
     from estimator.profiling.cells import plan_cell_profile
+    from estimator.profiling.contention import ensure_contention
     from estimator.profiling.plan import plan_profile
     from estimator.profiling.rates_torch import identify_device
     from estimator.profiling.run import ensure_rate
     from estimator.profiling.setting import Setting
     from planner.profile_run import StageRequest, cut_out, run_profile
     from planner.request import read_request, token_count
+    from profiles.cluster import most_on_one_node
     from profiles.store import ProfileStore
 
     if compile and stage is None:
@@ -128,7 +131,10 @@ def profile(
                 attention=attention,
                 sequence_parallel=sequence_parallel,
             )
-            tasks = plan_cell_profile(request.job, request.cluster, identify_device(setting).device)
+            name = identify_device(setting).device
+            tasks = plan_cell_profile(request.job, request.cluster, name)
+            workers = most_on_one_node([slot for slot in request.cluster.slots if slot.device == name])
+            ensure_contention(opened, setting, workers, dtype)
             return run_profile(opened, tasks, setting, stage=None, budget_s=budget, progress=progress)
         found = load_any_model(model)
         part = found if stage is None else cut_out(found, stage)
@@ -287,6 +293,57 @@ def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpa
         search_space_size=count_assemblies(cells),
         assumptions=(*request.assumptions, *sources),
     )
+
+
+def run(
+    file: Path,
+    *,
+    backend: Framework = "torch",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    steps: int = 5,
+    warm_up: int = 1,
+    seed: int = 0,
+    learning_rate: float = 1e-3,
+    data: Path | None = None,
+    data_dtype: str = "uint16",
+    threads: int = 1,
+    pin: bool = True,
+    timeout: float = 300.0,
+    profile: bool = False,
+    learn: bool = False,
+    trace: Path | None = None,
+    store: Path | None = None,
+    progress: Progress | None = None,
+    world: World | None = None,
+) -> dict[str, Any] | None:
+    """Train some iterations with exactly the plan in `file`, and set what was measured beside the estimate.
+
+    Each rank is a process of this machine (torch) or a device of one process (JAX), or this process is one rank of
+    `world`; of those, rank 0 alone returns something. `warm_up` iterations come before the `steps` that are measured;
+    `losses` holds all of them. `data` is a file of tokens (`data_dtype` where it is raw), None random samples. On a CPU
+    a worker computes with `threads`, on cores of its own where `pin` and there are enough. After `timeout` seconds
+    without any rank getting on it is given up. `profile` first measures on one device what the store lacks for the
+    estimate; `learn` puts what the run measured into the store; `trace` is a file for Perfetto.
+    """
+    from planner.running.run import RunOptions, run_plan
+
+    options = RunOptions(
+        backend=backend,
+        device=device,
+        steps=steps,
+        warm_up=warm_up,
+        seed=seed,
+        learning_rate=learning_rate,
+        data=data,
+        data_dtype=data_dtype,
+        threads=threads,
+        pin=pin,
+        timeout=timeout,
+        profile=profile,
+        learn=learn,
+        trace=trace,
+    )
+    return run_plan(file, options, store=store, progress=progress, world=world)
 
 
 def validate(path: Path, *, store: Path | None = None, progress: Progress | None = None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_sto
 from estimator.stage_options import Machine
 from models_zoo.model import Model
 from planner.options import JobOptions, with_defaults
-from profiles.cluster import Cluster
+from profiles.cluster import Cluster, most_on_one_node
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError, NothingFits
@@ -154,7 +154,14 @@ def search_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ..
         origins = _origins(request, store, device.name) if store else ()
         if store is None or not origins:
             return nothing_measured
-        return lookup_in_store(store, device=device.name, optimizer=request.job.optimizer_name, origin=origins[0])
+        devices = [slot for slot in request.cluster.free_slots if slot.device == device.name]
+        return lookup_in_store(
+            store,
+            device=device.name,
+            optimizer=request.job.optimizer_name,
+            origin=origins[0],
+            workers=most_on_one_node(devices[: request.devices]),
+        )
 
     return estimate_cells(
         request.job,

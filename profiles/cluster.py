@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -113,6 +115,11 @@ class SiteLink:
             expected="more than 0",
         )
         _require(self.latency_s >= 0, where="site link", key="latency_s", found=self.latency_s, expected="at least 0")
+
+
+def most_on_one_node(slots: Sequence[DeviceSlot]) -> int:
+    """How many of `slots` share a node, at most."""
+    return max(Counter((slot.site, slot.node) for slot in slots).values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,9 +147,11 @@ def _local_device(workers: int, ask: LocalDevice | None) -> Device:
 
 def _local_note(group: NodeGroup) -> str:
     """What is taken for granted of the workers on this machine, in a sentence."""
+    slowdown = group.device.slowdown(group.devices)
+    fast = f"{slowdown:.2f} times as slow as alone" if slowdown > 1 else "as fast as alone"
     return (
-        f"{group.devices} workers on this machine, joined by {group.island_link.name}, each taken to be as fast as"
-        f" alone and to have an equal part of the memory ({group.device.memory_bytes / 2**30:.1f} GiB)"
+        f"{group.devices} workers on this machine, joined by {group.island_link.name}, each taken to be {fast} and to"
+        f" have an equal part of the memory ({group.device.memory_bytes / 2**30:.1f} GiB)"
     )
 
 

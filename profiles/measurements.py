@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from math import inf
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,8 @@ def canonical(value: object) -> str:
     """One text for one value: records as JSON objects with their type's name, nothing but names and values in it.
 
     Takes frozen records (of any module, nested), tuples, strings, numbers, booleans and None; TypeError otherwise.
-    Equal records have one text: a field that takes no part in their comparison is not in it.
+    Equal records have one text: a field that takes no part in their comparison is not in it, nor one that has the value
+    under `unsaid` in its metadata (a field that came later: older texts, and the ids made of them, stay).
 
     >>> from profiles.vocabulary import Infeasible
     >>> canonical(Infeasible(reason="too big", lacking="memory"))
@@ -36,13 +37,18 @@ def canonical(value: object) -> str:
 
 def _plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.compare}
+        said = (part for part in fields(value) if part.compare and not _is_unsaid(part, getattr(value, part.name)))
+        named = {part.name: _plain(getattr(value, part.name)) for part in said}
         return {"type": type(value).__name__, **named}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"canonical: found {type(value).__name__}, expected a record, tuple, string, number, bool or None")
+
+
+def _is_unsaid(part: Field[Any], value: object) -> bool:
+    return "unsaid" in part.metadata and value == part.metadata["unsaid"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,7 @@ class MeasurementKey:
     `layers` are canonical texts: one for kind `layer`, all of a stage's in order for kind `stage` (profiled as one
     piece). `device` is a catalogue name or `cpu`; `hardware` the CPU's or GPU's own name; `software` its versions,
     such as `torch 2.13.0+cpu, python 3.11.7`; `threads` those that one worker computes with (0 where it is no CPU).
+    `workers` were busy on the machine meanwhile, this one among them.
     """
 
     kind: Kind = "layer"
@@ -63,8 +70,11 @@ class MeasurementKey:
     device: str
     hardware: str
     software: str
+    workers: int = field(default=1, metadata={"unsaid": 1})
 
     def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"measurement key: workers={self.workers}; expected at least 1")
         if self.kind not in get_args(Kind) or self.mode not in get_args(Mode):
             raise ValueError(f"measurement key: kind {self.kind!r}, mode {self.mode!r}; expected {Kind}, {Mode}")
         if not self.layers or (self.kind == "layer" and len(self.layers) != 1) or self.threads < 0:
@@ -134,7 +144,7 @@ class Profile:
 class DeviceRates:
     """Measured rates of a device that no catalogue knows, such as this machine's CPU, for one worker.
 
-    `memory_bytes` is the host's, whatever number of workers shares it.
+    `memory_bytes` is the host's, whatever number of workers shares it; `contention` as in `Device`.
     """
 
     device: str
@@ -145,8 +155,15 @@ class DeviceRates:
     memory_bandwidth_bytes_per_s: float
     flops_per_s: tuple[tuple[str, float], ...]
     flash_attention: bool
+    contention: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
+        workers, slowdowns = [count for count, _ in self.contention], [slowdown for _, slowdown in self.contention]
+        if workers != sorted(set(workers)) or min([2, *workers]) < 2 or min([1.0, *slowdowns]) < 1:
+            raise ValueError(
+                f"device rates of {self.device}: contention {self.contention}; expected (workers, slowdown), 2 workers"
+                " or more in ascending order, slowdowns of at least 1"
+            )
         rates = (self.memory_bytes, self.memory_bandwidth_bytes_per_s, *(rate for _, rate in self.flops_per_s))
         if min(rates) <= 0:
             raise ValueError(f"device rates of {self.device}: {rates}; expected all more than 0")
@@ -200,4 +217,5 @@ def device_from_rates(rates: DeviceRates) -> Device:
         reference_node=node,
         source=f"measured on {rates.hardware}, {rates.threads} threads a worker, {rates.software}",
         peak_basis="measured",
+        contention=rates.contention,
     )

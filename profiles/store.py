@@ -123,15 +123,19 @@ class ProfileStore:
         optimizer: str,
         mode: Mode = "eager",
         origin: Origin | None = None,
+        workers: int = 1,
     ) -> Profile | None:
-        """The profile of one layer's shard on what is called `device`, of exactly that `origin`.
+        """The profile of one layer's shard on what is called `device`, of exactly that `origin`, measured with so many
+        busy workers.
 
         Of several where `origin` is None: that of the newest software (versions compared as numbers), then of the last
         hardware by name, then of the fewest threads.
         """
         subject = _subject("layer", (canonical(layer),), shard, device, mode, optimizer)
         found = self._read(Profile, "SELECT body FROM profiles WHERE subject = ?", subject)
-        fitting = [profile for profile in found if origin in (None, _origin_of(profile.key))]
+        fitting = [
+            profile for profile in found if origin in (None, _origin_of(profile.key)) and profile.key.workers == workers
+        ]
         return max(fitting, key=lambda found: _preference(found.key), default=None)
 
     def origins(

@@ -7,9 +7,10 @@ units (seconds, bytes, FLOP); a field's name carries its unit.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from itertools import pairwise
 from typing import Literal, get_args
 
 Provenance = Literal["measured", "modelled", "mixed"]
@@ -170,7 +171,7 @@ class LayerTime:
 
     `saved_bytes` and `peak_memory_bytes` are None where only modelled by the caller. The middle 90% of the samples of
     forward plus backward reach from `relative_low` of the figure below it to `relative_high` above it (0 for a model
-    that states none). `profile_id` names the stored measurement behind a measured figure.
+    that states none). `profile_id` names the stored measurement behind a measured figure, taken with `workers` busy.
     """
 
     forward_s: float
@@ -182,6 +183,7 @@ class LayerTime:
     relative_low: float = 0.0
     relative_high: float = 0.0
     profile_id: str | None = None
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,8 @@ class Device:
     """One accelerator. `peak_flops_per_s` holds (dtype, dense peak) pairs; rates without sparsity.
 
     `peak_basis` measured: what a large matrix product reached, which says nothing of the share of a peak that is used.
+    `contention` holds (workers, how many times as long computing takes with so many busy on one machine), ascending,
+    where that was measured: cores of one CPU share its memory and its clock.
     """
 
     name: str
@@ -212,6 +216,27 @@ class Device:
     reference_node: ReferenceNode
     source: str
     peak_basis: PeakBasis = "datasheet"
+    contention: tuple[tuple[int, float], ...] = ()
+
+    def slowdown(self, workers: int) -> float:
+        """How many times as long computing takes with `workers` busy on one machine: between measured counts on a
+        straight line, beyond the last as there; 1 where nobody measured."""
+        known = ((1, 1.0), *self.contention)
+        for (fewer, low), (more, high) in pairwise(known):
+            if workers <= more:
+                return low + (high - low) * (workers - fewer) / (more - fewer)
+        return known[-1][1]
+
+    def among(self, workers: int) -> Device:
+        """The device as one of so many busy workers on a machine finds it."""
+        slower = self.slowdown(workers)
+        if slower == 1:
+            return self
+        return replace(
+            self,
+            memory_bandwidth_bytes_per_s=self.memory_bandwidth_bytes_per_s / slower,
+            peak_flops_per_s=tuple((dtype, rate / slower) for dtype, rate in self.peak_flops_per_s),
+        )
 
     def peak(self, dtype: DType) -> float | None:
         """Dense peak in FLOP/s for `dtype`, or None where the device has no such unit."""

@@ -67,7 +67,7 @@ def make_test_machine(
 ) -> Machine:
     """The machine of `job` on the first device of `cluster`, with fields of its device changed."""
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    machine = make_machine(job, cluster, cluster.slots[0], link_tables=link_tables, lookup_for=lambda _device: lookup)
+    machine = make_machine(job, cluster, cluster.slots, link_tables=link_tables, lookup_for=lambda _device: lookup)
     changed = replace(machine.device, **device)
     costs = LayerCosts(device=changed, optimizer_name=job.optimizer_name, lookup=lookup)
     return replace(machine, device=changed, costs=costs)

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import Literal, get_args
 
 from estimator.communication.fit import make_table
 from estimator.profiling.host_cpu import cpu_name
+from estimator.worker_processes import Limits, WorkerSpec, last_line, python_worker, run_workers
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import CollectiveOp, LinkTable
 
@@ -29,9 +20,7 @@ STAND_INS: dict[CollectiveOp, CollectiveOp] = {"reduce_scatter": "all_gather", "
 
 DEFAULT_SIZES = tuple(4096 * 4**step for step in range(8))
 ALL_OPS: tuple[CollectiveOp, ...] = get_args(CollectiveOp)
-WORKER = (sys.executable, "-m", "estimator.communication.worker_torch")
-
-_POLL_S = 0.02
+WORKER = python_worker("estimator.communication.worker_torch")
 
 Progress = Callable[[int, int, str], None]
 """Called with measurements done, measurements in all, and what was measured last."""
@@ -130,7 +119,12 @@ def measure_links(
     if world:
         _join(task, world, record)
     else:
-        _run_workers(task, max(ranks), record)
+        run_workers(
+            [WorkerSpec(command=WORKER, request={"task": asdict(task)})] * max(ranks),
+            what="measure links",
+            limits=Limits(total_s=timeout_s),
+            on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),
+        )
     return _tables(link_name, backend, results)
 
 
@@ -203,116 +197,5 @@ def _join(task: Task, world: World, record: Callable[[Measured], None]) -> None:
             record(measured)
     except (RuntimeError, OSError) as error:
         raise MachineError(
-            f"measure links: rank {world.rank} of {world.world_size}: {_last_line(str(error))}"
+            f"measure links: rank {world.rank} of {world.world_size}: {last_line(str(error))}"
         ) from error
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
-
-
-# Processes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Worker:
-    rank: int
-    process: subprocess.Popen[bytes]
-    errors: Path
-
-    def last_words(self) -> str:
-        return f"worker {self.rank}: {_last_line(self.errors.read_text(encoding='utf-8', errors='replace'))}"
-
-
-def _run_workers(task: Task, world_size: int, record: Callable[[Measured], None]) -> None:
-    """Start `world_size` workers, hand rank 0's results to `record` as they come, and leave no process behind."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="cellplan-") as folder, contextlib.ExitStack() as stack:
-            results = Path(folder) / "results"
-            results.touch()
-            workers = [stack.enter_context(_worker(task, world_size, rank, results)) for rank in range(world_size)]
-            _watch(workers, results, task.timeout_s, record)
-    except OSError as error:
-        raise MachineError(f"measure links: cannot run {world_size} workers: {error}") from error
-
-
-@contextlib.contextmanager
-def _worker(task: Task, world_size: int, rank: int, results: Path) -> Iterator[_Worker]:
-    """A worker in a process group of its own, killed on leaving.
-
-    It ends by itself when its standard input does: also where this process is killed.
-    """
-    folder = results.parent
-    errors = folder / f"{rank}.err"
-    with errors.open("wb") as err:
-        process = subprocess.Popen(
-            WORKER,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=err,
-            env=_environment(),
-            start_new_session=True,
-        )
-    request = {
-        "task": asdict(task),
-        "store": str(folder / "store"),
-        "results": str(results),
-        "rank": rank,
-        "world_size": world_size,
-    }
-    assert process.stdin is not None
-    try:
-        with contextlib.suppress(BrokenPipeError):  # It died at once: `_watch` says of what.
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        yield _Worker(rank=rank, process=process, errors=errors)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, with one thread, this package on the path, and gloo on the loopback device instead of the host's name."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
-    loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
-    if loopback:
-        environment["GLOO_SOCKET_IFNAME"] = loopback[0]
-    return environment
-
-
-def _watch(workers: list[_Worker], results: Path, timeout_s: float, record: Callable[[Measured], None]) -> None:
-    deadline = time.monotonic() + timeout_s
-    with results.open(encoding="utf-8") as lines:
-        while True:
-            statuses = [worker.process.poll() for worker in workers]
-            _read_results(lines, record)
-            failed = [(worker, status) for worker, status in zip(workers, statuses, strict=True) if status]
-            if failed:
-                # A killed worker takes the others with it: name it before those that only lost their peer.
-                worker, status = min(failed, key=lambda pair: (pair[1] > 0, pair[0].rank))
-                ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-                raise MachineError(f"measure links: {ending}, {worker.last_words()}")
-            if all(status == 0 for status in statuses):
-                return
-            if time.monotonic() > deadline:
-                running = next(worker for worker, status in zip(workers, statuses, strict=True) if status is None)
-                raise MachineError(f"measure links: not done after {timeout_s:g} s; {running.last_words()}")
-            time.sleep(_POLL_S)
-
-
-def _read_results(lines: IO[str], record: Callable[[Measured], None]) -> None:
-    """Hand over the whole lines that have come since; half a line waits for its end."""
-    while True:
-        start = lines.tell()
-        line = lines.readline()
-        if not line.endswith("\n"):
-            lines.seek(start)
-            return
-        fields = json.loads(line)
-        record(Measured(**{**fields, "seconds": tuple(fields["seconds"])}))

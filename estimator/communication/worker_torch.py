@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -18,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from estimator.communication.measure_torch import DEVICE_OF_BACKEND, Measured, Task, World
+from estimator.worker_processes import read_request
 from profiles.vocabulary import CollectiveOp
 
 WARM_UPS = 2
@@ -33,8 +31,8 @@ _ELEMENT_BYTES = 4
 _LACKING = re.compile(r"not support|unsupported|not implemented", re.IGNORECASE)
 
 # torch 2.13 renamed both.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def connect(world: World, timeout_s: float) -> dist.Store:
@@ -110,9 +108,9 @@ def _prepare(
         case "all_reduce":
             return lambda: dist.all_reduce(whole, group=group)
         case "all_gather":
-            return lambda: _all_gather(whole, part, group=group)
+            return lambda: all_gather_single(whole, part, group=group)
         case "reduce_scatter":
-            return lambda: _reduce_scatter(part, whole, group=group)
+            return lambda: reduce_scatter_single(part, whole, group=group)
         case "all_to_all":
             return lambda: dist.all_to_all_single(other, whole, group=group)
         case "send_recv":
@@ -164,17 +162,10 @@ def _slowest(seconds: list[float], group: dist.ProcessGroup, device: torch.devic
     return [float(value) for value in agreed.tolist()]
 
 
-def _end_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
-
-
 def main() -> None:
     """Read the request that `measure_torch` writes and run it; rank 0 writes a JSON line for each result to its file.
     (Standard output will not do: NCCL logs there.)"""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    request = read_request()
     fields = request["task"]
     fields["cases"] = tuple((op, ranks) for op, ranks in fields["cases"])
     task = Task(**{**fields, "sizes": tuple(fields["sizes"])})

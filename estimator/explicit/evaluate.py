@@ -10,7 +10,7 @@ from estimator.explicit.interval import memory_interval, time_interval
 from estimator.explicit.link_times import LinkTimes
 from estimator.explicit.memory import rank_memory
 from estimator.explicit.optimizers import GRAD_WIDTH
-from estimator.explicit.outcome import Evaluation, RankMemory, TimeBreakdown
+from estimator.explicit.outcome import Evaluation, PipelineTimes, RankMemory, TimeBreakdown
 from estimator.explicit.pass_time import PassTime
 from estimator.explicit.recipe import ScheduleName, Setup
 from estimator.explicit.split import Split, Work
@@ -83,7 +83,9 @@ def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
             there.dp,
             there.sequence_parallel,
         ):
-            whole = size * here.dp * here.cp * (here.tp if here.sequence_parallel else 1)
+            # `size` is of the fullest replica.
+            whole = size / setup.samples_per_rank(here) * setup.micro_batch
+            whole *= here.cp * (here.tp if here.sequence_parallel else 1)
             took = links.stage_transfer_s(here, there, whole)
         elif here.tp == 1 or here.sequence_parallel:
             took = links.message_s(here, there, size)
@@ -149,6 +151,13 @@ def _assemble(
         stage_communication_s=tuple(
             sum(one.communication_s for one in (*cost.forward, *cost.backward)) + waited
             for cost, waited in zip(costs, _messages_s(transfers, len(costs)), strict=True)
+        ),
+        pipeline=PipelineTimes(
+            stages=tuple(times),
+            transfers=transfers,
+            bottleneck=schedule.bottleneck,
+            sync_s=sync_s,
+            optimizer_s=optimizer_s,
         ),
         interval_90_s=time_interval(total, breakdown, device),
         memory_interval_90_bytes=memory_interval(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from estimator.schedules.records import StageTimes, Transfers
 from profiles.vocabulary import Provenance
 
 
@@ -83,10 +84,23 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineTimes:
+    """What an iteration was put together from: each stage's passes, the transfers, the stage that limits, and what
+    comes after the last backward."""
+
+    stages: tuple[StageTimes, ...]
+    transfers: Transfers
+    bottleneck: int
+    sync_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """An explicit plan's figures. `memory` holds one entry a stage (its ranks are alike); `device_memory_bytes` each
     stage's device capacity. `interval_90_s` and `memory_interval_90_bytes` are [low, high]. `compute_s` and
-    `communication_s` are per stage and micro-batch."""
+    `communication_s` are per stage and micro-batch. `pipeline` is what they come from (None: nobody put it together).
+    """
 
     iteration_time_s: float
     breakdown: TimeBreakdown
@@ -101,6 +115,7 @@ class Evaluation:
     profile_ids: tuple[str, ...] = ()
     link_table_ids: tuple[str, ...] = ()
     guesses: tuple[Guess, ...] = ()
+    pipeline: PipelineTimes | None = None
 
     @property
     def peak_memory_bytes(self) -> int:

@@ -97,7 +97,8 @@ class StageSetup:
     `chunks` are [first, end) ranges of the model's layers, one unless interleaved. `slots` are the ranks' places, tp
     the fastest axis, then cp, then dp; dp * cp * tp of them. `ep` ranks of dp * cp * tp (with `etp` ranks for each
     expert's matrices) share the experts: ep * etp divides dp * cp * tp. `zero` shards over groups of `shard` of the
-    dp * cp ranks (HSDP where shard < dp * cp). `recompute_layers` None: all layers of the stage.
+    dp * cp ranks (HSDP where shard < dp * cp). `recompute_layers` None: all layers of the stage. `shares` are each
+    replica's samples of a micro-batch where they are uneven; all are priced as the one with most.
     """
 
     chunks: tuple[tuple[int, int], ...]
@@ -113,6 +114,7 @@ class StageSetup:
     recompute: RecomputeKind = "none"
     recompute_layers: int | None = None
     offload: frozenset[OffloadPart] = field(default_factory=frozenset)
+    shares: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         _at_least_one("stage", tp=self.tp, cp=self.cp, dp=self.dp, ep=self.ep, etp=self.etp)
@@ -162,7 +164,12 @@ class Setup:
                 f" {self.micro_batch}; expected stages, and the micro-batch to divide the batch"
             )
         for number, stage in enumerate(self.stages):
-            if self.micro_batch % stage.dp:
+            if stage.shares is not None and (len(stage.shares), sum(stage.shares)) != (stage.dp, self.micro_batch):
+                raise ValueError(
+                    f"setup: stage {number} has shares {stage.shares} for dp={stage.dp} and a micro-batch of"
+                    f" {self.micro_batch}; expected one a replica, which sum to it"
+                )
+            if stage.shares is None and self.micro_batch % stage.dp:
                 raise ValueError(f"setup: stage {number} has dp={stage.dp}, which does not divide {self.micro_batch}")
 
     @property
@@ -176,7 +183,10 @@ class Setup:
         return sum(len(stage.slots) for stage in self.stages)
 
     def samples_per_rank(self, stage: StageSetup) -> int:
-        """Samples of a micro-batch that a rank of `stage` computes (a cp rank computes its part of each)."""
+        """Samples of a micro-batch that a rank of `stage` computes (a cp rank computes its part of each); the most that
+        any does."""
+        if stage.shares is not None:
+            return max(stage.shares)
         return self.micro_batch // stage.dp
 
 

@@ -22,7 +22,8 @@ from estimator.explicit.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
 from estimator.explicit.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
 from estimator.explicit.recipe import Setup, StageSetup
 from estimator.explicit.stage_work import ChunkWork, stage_chunks, stage_device
-from estimator.layer_times import Lookup
+from estimator.layer_times import Lookup, slowed
+from profiles.cluster import most_on_one_node
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters, neutral_parameters
 from profiles.vocabulary import (
@@ -65,7 +66,8 @@ def price_stage(
     chunks = stage_chunks(setup, number)
     if isinstance(chunks, Infeasible):
         return chunks
-    device = stage_device(setup, stage)
+    alone, workers = stage_device(setup, stage), most_on_one_node([slot for one in setup.stages for slot in one.slots])
+    device, lookup = alone.among(workers), slowed(lookup, alone, workers)
     if device.peak(recipe.dtype) is None:
         have = ", ".join(name for name, _ in device.peak_flops_per_s)
         return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
@@ -77,7 +79,7 @@ def price_stage(
     learning = Learning(dense=dense.learning, experts=experts.learning)
     forward = tuple(forward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
     backward = tuple(backward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
-    optimizer_s, offload_step_s = _optimizer_s(setup, stage, chunks, machine)
+    optimizer_s, offload_step_s = _optimizer_s(setup, stage, chunks, machine, profiles)
     sharding_s = tuple(
         _sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
     )
@@ -133,17 +135,41 @@ def _machine(
     )
 
 
-def _optimizer_s(setup: Setup, stage: StageSetup, chunks: Sequence[ChunkWork], machine: Machine) -> tuple[float, float]:
+def _optimizer_s(
+    setup: Setup,
+    stage: StageSetup,
+    chunks: Sequence[ChunkWork],
+    machine: Machine,
+    profiles: Sequence[Sequence[LayerTime | None]],
+) -> tuple[float, float]:
     """(step, transfers to and from the host) seconds: memory traffic, on the device or on the host, and what Muon
-    multiplies besides."""
+    multiplies besides. Where all layers are profiled, the step that was measured with them."""
     recipe = setup.recipe
     optimizer = OPTIMIZERS[recipe.optimizer]
     each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
     updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
     if "optimizer" in stage.offload:
         return optimizer_on_host_s(setup, stage, updated, updated * each)
+    measured_s = _measured_step_s(chunks, profiles, updated)
+    if measured_s is not None:
+        return measured_s, 0.0
     stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
     return updated * each / stream + _orthogonal_s(optimizer, stage, chunks, machine), 0.0
+
+
+def _measured_step_s(
+    chunks: Sequence[ChunkWork], profiles: Sequence[Sequence[LayerTime | None]], updated: float
+) -> float | None:
+    """Of `updated` parameters, as long as the profiled layers' own steps; None where a layer is not profiled."""
+    found = [
+        (profile, (work.parameters + work.expert_parameters) * count, count)
+        for chunk, own in zip(chunks, profiles, strict=True)
+        for (work, count), profile in zip(chunk.works, own, strict=True)
+    ]
+    parameters = sum(held for _, held, _ in found)
+    if not parameters or any(profile is None for profile, _, _ in found):
+        return None
+    return sum(profile.optimizer_s * count for profile, _, count in found if profile) * updated / parameters
 
 
 def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[ChunkWork], machine: Machine) -> float:

@@ -41,7 +41,7 @@ def plan_cell_profile(job: Job, cluster: Cluster, device: str) -> tuple[ProfileT
 
 
 def _all_cells(job: Job, cluster: Cluster, slots: list[DeviceSlot]) -> Iterator[tuple[Machine, CellEstimate]]:
-    machine = make_machine(job, cluster, slots[0], link_tables=(), lookup_for=lambda _device: nothing_measured)
+    machine = make_machine(job, cluster, slots, link_tables=(), lookup_for=lambda _device: nothing_measured)
     for stages in stage_counts(len(slots), len(job.model.layers)):
         for count in replace(job, micro_batches="best").micro_batch_counts(devices=len(slots), stages=stages):
             cell = estimate_cell(replace(job, micro_batches=count), machine, slots, stages, CellRules())

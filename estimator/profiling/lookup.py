@@ -35,16 +35,22 @@ def usable_link_tables(store: ProfileStore, device: str) -> tuple[LinkTable, ...
     return tuple(table for table in tables if table.backend != "gloo")
 
 
-def lookup_in_store(store: ProfileStore, *, device: str, optimizer: str, origin: Origin | None = None) -> Lookup:
+def lookup_in_store(
+    store: ProfileStore, *, device: str, optimizer: str, origin: Origin | None = None, workers: int = 1
+) -> Lookup:
     """Finds what `store` holds of a shard on `device`, eager, of `origin` alone (None: each shard's best by itself), so
     that all times of an estimate go together.
 
-    The optimizer is part of what was measured, so only profiles taken with `optimizer` count.
+    The optimizer is part of what was measured, so only profiles taken with `optimizer` count. Those taken with so many
+    `workers` busy on the machine win over those of one alone.
     """
 
     def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
-        found = store.find(layer, shard, device=device, optimizer=optimizer, origin=origin)
-        return None if found is None else to_layer_time(found)
+        for busy in dict.fromkeys((workers, 1)):
+            found = store.find(layer, shard, device=device, optimizer=optimizer, origin=origin, workers=busy)
+            if found is not None:
+                return to_layer_time(found)
+        return None
 
     return look_up
 
@@ -67,4 +73,5 @@ def to_layer_time(profile: Profile) -> LayerTime:
         relative_low=below_s / figure_s if figure_s else 0.0,
         relative_high=above_s / figure_s if figure_s else 0.0,
         profile_id=profile.id,
+        workers=profile.key.workers,
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from models_zoo.layers import Attention, LatentAttention, TransformerBlock
 from models_zoo.torch_layers.basic import DROPOUT, Linear, Normalize, dropout
@@ -124,8 +125,11 @@ class LatentProjections(nn.Module):  # type: ignore[misc]
 class AttentionHeads(nn.Module):  # type: ignore[misc]
     """This rank's heads from their input to a partial output; in cross-attention keys and values come from `memory`.
 
-    A window is not applied: these kernels compute the full square.
+    A window is not applied: these kernels compute the full square. `recomputes` (selective recomputation) keeps queries,
+    keys and values alone, and runs the kernel again in backward.
     """
+
+    recomputes = False
 
     def __init__(self, block: TransformerBlock, spec: Attention, region: Region) -> None:
         super().__init__()
@@ -143,7 +147,11 @@ class AttentionHeads(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         query, key, value = self.projections(x, x if memory is None else memory)
         kernel = self._fused if self.fused else self._plain
-        return self.output(kernel(query, key, value).flatten(2))
+        if self.recomputes:
+            mixed = checkpoint(kernel, query, key, value, use_reentrant=False)
+        else:
+            mixed = kernel(query, key, value)
+        return self.output(mixed.flatten(2))
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(b, s, h, d) each to (b, s, h, value_dim), by whichever fused kernel the device has."""

@@ -166,7 +166,7 @@ class HeadShard(nn.Module):  # type: ignore[misc]
                 )
             if layer.factor:
                 self.transform.append(Linear(hidden, layer.factor, dtype=dtype, partial_over=ranks))
-            self.rows = region.padded_share(layer.vocab)
+            self.vocab, self.rows = layer.vocab, region.padded_share(layer.vocab)
             self.vocabulary = Linear(layer.factor or hidden, self.rows, dtype=dtype, bias=layer.bias)
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
@@ -193,24 +193,30 @@ class HeadShard(nn.Module):  # type: ignore[misc]
         return reduce_from(mean / self.region.tp.degree, self.region.tp) if self.region.sequence_parallel else mean
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean over tokens, in fp32. Columns of padding count like others, as in Megatron."""
+        """Mean over tokens, in fp32. Columns of padding do not count."""
         if self.region.tp.degree == 1:
             return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
         index, elsewhere = own_index(targets, self.rows, self.region)
-        return SplitCrossEntropy.apply(logits, index, elsewhere, self.region.tp).mean()
+        padding = max(0, (self.region.tp.rank + 1) * self.rows - self.vocab)
+        return SplitCrossEntropy.apply(logits, index, elsewhere, padding, self.region.tp).mean()
 
 
 class SplitCrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     """log sum exp(logits) - logits[target] per token (b, s), each rank holding some columns of the logits (b, s, v).
 
-    `index` is the target's column on this rank; `elsewhere` marks tokens whose target another rank holds.
+    `index` is the target's column on this rank; `elsewhere` marks tokens whose target another rank holds. The last
+    `padding` columns are no tokens.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, index: Tensor, elsewhere: Tensor, tp: TensorParallel) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, index: Tensor, elsewhere: Tensor, padding: int, tp: TensorParallel
+    ) -> Tensor:
         shifted = logits.float()
         highest = tp.maximum(shifted.amax(-1), "forward")
         shifted = shifted - highest[..., None]
+        if padding:
+            shifted[..., -padding:] = -torch.inf
         own = shifted.gather(-1, index[..., None])[..., 0].masked_fill(elsewhere, 0)
         target = tp.all_reduce(own, "forward")
         softmax = shifted.exp_()
@@ -221,8 +227,8 @@ class SplitCrossEntropy(torch.autograd.Function):  # type: ignore[misc]
         return total.log() - target
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         softmax, index, elsewhere = ctx.saved_tensors
         grads = softmax * grad[..., None]
         grads.scatter_add_(-1, index[..., None], -grad.masked_fill(elsewhere, 0)[..., None])
-        return grads.to(ctx.dtype), None, None, None
+        return grads.to(ctx.dtype), None, None, None, None

@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _measure(arguments: Namespace) -> None:
     from planner import api
 
-    world = _launched_world()
+    world = launched_world()
     with progress(f"measuring {arguments.link}") as report:
         tables = api.comm_measure(
             link=arguments.link,
@@ -73,7 +73,7 @@ def _measure(arguments: Namespace) -> None:
         _print(tables, as_json=arguments.json)
 
 
-def _launched_world() -> World | None:
+def launched_world() -> World | None:
     """This process's place among torchrun's, from the variables that torchrun sets; None if it started none."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
     if not all(name in os.environ for name in (*names, "MASTER_ADDR")):

@@ -31,6 +31,24 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """A whole number of at least 0."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ArgumentTypeError(f"found {text!r}, expected a whole number of at least 0")
+    return int(text)
+
+
+def positive_rate(text: str) -> float:
+    """A number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"found {text!r}, expected a number above 0")
+    return value
+
+
 def positive_ints(text: str) -> tuple[int, ...]:
     """Whole numbers of at least 1 with commas between: `1,2,4`. Each once, ascending."""
     return tuple(sorted({positive_int(part) for part in text.split(",")}))

@@ -7,6 +7,7 @@ from estimator.explicit.outcome import Evaluation
 from estimator.explicit.recipe import Setup
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import find_origins, lookup_in_store, usable_link_tables
+from profiles.cluster import most_on_one_node
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 
@@ -34,4 +35,5 @@ def _lookup(setup: Setup, store: ProfileStore, device: str) -> Lookup:
     )
     if not origins:
         return nothing_measured
-    return lookup_in_store(store, device=device, optimizer=recipe.optimizer, origin=origins[0])
+    workers = most_on_one_node([slot for stage in setup.stages for slot in stage.slots])
+    return lookup_in_store(store, device=device, optimizer=recipe.optimizer, origin=origins[0], workers=workers)

@@ -71,8 +71,8 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
 
 
 def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:
-    """The setup that `plan` fixes, rank i on `slots[i]`. InputError for what no setup can say: uneven shares of a
-    micro-batch, weights in host memory, stages with different attention kernels."""
+    """The setup that `plan` fixes, rank i on `slots[i]`. InputError for what no setup can say: weights in host
+    memory, stages with different attention kernels."""
     kernels = sorted({stage.attention for stage in plan.stages})
     if len(kernels) > 1:
         _refuse(where, "stages[].attention", " and ".join(kernels), "one kernel for all stages")
@@ -97,8 +97,6 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
 
 
 def _refuse_unsaid(stage: PlanStage, key: str, where: str) -> None:
-    if stage.micro_batch_shares is not None:
-        _refuse(where, f"{key}.micro_batch_shares", "uneven shares", "null: an explicit plan shares evenly")
     if "weights" in stage.offload:
         _refuse(where, f"{key}.offload", "weights", f"only {' and '.join(OFFLOADS)}")
 
@@ -143,4 +141,5 @@ def _stage(stage: PlanStage, slots: tuple[DeviceSlot, ...]) -> StageSetup:
         recompute=rule.kind,
         recompute_layers=None if rule.kind == "none" else rule.layers,
         offload=frozenset(part for part in OFFLOADS if part in stage.offload),
+        shares=stage.micro_batch_shares,
     )

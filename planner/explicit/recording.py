@@ -139,7 +139,7 @@ def _record_stage(
         attention=recipe.attention,
         recompute=RecomputeRule(kind=kind, layers=0 if kind == "none" else layers),
         offload=tuple(sorted(stage.offload)),
-        micro_batch_shares=None,
+        micro_batch_shares=stage.shares,
         compute_s=compute_s,
         communication_s=communication_s,
         memory_bytes=memory.peak_bytes,

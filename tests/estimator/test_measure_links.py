@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from estimator import worker_processes
 from estimator.communication import measure_torch
 from estimator.communication.measure_torch import ALL_OPS, Measured, Task, World, measure_links
 from estimator.profiling.host_cpu import cpu_name
@@ -103,7 +104,7 @@ def test_a_killed_worker_is_named_before_the_one_that_lost_it(monkeypatch: pytes
         "time.sleep(0.3); sys.exit('Connection closed by peer')\n"
     )
     replace_worker(monkeypatch, code)
-    monkeypatch.setattr(measure_torch, "_POLL_S", 1.0)
+    monkeypatch.setattr(worker_processes, "_POLL_S", 1.0)
     with pytest.raises(MachineError, match="killed by signal 9, worker 1: no message"):
         measure_links(link_name="l", timeout_s=30)
 

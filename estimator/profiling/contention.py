@@ -1,0 +1,84 @@
+"""How much slower workers compute when all of a machine's are busy: measured once, with one block of reference.
+
+A profile is of one worker alone. Cores of one CPU share its memory and its clock, so that the same work takes longer
+beside busy neighbours: in turns each worker computes alone, then all of them together.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from statistics import mean
+from typing import Any
+
+from estimator.profiling.setting import Setting, low_quantile
+from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from models_zoo.layers import Attention, FeedForward, TransformerBlock
+from profiles.errors import InputError
+from profiles.store import ProfileStore
+from profiles.vocabulary import DType
+
+WORKER = python_worker("estimator.profiling.contention_torch")
+
+ROUNDS = 3
+ROUND_S = 0.3
+"""Seconds that a turn takes at least."""
+
+REFERENCE_BLOCK = TransformerBlock(
+    hidden=512,
+    attention=Attention(heads=8, kv_heads=8, head_dim=64, qkv_bias=True, output_bias=True),
+    feed_forward=FeedForward(hidden=2048, bias=True),
+)
+REFERENCE_SAMPLES, REFERENCE_TOKENS = 2, 128
+
+
+def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype: DType) -> float:
+    """The slowdown of `workers` busy workers on this host's CPU; measured now, and stored with its rates, if it is not
+    known. 1 on a GPU, whose workers have a device each."""
+    from estimator.profiling.rates_torch import identify_device
+    from estimator.profiling.run import ensure_rate
+
+    identity = identify_device(setting)
+    if identity.device != "cpu" or workers < 2:
+        return 1.0
+    ensure_rate(store, setting, dtype)
+    rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
+    assert rates is not None, "ensure_rate stored them"
+    known = dict(rates.contention)
+    if workers not in known:
+        known[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
+        store.put_rates(replace(rates, contention=tuple(sorted(known.items()))))
+    return known[workers]
+
+
+def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32", timeout_s: float = 120.0) -> float:
+    """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1.
+
+    Each worker is a process, on cores of its own where there are enough. InputError for fewer than two, MachineError
+    where one dies or nothing comes in time.
+    """
+    if workers < 2:
+        raise InputError(where="contention", key="workers", found=workers, expected="at least 2")
+    request = {"rounds": ROUNDS, "round_s": ROUND_S, "threads": threads, "dtype": dtype}
+    cores = pinned_cores(workers, threads)
+    found: list[dict[str, Any]] = []
+    run_workers(
+        [
+            WorkerSpec(command=WORKER, request=request, cores=None if cores is None else cores[rank])
+            for rank in range(workers)
+        ],
+        what="contention",
+        limits=Limits(total_s=timeout_s + 2 * ROUNDS * ROUND_S * (workers + 1)),
+        on_line=lambda _, line: found.append(line),
+    )
+    return max(1.0, mean(low_quantile(one["busy_s"]) / low_quantile(one["alone_s"]) for one in found))
+
+
+def pinned_cores(workers: int, threads: int) -> list[tuple[int, ...]] | None:
+    """Cores for each worker, none twice; None where this process may not use as many."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < workers * threads:
+        return None
+    return [tuple(usable[rank * threads : (rank + 1) * threads]) for rank in range(workers)]

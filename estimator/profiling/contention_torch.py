@@ -1,0 +1,60 @@
+"""One worker of `estimator.profiling.contention`: computes alone in its turn, then beside all others."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from estimator.profiling.contention import REFERENCE_BLOCK, REFERENCE_SAMPLES, REFERENCE_TOKENS
+from estimator.profiling.measure_torch import Training, build_shard
+from estimator.worker_processes import read_request
+from profiles.vocabulary import Shard
+
+
+def main() -> None:
+    """Writes the seconds of each pass, alone and beside the others."""
+    request = read_request()
+    torch.set_num_threads(request["threads"])
+    shard = Shard(micro_batch_per_rank=REFERENCE_SAMPLES, seq_len=REFERENCE_TOKENS, dtype=request["dtype"])
+    training = Training(*build_shard(REFERENCE_BLOCK, shard, "cpu"), shard, "adamw")
+    _compute(training, request["round_s"])  # what is loaded on first use is loaded now
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(request["store"], request["world_size"]),
+        rank=request["rank"],
+        world_size=request["world_size"],
+    )
+    alone: list[float] = []
+    busy: list[float] = []
+    for _ in range(request["rounds"]):
+        for turn in range(request["world_size"]):
+            dist.barrier()
+            if turn == request["rank"]:
+                alone += _compute(training, request["round_s"])
+        dist.barrier()
+        busy += _compute(training, request["round_s"])
+        dist.barrier()
+    with Path(request["results"]).open("a", encoding="utf-8") as lines:
+        print(json.dumps({"alone_s": alone, "busy_s": busy}), file=lines, flush=True)
+    dist.destroy_process_group()
+
+
+def _compute(training: Training, seconds: float) -> list[float]:
+    """Seconds of each pass for so long; the last one, which others may have left alone, is not counted."""
+    found: list[float] = []
+    end_s = time.perf_counter() + seconds
+    while time.perf_counter() < end_s or len(found) < 3:
+        training.prepare()
+        start_s = time.perf_counter()
+        training.forward()
+        training.backward()
+        found.append(time.perf_counter() - start_s)
+    return found[:-1]
+
+
+if __name__ == "__main__":
+    main()

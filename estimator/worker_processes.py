@@ -1,0 +1,205 @@
+"""Worker processes on this machine: started, handed a request, watched, and never left behind.
+
+A worker reads one line of JSON, its request, from standard input and writes JSON lines to the file that the request
+names under `results`. It ends by itself when its standard input does (`end_with_parent`), so that none outlives a
+parent that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from profiles.errors import MachineError
+
+_POLL_S = 0.02
+
+OnLine = Callable[[int, dict[str, Any]], None]
+"""Called with a worker's rank and each JSON line that it wrote."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """How to start one worker: its command, what it is told, and the cores that it and its threads may use (None:
+    any)."""
+
+    command: tuple[str, ...]
+    request: Mapping[str, Any]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cores: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to give up: after `total_s` seconds, or once no worker has written a line for `silent_s`."""
+
+    total_s: float | None = None
+    silent_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worker:
+    rank: int
+    process: subprocess.Popen[bytes]
+    errors: Path
+
+    def last_words(self) -> str:
+        return f"worker {self.rank}: {last_line(self.errors.read_text(encoding='utf-8', errors='replace'))}"
+
+
+def run_workers(specs: Sequence[WorkerSpec], *, what: str, limits: Limits, on_line: OnLine) -> None:
+    """Start a worker for each of `specs` (rank i is the i-th), hand over what they write as it comes, and return when
+    all have ended well. Each request also gets `rank`, `world_size`, `results` and `store`, a file to meet in.
+
+    Raises:
+        MachineError: a worker died, nothing came in time, or the machine could not start them. `what` begins its
+            message. No process is left behind, whatever happens.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="cellplan-") as name, contextlib.ExitStack() as stack:
+            folder = Path(name)
+            for rank in range(len(specs)):
+                _results(folder, rank).touch()
+            workers = [stack.enter_context(_worker(spec, rank, len(specs), folder)) for rank, spec in enumerate(specs)]
+            files = [stack.enter_context(_results(folder, rank).open(encoding="utf-8")) for rank in range(len(specs))]
+            _watch(workers, files, what, limits, on_line)
+    except OSError as error:
+        raise MachineError(f"{what}: cannot run {len(specs)} workers: {error}") from error
+
+
+def last_line(text: str) -> str:
+    """The last line of a worker's standard error that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def python_worker(module: str) -> tuple[str, ...]:
+    """The command of a worker that is a module, run by this interpreter."""
+    return (sys.executable, "-m", module)
+
+
+def read_request() -> dict[str, Any]:
+    """The request of this worker, which from here on ends with its parent."""
+    request: dict[str, Any] = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    return request
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def _results(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.jsonl"
+
+
+@contextlib.contextmanager
+def _worker(spec: WorkerSpec, rank: int, world_size: int, folder: Path) -> Iterator[_Worker]:
+    """A worker in a process group of its own, killed on leaving."""
+    errors = folder / f"{rank}.err"
+    with errors.open("wb") as err:
+        process = subprocess.Popen(
+            spec.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+            env={**_environment(), **spec.environment},
+            start_new_session=True,
+        )
+    if spec.cores is not None and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(process.pid, spec.cores)
+    request = {
+        **spec.request,
+        "rank": rank,
+        "world_size": world_size,
+        "results": str(_results(folder, rank)),
+        "store": str(folder / "store"),
+    }
+    assert process.stdin is not None
+    try:
+        with contextlib.suppress(BrokenPipeError):  # It died at once: `_watch` says of what.
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        yield _Worker(rank=rank, process=process, errors=errors)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with one thread, this package on the path, and gloo on the loopback device instead of the host's name."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    root = str(Path(__file__).resolve().parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    return environment | _loopback()
+
+
+def use_loopback() -> None:
+    """Lets gloo in this process use the loopback device, unless somebody said otherwise: for ranks of one machine."""
+    for name, value in _loopback().items():
+        os.environ.setdefault(name, value)
+
+
+def _loopback() -> dict[str, str]:
+    """The host's own name may lead to a slow device, or to none."""
+    found = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    return {"GLOO_SOCKET_IFNAME": found[0]} if found else {}
+
+
+def _watch(workers: list[_Worker], files: Sequence[IO[str]], what: str, limits: Limits, on_line: OnLine) -> None:
+    start = time.monotonic()
+    heard = [start] * len(workers)
+    while True:
+        statuses = [worker.process.poll() for worker in workers]
+        for rank, lines in enumerate(files):
+            for value in _new_lines(lines):
+                heard[rank] = time.monotonic()
+                on_line(rank, value)
+        failed = [(worker, status) for worker, status in zip(workers, statuses, strict=True) if status]
+        if failed:
+            # A killed worker takes the others with it: name it before those that only lost their peer.
+            worker, status = min(failed, key=lambda pair: (pair[1] > 0, pair[0].rank))
+            ending = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+            raise MachineError(f"{what}: {ending}, {worker.last_words()}")
+        if all(status == 0 for status in statuses):
+            return
+        running = [worker for worker, status in zip(workers, statuses, strict=True) if status is None]
+        now = time.monotonic()
+        if limits.total_s is not None and now - start > limits.total_s:
+            raise MachineError(f"{what}: not done after {limits.total_s:g} s; {running[0].last_words()}")
+        if limits.silent_s is not None and now - max(heard) > limits.silent_s:
+            first = min(running, key=lambda worker: heard[worker.rank])
+            raise MachineError(
+                f"{what}: no worker got on for {limits.silent_s:g} s, worker {first.rank} the longest;"
+                f" {first.last_words()}"
+            )
+        time.sleep(_POLL_S)
+
+
+def _new_lines(lines: IO[str]) -> Iterator[dict[str, Any]]:
+    """The whole lines that have come since; half a line waits for its end."""
+    while True:
+        start = lines.tell()
+        line = lines.readline()
+        if not line.endswith("\n"):
+            lines.seek(start)
+            return
+        yield json.loads(line)

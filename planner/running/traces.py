@@ -1,0 +1,128 @@
+"""Traces in the Chrome format, which Perfetto opens: a run as it was measured, and as it was estimated, in one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from estimator.explicit.outcome import Evaluation
+from estimator.schedules.simulate import simulate_schedule
+from planner.running.program import Program
+from planner.running.record import RunRecord
+from planner.running.spans import Span, SpanKind
+from profiles.files import write_atomically
+
+ROWS: dict[SpanKind, tuple[int, str]] = {
+    "forward": (1, "schedule"),
+    "backward": (1, "schedule"),
+    "sync": (1, "schedule"),
+    "optimizer": (1, "schedule"),
+    "wait": (1, "schedule"),
+    "layer": (2, "layers"),
+    "collective": (3, "collectives"),
+}
+"""The row (thread) of a rank (process) that a kind of span stands in."""
+
+ESTIMATED_RANKS_FROM = 1_000_000
+"""Process numbers of estimated ranks where both traces share a file."""
+
+RankSpans = Mapping[int, tuple[Span, ...]]
+
+
+def measured_spans(record: RunRecord) -> RankSpans:
+    """Every rank's spans in the typical iteration."""
+    return {rank: found.spans for rank, found in enumerate(record.typical)}
+
+
+def estimated_spans(program: Program, evaluation: Evaluation) -> RankSpans:
+    """The estimate's schedule event by event, the same for all ranks of a stage, then gradients and optimizer."""
+    pipeline = evaluation.pipeline
+    if pipeline is None:
+        return {}
+    shape = program.shape
+    simulated = simulate_schedule(shape.schedule, pipeline.stages, pipeline.transfers, shape.micro_batches)
+    found: dict[int, tuple[Span, ...]] = {}
+    for stage in program.stages:
+        own = [task for task in simulated.tasks if task.stage == stage.number and task.kind != "weight"]
+        spans = [
+            Span(
+                kind=task.kind,
+                name=f"{task.kind} {task.micro_batch}",
+                phase=task.kind,
+                start_s=task.start_s,
+                end_s=task.end_s,
+                chunk=task.chunk,
+                micro_batch=task.micro_batch,
+            )
+            for task in own
+            if task.kind != "weight"
+        ]
+        synced_s = simulated.total_s + pipeline.sync_s
+        spans.append(Span(kind="sync", name="gradients", start_s=simulated.total_s, end_s=synced_s))
+        spans.append(Span(kind="optimizer", name="optimizer", start_s=synced_s, end_s=synced_s + pipeline.optimizer_s))
+        found |= dict.fromkeys(stage.ranks, tuple(spans))
+    return found
+
+
+def trace_events(program: Program, ranks: RankSpans, basis: str, *, first_process: int = 0) -> Iterator[dict[str, Any]]:
+    """The events of a trace: a process for each rank, `basis` (measured, estimated) in its name, and a row for each of
+    schedule, layers and collectives."""
+    for rank, spans in sorted(ranks.items()):
+        stage = program.stage_of(rank)
+        process = first_process + rank
+        yield _metadata("process_name", process, 0, f"{basis}: rank {rank}, stage {stage.number}")
+        yield {"name": "process_sort_index", "ph": "M", "pid": process, "tid": 0, "args": {"sort_index": process}}
+        for row, title in dict.fromkeys(ROWS[span.kind] for span in spans):
+            yield _metadata("thread_name", process, row, title)
+        for span in spans:
+            yield {
+                "name": span.name,
+                "cat": span.kind,
+                "ph": "X",
+                "ts": round(span.start_s * 1e6, 3),
+                "dur": round(span.seconds * 1e6, 3),
+                "pid": process,
+                "tid": ROWS[span.kind][0],
+                "args": _arguments(span),
+            }
+
+
+def _metadata(name: str, process: int, thread: int, value: str) -> dict[str, Any]:
+    return {"name": name, "ph": "M", "pid": process, "tid": thread, "args": {"name": value}}
+
+
+def _arguments(span: Span) -> dict[str, Any]:
+    shown: dict[str, Any] = {"phase": span.phase}
+    if span.kind in ("forward", "backward"):
+        shown |= {"micro_batch": span.micro_batch, "chunk": span.chunk}
+    if span.layer is not None:
+        shown["layer"] = span.layer
+    if span.bytes:
+        shown |= {"bytes": span.bytes, "axis": span.axis}
+    return shown
+
+
+def save_traces(path: Path, program: Program, record: RunRecord, evaluation: Evaluation | None) -> tuple[Path, ...]:
+    """Writes what was measured, what was estimated, and both laid over each other; returns the files.
+
+    `path` run.json gives run.json (both), run.measured.json and run.estimated.json (where there is an estimate).
+    """
+    measured = list(trace_events(program, measured_spans(record), "measured"))
+    files = {path.with_suffix(".measured.json"): measured}
+    if evaluation is not None:
+        ranks = estimated_spans(program, evaluation)
+        files[path.with_suffix(".estimated.json")] = list(trace_events(program, ranks, "estimated"))
+        beside = trace_events(program, ranks, "estimated", first_process=ESTIMATED_RANKS_FROM)
+        files[path] = [*measured, *beside]
+    else:
+        files[path] = measured
+    for file, events in files.items():
+        write_atomically(file, _layout(events))
+    return tuple(sorted(files))
+
+
+def _layout(events: Iterable[dict[str, Any]]) -> str:
+    lines = ",\n".join(json.dumps(event, allow_nan=False) for event in events)
+    return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
