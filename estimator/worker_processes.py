@@ -120,9 +120,6 @@ def _worker(spec: WorkerSpec, rank: int, world_size: int, folder: Path) -> Itera
             env={**_environment(), **spec.environment},
             start_new_session=True,
         )
-    if spec.cores is not None and hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(process.pid, spec.cores)
     request = {
         **spec.request,
         "rank": rank,
@@ -132,6 +129,9 @@ def _worker(spec: WorkerSpec, rank: int, world_size: int, folder: Path) -> Itera
     }
     assert process.stdin is not None
     try:
+        if spec.cores is not None and hasattr(os, "sched_setaffinity"):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, spec.cores)
         with contextlib.suppress(BrokenPipeError):  # It died at once: `_watch` says of what.
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()

@@ -224,12 +224,13 @@ class TracedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedLayer:
-    """A piece of a user's own torch module, as it was seen to run.
+    """A piece of a user's own torch module or JAX function, as it was seen to run.
 
     Layers with the same `fingerprint` do the same work on one rank, wherever they stand and whoever made them; they are
     equal if they do when split too (`split_fingerprint`). The former alone names a profile, which is of one rank: a
     tensor-parallel plan, added later, leaves it valid.
-    `places` are the calls of submodules that the piece consists of; with `factory` they find it again to run it.
+    `places` are the calls of submodules, or the equations of the function, that the piece consists of; with `factory`
+    they find it again to run it. Layers of different frameworks have different fingerprints.
     `shards` holds tp = 1 and every degree that the module's own tensor-parallel plan can have, `refused` why it cannot
     have the others.
     """
@@ -241,6 +242,7 @@ class TracedLayer:
     places: tuple[str, ...] = field(compare=False)
     shards: tuple[TracedShard, ...] = field(compare=False)
     refused: tuple[tuple[int, str], ...] = field(compare=False)
+    framework: Literal["torch", "jax"] = field(default="torch", compare=False)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TracedLayer):

@@ -18,9 +18,9 @@ from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable,
 
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import Backend, World
+    from estimator.profiling.setting import Framework
     from planner.options import EstimateOptions, JobOptions
     from planner.plan import Plan
-    from planner.running.run import Framework
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
@@ -74,6 +74,7 @@ def hardware_show(name: str) -> dict[str, Any]:
 def profile(
     model: str,
     *,
+    framework: Framework | None = None,
     device: str = "cpu",
     tp: tuple[int, ...] = (1,),
     micro_batch: tuple[int, ...] = (1,),
@@ -94,6 +95,7 @@ def profile(
 ) -> dict[str, Any]:
     """Measure the model's layer shards on one device into the store; what is there already is not measured again.
 
+    `framework` None: torch, or that of the factory's own model.
     `tp` and `micro_batch` (per rank) are the degrees and sizes to measure, `budget` the seconds this may take. With
     `cluster` (and `global_batch`) they are instead those that `estimate` asks for on the devices of this type in that
     cluster, which must have some.
@@ -103,8 +105,8 @@ def profile(
     from estimator.frontends.load import load_any_model
     from estimator.profiling.cells import plan_cell_profile
     from estimator.profiling.contention import ensure_contention
+    from estimator.profiling.frameworks import choose_framework, load_profiler
     from estimator.profiling.plan import plan_profile
-    from estimator.profiling.rates_torch import identify_device
     from estimator.profiling.run import ensure_rate
     from estimator.profiling.setting import Setting
     from planner.profile_run import StageRequest, cut_out, run_profile
@@ -116,7 +118,11 @@ def profile(
         raise InputError(where="profile", key="--compile", found="no --stage", expected="the stage to compile")
     if cluster is not None and stage is not None:
         raise InputError(where="profile", key="--cluster", found="a --stage too", expected="one of them")
-    setting = Setting(device=device, threads=threads, optimizer=optimizer)
+    runs = choose_framework(model, framework)
+    if runs == "jax" and stage is not None:
+        raise InputError(where="profile", key="--stage", found="JAX", expected="torch, for a stage as one piece")
+    setting = Setting(framework=runs, device=device, threads=threads, optimizer=optimizer)
+    identify_device = load_profiler(runs).identify_device
     with ProfileStore(store) as opened:
         if cluster is not None:
             ensure_rate(opened, setting, dtype)  # the cluster local:NxM is described by them

@@ -67,7 +67,7 @@ def estimate_plan(
     """One explicit plan, written to `output` if it fits; NothingFits, with the same value in it, if it does not."""
     with open_existing(store) as opened:
         request = read_any_request(model, cluster=cluster, plan=plan, store=opened, options=options)
-        measured = partial(evaluate_with_store, store=opened)
+        measured = partial(evaluate_with_store, store=opened, profiles=options.get("profiles"))
         found = estimate_explicit(request, whole=whole_training(options), evaluate=measured)
     result = describe_estimated(found)
     if found.shortfall is not None:

@@ -14,6 +14,7 @@ from estimator.cell import Formula, Method
 from estimator.explicit.recipe import GradDType, OffloadPart, OptimizerName, Overlap, ScheduleName
 from estimator.job import MicroBatchRule, RecomputeRule
 from estimator.memory import OPTIMIZERS, Schedule, Zero
+from estimator.profiling.setting import Framework
 from estimator.stage_places import Partition
 from profiles.vocabulary import AttentionKernel, DType
 
@@ -52,6 +53,9 @@ class SharedOptions(TypedDict, total=False):
         AttentionKernel | None, Option(help="(default: flash where the device has it, else math)", default=None)
     ]
     sequence_parallel: Annotated[bool, Option(help="sequence parallelism where tp > 1", default=False)]
+    profiles: Annotated[
+        Framework | None, Option(help="whose measured layer times count (default: torch's, else JAX's)", default=None)
+    ]
     stages: Annotated[tuple[int, ...] | None, Option(help="stage counts, such as 1,2,4", metavar="LIST", group="cells")]
     partition: Annotated[Partition, Option(help="(default: %(default)s)", default="exact", group="cells")]
     formula: Annotated[Formula, Option(help="(default: %(default)s)", default="cellplan", group="cells")]

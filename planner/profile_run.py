@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from estimator.profiling.frameworks import load_profiler
 from estimator.profiling.lookup import to_layer_time
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.run import Progress, profile_layers
@@ -57,11 +58,9 @@ def run_profile(
     The result says of each shard what it takes, or why it is not measured, and of each stage how it compares with the
     sum of its layers.
     """
-    from estimator.profiling.rates_torch import identify_device
-
     start_s = time.monotonic()
     report = profile_layers(store, tasks, setting, budget_s=budget_s, progress=progress)
-    identity = identify_device(setting)
+    identity = load_profiler(setting.framework).identify_device(setting)
     refused = {(task.layer, task.shard): why.reason for task, why in report.infeasible}
     stages = []
     if stage is not None:

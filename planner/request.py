@@ -17,6 +17,7 @@ from estimator.job import Job, default_global_batch
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
+from estimator.profiling.setting import Framework
 from estimator.stage_options import Machine
 from models_zoo.model import Model
 from planner.options import JobOptions, with_defaults
@@ -35,7 +36,7 @@ Cell = tuple[Machine, CellEstimate | CellFailure]
 class Request:
     """A job on a cluster, and which Cells are asked for. `assumptions` are sentences about what nobody said.
 
-    `reference` is what the user called the model; `devices` and `stages` None mean all.
+    `reference` is what the user called the model; `devices` and `stages` None mean all. `profiles`: whose count.
     """
 
     reference: str
@@ -45,6 +46,7 @@ class Request:
     stages: tuple[int, ...] | None
     rules: CellRules
     assumptions: tuple[str, ...]
+    profiles: Framework | None = None
 
 
 @contextmanager
@@ -94,6 +96,7 @@ def read_request(reference: str, *, cluster: str, store: ProfileStore | None, **
         stages=chosen["stages"],
         rules=CellRules(partition=chosen["partition"], formula=chosen["formula"], assembly=chosen["assembly"]),
         assumptions=(*assumptions, *_describe_defaults(job)),
+        profiles=chosen["profiles"],
     )
 
 
@@ -120,7 +123,13 @@ def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, o
 def _origins(request: Request, store: ProfileStore, device: str) -> tuple[Origin, ...]:
     job = request.job
     return find_origins(
-        store, job.model.layers, device=device, optimizer=job.optimizer_name, dtype=job.dtype, seq_len=job.seq_len
+        store,
+        job.model.layers,
+        device=device,
+        optimizer=job.optimizer_name,
+        dtype=job.dtype,
+        seq_len=job.seq_len,
+        framework=request.profiles,
     )
 
 
@@ -169,7 +178,7 @@ def search_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ..
         rules=request.rules,
         devices=request.devices,
         stages=request.stages,
-        link_tables_for=lambda device: usable_link_tables(store, device.name) if store else (),
+        link_tables_for=lambda device: usable_link_tables(store, device.name, request.profiles) if store else (),
         lookup_for=lookup_for,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.schema import FileModel
@@ -24,7 +24,19 @@ def _all_or_number(value: Any) -> Any:
     return value
 
 
+def _ascending(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    workers = [count for count, _ in value]
+    if workers != sorted(set(workers)):
+        raise PydanticCustomError("contention", "[workers, slowdown] with ascending workers")
+    return value
+
+
 RankShare = Annotated[tuple[int, Annotated[float, Field(gt=0, le=1)]], Field(strict=False)]
+
+Slowdown = Annotated[
+    tuple[Annotated[int, Field(ge=2)], Annotated[float, Field(ge=1)]],
+    Field(strict=False),
+]
 
 
 class LinkModel(FileModel):
@@ -46,7 +58,7 @@ class LinkModel(FileModel):
 
 
 class DeviceModel(FileModel):
-    """A device defined in place; rates are dense peaks."""
+    """A device defined in place; rates are dense peaks. `contention` is [workers, slowdown] of busy neighbours."""
 
     name: str = Field(min_length=1)
     memory_bytes: int = Field(gt=0)
@@ -58,6 +70,7 @@ class DeviceModel(FileModel):
     flash_attention: bool = False
     peak_basis: PeakBasis = "datasheet"
     source: str | None = None
+    contention: Annotated[tuple[Slowdown, ...], AfterValidator(_ascending)] = Field(default=(), strict=False)
 
 
 LinkRef = Annotated[

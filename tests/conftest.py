@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import tests.jax_flags  # noqa: F401  (how JAX is to start, before anything starts it)
+
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

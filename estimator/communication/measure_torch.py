@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 from estimator.communication.fit import make_table
@@ -13,14 +15,15 @@ from estimator.worker_processes import Limits, WorkerSpec, last_line, python_wor
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import CollectiveOp, LinkTable
 
-Backend = Literal["gloo", "nccl"]
-DEVICE_OF_BACKEND: dict[Backend, str] = {"gloo": "cpu", "nccl": "cuda"}
+Backend = Literal["gloo", "nccl", "xla"]
+DEVICE_OF_BACKEND: dict[Backend, str] = {"gloo": "cpu", "nccl": "cuda", "xla": "cpu"}
 STAND_INS: dict[CollectiveOp, CollectiveOp] = {"reduce_scatter": "all_gather", "all_to_all": "all_gather"}
 """Where a backend lacks an op, the one whose time at the same bytes is taken for it: a rank's link carries as much."""
 
 DEFAULT_SIZES = tuple(4096 * 4**step for step in range(8))
 ALL_OPS: tuple[CollectiveOp, ...] = get_args(CollectiveOp)
 WORKER = python_worker("estimator.communication.worker_torch")
+JAX_WORKER = python_worker("estimator.communication.worker_jax")
 
 Progress = Callable[[int, int, str], None]
 """Called with measurements done, measurements in all, and what was measured last."""
@@ -87,6 +90,7 @@ def measure_links(
 
     Without `world` the ranks are processes of one thread each on this machine; gloo then runs over the loopback
     device. With it, every rank of the launcher calls this function and gets the tables of the groups it was in.
+    Backend xla: the ranks are the devices of one JAX process, forced host devices on a CPU.
 
     Args:
         link_name: the link that the ranks communicate over; rank counts inside a node and beyond it need two calls.
@@ -119,13 +123,24 @@ def measure_links(
     if world:
         _join(task, world, record)
     else:
+        request = {"task": asdict(task)}
+        if backend == "xla":
+            specs = [WorkerSpec(command=JAX_WORKER, request=request, environment=host_devices(max(ranks)))]
+        else:
+            specs = [WorkerSpec(command=WORKER, request=request)] * max(ranks)
         run_workers(
-            [WorkerSpec(command=WORKER, request={"task": asdict(task)})] * max(ranks),
+            specs,
             what="measure links",
             limits=Limits(total_s=timeout_s),
             on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),
         )
     return _tables(link_name, backend, results)
+
+
+def host_devices(count: int) -> dict[str, str]:
+    """The environment in which JAX has so many devices on a CPU, each of which computes with one thread."""
+    flags = [f"--xla_force_host_platform_device_count={count}", "--xla_cpu_multi_thread_eigen=false"]
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()}
 
 
 def _check(
@@ -142,6 +157,13 @@ def _check(
     rules: tuple[tuple[bool, str, object, str], ...] = (
         (backend in get_args(Backend), "backend", backend, f"one of {', '.join(get_args(Backend))}"),
         (bool(ranks) and min(ranks, default=0) >= 2, "ranks", ranks, "rank counts of at least 2"),
+        (backend != "xla" or world is None, "backend", "xla in a launched world", "gloo or nccl"),
+        (
+            backend != "xla" or find_spec("jax") is not None,
+            "backend",
+            "xla without JAX",
+            "JAX, which `pip install jax` adds",
+        ),
         (most is None or max(ranks, default=0) <= most, "ranks", ranks, f"at most the {most} that were launched"),
         (len(beyond_node) < 2, "ranks", ranks, "all inside one node or all beyond it: they cross different links"),
         (bool(sizes) and min(sizes, default=0) >= 1, "sizes", sizes, "bytes, at least 1"),
@@ -156,11 +178,12 @@ def _check(
 
 def _tables(link: str, backend: Backend, results: list[Measured]) -> tuple[LinkTable, ...]:
     """One table for each op and rank count, those that a stand-in gives last."""
+    package = "jax" if backend == "xla" else "torch"
     try:
-        torch_version = version("torch")
+        installed = version(package)
     except PackageNotFoundError:
-        torch_version = "of unknown version"
-    source = f"torch {torch_version} {backend}, fastest repeat of the slowest rank"
+        installed = "of unknown version"
+    source = f"{package} {installed} {backend}, fastest repeat of the slowest rank"
     samples: dict[tuple[CollectiveOp, int, int], dict[int, tuple[float, ...]]] = {}
     for measured in results:
         if not measured.unsupported:

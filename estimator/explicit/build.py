@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Literal
 
 from estimator.explicit.recipe import OffloadPart, Recipe, RecomputeKind, Setup, StageSetup, ZeroStage
+from estimator.shards import shard_layer
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import Infeasible
+from profiles.vocabulary import Infeasible, Shard
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -193,7 +194,9 @@ def _model_refuses(model: Model, recipe: Recipe, degrees: Degrees, *, sequence_p
             if refused:
                 return refused
         elif tp > 1 and not isinstance(layer, Embedding | Head):
-            return _lacking(f"tp = {tp} for a {type(layer).__name__}, which is not split", "support")
+            split = shard_layer(layer, Shard(tp=tp, seq_len=recipe.seq_len, dtype=recipe.dtype))
+            if isinstance(split, Infeasible):
+                return split
     return None
 
 

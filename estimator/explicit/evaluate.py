@@ -73,8 +73,8 @@ def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
     stages = setup.stages
     seconds = []
     for here, there in zip(stages, (*stages[1:], stages[0]), strict=True):
-        if len(stages) == 1:
-            seconds.append(0.0)
+        if len(stages) == 1 or (there is stages[0] and setup.recipe.schedule != "interleaved"):
+            seconds.append(0.0)  # Only there do activations go round.
             continue
         size = boundary_bytes(setup, here)
         if (here.tp, here.cp, here.dp, here.sequence_parallel) != (

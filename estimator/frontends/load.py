@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, Literal
 
+from estimator.frontends.factory import describe, find_factory, first_line, user_code
 from estimator.frontends.hugging_face import load_config_model
 from models_zoo.catalogue import load_model, model_names, near_names
 from models_zoo.model import Model
 from profiles.errors import InputError
 
+Framework = Literal["torch", "jax"]
+
+WANTED = "(torch module, example_inputs) or (JAX function, params, inputs)"
+
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PACKAGES: dict[str, Framework] = {
+    "torch": "torch",
+    "torchvision": "torch",
+    "jax": "jax",
+    "flax": "jax",
+    "haiku": "jax",
+    "equinox": "jax",
+}
 
 
 def load_any_model(reference: str) -> Model:
@@ -22,13 +39,72 @@ def load_any_model(reference: str) -> Model:
     if reference in model_names():
         return load_model(reference)
     if _FACTORY.fullmatch(reference):
-        from estimator.frontends.torch_module import load_module_model
-
-        return load_module_model(reference)
+        return _load_factory_model(reference)
     try:
         return load_config_model(_config_path(reference))
     except OSError as error:
         raise InputError(where=reference, found=error.strerror or str(error), expected="a readable path") from error
+
+
+def framework_of(reference: str) -> Framework:
+    """Of which framework the factory's model is: by the packages that its code names, where these are of one alone;
+    else it is called, and what it returns decides. Imports neither framework.
+
+    InputError where the factory cannot be found, fails, or returns the model of neither.
+    """
+    with user_code():
+        factory = find_factory(reference, WANTED)
+        named = set(_frameworks_named(factory))
+        if len(named) == 1:
+            return named.pop()
+        try:
+            returned = factory()
+        except (Exception, SystemExit) as error:
+            raise InputError(where=reference, found=first_line(error), expected=WANTED) from error
+    model = returned[0] if isinstance(returned, tuple) and returned else returned
+    if any(kind.__module__.split(".")[0] == "torch" for kind in type(model).__mro__):
+        return "torch"
+    if callable(model):
+        return "jax"
+    found = describe(returned)
+    if isinstance(returned, tuple):
+        found = f"({', '.join(type(item).__name__ for item in returned)})"
+    raise InputError(where=reference, found=found, expected=WANTED)
+
+
+def _load_factory_model(reference: str) -> Model:
+    framework = framework_of(reference)
+    if find_spec(framework) is None:
+        found = f"a factory of a {framework} model, and no {framework} installed"
+        raise InputError(where=reference, found=found, expected=f"pip install 'cellplan[{framework}]'")
+    if framework == "torch":
+        from estimator.frontends.torch_module import load_module_model
+
+        return load_module_model(reference)
+    try:
+        from estimator.frontends.jax_function import load_function_model
+    except (ImportError, AttributeError) as error:
+        raise InputError(where="jax", found=first_line(error), expected="0.10 or later") from error
+    return load_function_model(reference)
+
+
+def _frameworks_named(factory: Callable[[], Any]) -> Iterator[Framework]:
+    """Those of the modules, classes and functions that the factory's module has, and of what the factory imports."""
+    code = getattr(factory, "__code__", None)
+    roots = set(_names_in(code)) if isinstance(code, CodeType) else set()
+    for value in getattr(factory, "__globals__", {}).values():
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(type(value), "__module__", "")
+        if isinstance(value, type) or callable(value):
+            name = getattr(value, "__module__", None) or name
+        roots.add(str(name).split(".")[0])
+    yield from (framework for package, framework in _PACKAGES.items() if package in roots)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def _config_path(reference: str) -> Path:

@@ -7,22 +7,18 @@ The factory returns `(module, example_inputs)`, or `(module, example_inputs, tp_
 from __future__ import annotations
 
 import hashlib
-import reprlib
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import reduce
-from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from estimator.frontends.factory import describe, find_factory, first_line, user_code
 from estimator.frontends.torch_cut import Places, cut_layers, find_units, local_layers, name_layers, shared_weights
 from estimator.frontends.torch_private import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from estimator.frontends.torch_tensor_parallel import apply_plan, lone_rank
@@ -89,7 +85,7 @@ def load_module_model(reference: str) -> Model:
         except MachineError:
             raise
         except Exception as error:
-            refused.append((degree, f"tp = {degree}: {_first_line(error)}"))
+            refused.append((degree, f"tp = {degree}: {first_line(error)}"))
         else:
             for found, shard in zip(shards, more, strict=True):
                 found.append(shard)
@@ -122,8 +118,8 @@ def call_factory(reference: str) -> Example:
     works), and once more for real if that fails too (it reads weights from a file, say).
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with _user_code():
-        factory = _find_factory(reference)
+    with user_code():
+        factory = find_factory(reference, _WANTED)
         returned = None
         for place in (mode, torch.device("meta")):
             # What goes wrong or is warned of here concerns the stand-ins; the last call, outside, speaks for itself.
@@ -134,7 +130,7 @@ def call_factory(reference: str) -> Example:
             try:
                 returned = factory()
             except (Exception, SystemExit) as error:
-                raise InputError(where=reference, found=_first_line(error), expected=_WANTED) from error
+                raise InputError(where=reference, found=first_line(error), expected=_WANTED) from error
     module, inputs, plan = _check_returned(reference, returned)
 
     def fake(tensor: Tensor) -> Tensor:
@@ -145,49 +141,16 @@ def call_factory(reference: str) -> Example:
     return Example(module=module.train(), inputs=inputs, plan=plan, mode=mode)
 
 
-def _find_factory(reference: str) -> Callable[[], Any]:
-    module_name, _, path = reference.partition(":")
-    if not module_name or not path:
-        raise InputError(where="model", found=repr(reference), expected="package.module:factory")
-    try:
-        module = import_module(module_name)
-    except Exception as error:
-        expected = f"a module {module_name} that can be imported from here"
-        raise InputError(where=reference, found=_first_line(error), expected=expected) from error
-    try:
-        factory = reduce(getattr, path.split("."), module)
-    except AttributeError as error:
-        found = f"no {path} in {getattr(module, '__file__', module_name)}"
-        raise InputError(where=reference, found=found, expected=f"a function that returns {_WANTED}") from error
-    if not callable(factory):
-        found = f"{path}, {_describe(factory)}"
-        raise InputError(where=reference, found=found, expected=f"a function that returns {_WANTED}")
-    return factory
-
-
-@contextmanager
-def _user_code() -> Iterator[None]:
-    """The current folder can be imported from, as under `python -m`, and what the code prints goes to stderr."""
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        with suppress(ValueError):
-            sys.path.remove(folder)
-
-
 def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-        found = f"tuple of {len(returned)}" if isinstance(returned, tuple) else _describe(returned)
+        found = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
         raise InputError(where=reference, found=found, expected=_WANTED)
     module, inputs, plan = (*returned, {})[:3]
     inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
     if not isinstance(module, nn.Module):
-        raise InputError(where=reference, key="module", found=_describe(module), expected="a torch.nn.Module")
+        raise InputError(where=reference, key="module", found=describe(module), expected="a torch.nn.Module")
     if not isinstance(inputs, tuple) or not inputs or not all(isinstance(x, Tensor) for x in inputs):
-        found = _describe(inputs)
+        found = describe(inputs)
         if isinstance(inputs, tuple):
             found = f"({', '.join(type(x).__name__ for x in inputs)})"
         raise InputError(where=reference, key="example_inputs", found=found, expected="a tuple of tensors")
@@ -197,7 +160,7 @@ def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Ten
         found = f"shapes {', '.join(map(str, shapes))}"
         raise InputError(where=reference, key="example_inputs", found=found, expected=expected)
     if not isinstance(plan, dict) or not all(isinstance(style, ParallelStyle) for style in plan.values()):
-        found = _describe(plan)
+        found = describe(plan)
         if isinstance(plan, dict):
             found = f"dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
         expected = "a dict from module names to ParallelStyle, as parallelize_module takes"
@@ -228,7 +191,7 @@ def convert_tensors(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> N
 
 
 def _trace(example: Example, batch: int, units: frozenset[str]) -> Trace:
-    with _user_code():
+    with user_code():
         return trace_step(example.module, example.inputs_for(batch), example.mode, units)
 
 
@@ -272,17 +235,6 @@ def _fingerprint(batch: int, shards: Sequence[TracedShard]) -> str:
     return hashlib.sha256(canonical(work).encode()).hexdigest()[:16]
 
 
-def _describe(value: object) -> str:
-    """Its type, and the value where that is short."""
-    name = type(value).__name__
-    return f"{name} ({reprlib.repr(value)})" if isinstance(value, int | float | str) else name
-
-
-def _first_line(error: BaseException) -> str:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
 def _refuse_to_run(reference: str, error: Exception) -> NoReturn:
     expected = "a module that trains on its example inputs, at any batch size"
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
@@ -290,4 +242,4 @@ def _refuse_to_run(reference: str, error: Exception) -> NoReturn:
             "a module whose control flow and shapes do not depend on the values of tensors (a router of experts with a"
             " static capacity, say)"
         )
-    raise InputError(where=reference, found=_first_line(error), expected=expected) from error
+    raise InputError(where=reference, found=first_line(error), expected=expected) from error

@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Any
 
+from estimator.profiling.frameworks import load_profiler
 from estimator.profiling.setting import Setting, low_quantile
 from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from models_zoo.layers import Attention, FeedForward, TransformerBlock
@@ -35,10 +36,9 @@ REFERENCE_SAMPLES, REFERENCE_TOKENS = 2, 128
 def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype: DType) -> float:
     """The slowdown of `workers` busy workers on this host's CPU; measured now, and stored with its rates, if it is not
     known. 1 on a GPU, whose workers have a device each."""
-    from estimator.profiling.rates_torch import identify_device
     from estimator.profiling.run import ensure_rate
 
-    identity = identify_device(setting)
+    identity = load_profiler(setting.framework).identify_device(setting)
     if identity.device != "cpu" or workers < 2:
         return 1.0
     ensure_rate(store, setting, dtype)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable
 
 from estimator.layer_times import Lookup
+from estimator.profiling.frameworks import framework_of
 from estimator.profiling.host_cpu import cpu_name
-from estimator.profiling.setting import low_quantile
+from estimator.profiling.setting import Framework, low_quantile
 from models_zoo.layers import Layer
 from profiles.measurements import Origin, Profile
 from profiles.store import ProfileStore
@@ -18,21 +19,35 @@ LOCAL_DEVICE = "cpu"
 
 
 def find_origins(
-    store: ProfileStore, layers: Iterable[Layer], *, device: str, optimizer: str, dtype: DType, seq_len: int
+    store: ProfileStore,
+    layers: Iterable[Layer],
+    *,
+    device: str,
+    optimizer: str,
+    dtype: DType,
+    seq_len: int,
+    framework: Framework | None = None,
 ) -> tuple[Origin, ...]:
-    """The origins of what `store` holds of `layers`, the one to estimate from first: the newest software, then the
-    fewest threads. A GPU's may be any host's, a CPU's must be this one's."""
+    """The origins of what `store` holds of `layers`, the one to estimate from first: the newest software, torch before
+    JAX, then the fewest threads; those of `framework` alone, where it is given. A GPU's may be any host's, a CPU's must
+    be this one's."""
     found = store.origins(layers, device=device, optimizer=optimizer, dtype=dtype, seq_len=seq_len)
-    return tuple(origin for origin in found if device != LOCAL_DEVICE or origin.hardware == cpu_name())
+    return tuple(
+        origin
+        for origin in found
+        if (device != LOCAL_DEVICE or origin.hardware == cpu_name())
+        and framework in (None, framework_of(origin.software))
+    )
 
 
-def usable_link_tables(store: ProfileStore, device: str) -> tuple[LinkTable, ...]:
-    """The link tables of `store` that hold for ranks on `device`: for workers on this host's CPU those measured here;
-    for GPUs any that are not gloo's, which moves host memory."""
+def usable_link_tables(store: ProfileStore, device: str, framework: Framework | None = None) -> tuple[LinkTable, ...]:
+    """The link tables of `store` that hold for ranks on `device`: for workers on this host's CPU those measured here,
+    with gloo or, for JAX, with XLA; for GPUs any but these, which move host memory."""
     tables = store.link_tables()
     if device == LOCAL_DEVICE:
-        return tuple(table for table in tables if table.hardware == cpu_name() and table.backend == "gloo")
-    return tuple(table for table in tables if table.backend != "gloo")
+        backend = "xla" if framework == "jax" else "gloo"
+        return tuple(table for table in tables if table.hardware == cpu_name() and table.backend == backend)
+    return tuple(table for table in tables if table.backend not in ("gloo", "xla"))
 
 
 def lookup_in_store(

@@ -8,17 +8,16 @@ from functools import partial
 
 import torch
 
+from estimator.profiling.device_name import catalogue_name
 from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.host_memory import host_memory_bytes
 from estimator.profiling.measure_torch import check_device, time_steps, torch_settings
 from estimator.profiling.setting import DeviceIdentity, Setting, low_quantile
 from models_zoo.torch_layers.parallel import dtype_of
 from profiles.errors import InputError
-from profiles.hardware import load_device
 from profiles.measurements import DeviceRates
 from profiles.vocabulary import DType, Shard
 
-_NOT_IN_NAMES = {"nvidia", "amd", "tesla", "geforce", "instinct", "oam", "hbm2", "hbm2e", "hbm3", "hbm3e"}
 _COPIED_BYTES = {"cpu": 2**28, "cuda": 2**31}
 _LONG_ENOUGH_S = {"cpu": 0.02, "cuda": 0.002}
 _LARGEST_GEMM = 16384
@@ -36,20 +35,6 @@ def identify_device(setting: Setting) -> DeviceIdentity:
         return DeviceIdentity(device="cpu", hardware=cpu_name(), software=software, threads=setting.threads)
     hardware = torch.cuda.get_device_name(device)
     return DeviceIdentity(device=catalogue_name(hardware), hardware=hardware, software=software, threads=0)
-
-
-def catalogue_name(hardware: str) -> str:
-    """The catalogue's name of the GPU that its driver calls `hardware`; a name of the same style if it knows none.
-
-    >>> catalogue_name("NVIDIA A100-SXM4-80GB"), catalogue_name("NVIDIA H100 80GB HBM3"), catalogue_name("Acme X1")
-    ('a100-80gb', 'h100', 'acme-x1')
-    """
-    words = hardware.lower().replace("-", " ").split()
-    plain = "-".join(word for word in words if word not in _NOT_IN_NAMES)
-    try:
-        return load_device(plain).name
-    except InputError:
-        return plain
 
 
 def measure_rates(setting: Setting, dtype: DType) -> DeviceRates:

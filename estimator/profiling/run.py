@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from estimator.profiling.frameworks import framework_of, load_profiler
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import Setting, layer_key
 from profiles.measurements import Measurement, MeasurementKey
@@ -42,21 +43,20 @@ def profile_layers(
     budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> ProfileReport:
-    """`run_profile` with torch on the device of `setting`; the device's rates are measured first, within the budget.
+    """`run_profile` with the framework and on the device of `setting`; the device's rates are measured first, within
+    the budget.
 
-    InputError for a device that torch does not have here.
+    InputError for a framework that is not installed, or a device that it does not have here.
     """
-    from estimator.profiling.measure_torch import measure_layer, start_torch
-    from estimator.profiling.rates_torch import identify_device
-
     start = time.monotonic()
-    identity = identify_device(setting)
-    start_torch(setting)
+    profiler = load_profiler(setting.framework)
+    identity = profiler.identify_device(setting)
+    profiler.start(setting)
     flops_per_s = ensure_rate(store, setting, tasks[0].shard.dtype) if tasks else None
 
     def measure(task: ProfileTask, limit_s: float) -> Measurement | Infeasible:
         repeats = replace(setting.repeats, limit_s=min(setting.repeats.limit_s, limit_s))
-        return measure_layer(task, replace(setting, repeats=repeats))
+        return profiler.measure_layer(task, replace(setting, repeats=repeats))
 
     return run_profile(
         store,
@@ -70,16 +70,16 @@ def profile_layers(
 
 
 def ensure_rate(store: ProfileStore, setting: Setting, dtype: DType) -> float:
-    """The measured FLOP/s of the device of `setting` in `dtype`; measured now, and stored, if it is not known."""
-    from estimator.profiling.rates_torch import identify_device, measure_rates
-
-    identity = identify_device(setting)
+    """The measured FLOP/s of the device of `setting` in `dtype`; measured now, and stored, if it is not known. What
+    another framework reached on it is known too."""
+    profiler = load_profiler(setting.framework)
+    identity = profiler.identify_device(setting)
     known = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
     if known is not None and known.software != identity.software:
-        known = None
+        known = known if framework_of(known.software) != setting.framework else None
     rates = dict(known.flops_per_s) if known is not None else {}
     if dtype not in rates:
-        found = measure_rates(setting, dtype)
+        found = profiler.measure_rates(setting, dtype)
         rates |= dict(found.flops_per_s)
         store.put_rates(replace(known or found, flops_per_s=tuple(sorted(rates.items()))))
     return rates[dtype]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from estimator.memory import OPTIMIZERS
 from models_zoo.layers import Layer
 from profiles.errors import InputError
 from profiles.measurements import Kind, MeasurementKey, canonical
 from profiles.vocabulary import Shard
+
+Framework = Literal["torch", "jax"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +48,10 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where and how to measure. `device` is torch's name (cpu, cuda:0); `threads` counts on a CPU alone."""
+    """Where, with which framework and how to measure. `device` is torch's name (cpu, cuda:0); `threads` counts on a CPU
+    alone."""
 
+    framework: Framework = "torch"
     device: str = "cpu"
     threads: int = 1
     optimizer: str = "adamw"

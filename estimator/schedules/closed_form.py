@@ -17,6 +17,9 @@ mean of the error's size, and the largest errors either way, in percent.
     zb-h1          0      0             0.00  -0.2   0.02  -0.9 +0.0    0.05  -1.0 +0.0    0.02  -1.0 +0.0
     dualpipe       0      1.02  -2.5    0            0.67  -4.1 +0.5    1.46  -4.9 +0.1    0.77  -3.4 +0.5
 
+Where overlapped transfers take longer than passes (up to 4 forwards, 400 pipelines): gpipe 0, 1f1b 0.40 (-6.5),
+interleaved 8.5 (-25): its groups of micro-batches wait for each other around the ring, which no path here follows.
+
 The cost is of the order of stages squared where paths from every stage to every other are compared: 0.1 to 0.6 ms for 8
 stages on a server's core.
 """

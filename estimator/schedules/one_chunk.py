@@ -46,7 +46,15 @@ class _Costs:
 def one_chunk_time(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> tuple[float, int]:
     """Seconds of the longest path, and the stage on which it stays."""
     costs = _costs(shape, stages, transfers)
-    return _gpipe(shape, costs) if shape.schedule == "gpipe" else _in_turn(shape, costs)
+    longest, bottleneck = _gpipe(shape, costs) if shape.schedule == "gpipe" else _in_turn(shape, costs)
+    return max(longest, _over_a_link(shape, costs)), bottleneck
+
+
+def _over_a_link(shape: Shape, costs: _Costs) -> float:
+    """The longest path that waits for one boundary's messages, all of which follow each other in either direction: up
+    to it once, then every message, then on to the end."""
+    once = sum(costs.forward_s) + sum(costs.backward_s) + 2 * sum(costs.hop_s)
+    return once + (shape.micro_batches - 1) * max(costs.hop_s, default=0.0)
 
 
 def _costs(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> _Costs:
@@ -79,10 +87,12 @@ def _costs(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> 
 
 
 def _gpipe(shape: Shape, costs: _Costs) -> tuple[float, int]:
-    """sum f + (m - 1) max f, the same for b, and every message once each way."""
+    """sum f + (m - 1) max f, the same for b, and every message once each way; a message slower than the stages takes
+    their place."""
     both = [f + b for f, b in zip(costs.again_forward_s, costs.again_backward_s, strict=True)]
     once = sum(costs.forward_s) + sum(costs.backward_s) + 2 * sum(costs.hop_s)
-    rest = (shape.micro_batches - 1) * (max(costs.again_forward_s) + max(costs.again_backward_s))
+    slowest = [max(*passes, *costs.hop_s) for passes in (costs.again_forward_s, costs.again_backward_s)]
+    rest = (shape.micro_batches - 1) * sum(slowest)
     return once + rest, max(range(shape.stages), key=both.__getitem__)
 
 

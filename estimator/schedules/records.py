@@ -42,9 +42,10 @@ class Transfers:
     """Messages between neighbouring stages.
 
     `forward_s[i]` is the seconds of an activation from stage i to stage i + 1 (the last: from the last stage back to
-    the first, for interleaved); its gradient takes as long. `overlapped`: a message costs this latency on its way and
-    occupies neither stage, as Megatron's --overlap-p2p-communication hopes. Otherwise a stage stands still while it
-    sends and receives, and a message waits until both ends are there (Megatron's batched isend and irecv).
+    the first, for interleaved); its gradient takes as long. `overlapped`: a message is this long on its way, one after
+    another each way, and occupies neither stage, as Megatron's --overlap-p2p-communication hopes. Otherwise a stage
+    stands still while it sends and receives, and a message waits until both ends are there (Megatron's batched isend
+    and irecv).
     """
 
     forward_s: tuple[float, ...]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from estimator.explicit.recipe import ScheduleName
 from estimator.schedules.orders import Action, Shape, Step, follower, leader, order_of, shape_of
-from estimator.schedules.records import SimulatedSchedule, StageTimes, Task, Transfers, check_counts
+from estimator.schedules.records import Kind, SimulatedSchedule, StageTimes, Task, Transfers, check_counts
 
 SENDS_ALONE = ("zb-h1", "dualpipe")
 """Schedules whose sender does not wait until the receiver is there: in step with its neighbours, a stage could not run
@@ -31,7 +31,8 @@ def simulate_schedule(
 ) -> SimulatedSchedule:
     """Time of one iteration by evaluating the order of `estimator.schedules.orders` exactly.
 
-    Overlapped transfers: a result arrives its latency after the step that made it, and links carry any number at once.
+    Overlapped transfers: a result arrives its transfer's seconds after the step that made it, or after the result
+    before it on the same way over the same boundary.
     Otherwise stages stand still in groups of messages; a message begins when both ends are in their groups, and of the
     messages that one stage sends (or receives) in a group the gradient goes after the activation. Raises ValueError
     where the schedule cannot be run with these counts (`schedule_problem`).
@@ -67,6 +68,7 @@ class _Run:
     sender_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
     receiver_in: dict[Message, tuple[float, _Meeting]] = field(default_factory=dict)
     passed_s: dict[Message, float] = field(default_factory=dict)
+    link_free_s: dict[tuple[int, int, Kind], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         count = self.shape.stages
@@ -107,7 +109,10 @@ class _Run:
         self.clocks_s[stage] = start_s
         if self._waits_for_arrival:
             for message in _outputs(self.shape, stage, step):
-                self.arrived_s[message] = self.clocks_s[stage] + self._latency_s(message)
+                link = (message[0], message[1], message[2][0])
+                # Activations over a boundary follow each other, and so do gradients.
+                leaves_s = max(self.clocks_s[stage], self.link_free_s.get(link, 0.0))
+                self.arrived_s[message] = self.link_free_s[link] = leaves_s + self._latency_s(message)
                 if not self.transfers.overlapped:
                     self.clocks_s[stage] = self.arrived_s[message]
                 touched.add(message[1])

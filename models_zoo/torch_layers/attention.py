@@ -125,8 +125,8 @@ class LatentProjections(nn.Module):  # type: ignore[misc]
 class AttentionHeads(nn.Module):  # type: ignore[misc]
     """This rank's heads from their input to a partial output; in cross-attention keys and values come from `memory`.
 
-    A window is not applied: these kernels compute the full square. `recomputes` (selective recomputation) keeps queries,
-    keys and values alone, and runs the kernel again in backward.
+    A window is not applied: these kernels compute the full square. `recomputes` (selective recomputation) keeps
+    queries, keys and values alone, and runs the kernel again in backward.
     """
 
     recomputes = False

@@ -209,9 +209,7 @@ class SplitCrossEntropy(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, index: Tensor, elsewhere: Tensor, padding: int, tp: TensorParallel
-    ) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, index: Tensor, elsewhere: Tensor, padding: int, tp: TensorParallel) -> Tensor:
         shifted = logits.float()
         highest = tp.maximum(shifted.amax(-1), "forward")
         shifted = shifted - highest[..., None]

@@ -31,7 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="measure|fit|show", required=True)
     measure = actions.add_parser("measure", help="run collectives through torch.distributed, here or under torchrun")
     measure.add_argument("--link", default="loopback", metavar="NAME", help="the link measured (default: %(default)s)")
-    measure.add_argument("--backend", choices=("gloo", "nccl"), default="gloo", help="(default: %(default)s)")
+    measure.add_argument(
+        "--backend", choices=("gloo", "nccl", "xla"), default="gloo", help="xla: JAX (default: %(default)s)"
+    )
     measure.add_argument("--ranks", type=positive_ints, default=(2,), metavar="LIST", help="rank counts (default: 2)")
     measure.add_argument("--sizes", type=positive_ints, metavar="LIST", help="bytes (default: 4 KiB to 64 MiB)")
     measure.add_argument("--ops", type=words_of(OPS), metavar="LIST", help=f"of {', '.join(OPS)} (default: all)")

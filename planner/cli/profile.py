@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any, get_args
 
+from estimator.profiling.setting import Framework
 from planner.cli.options import (
     add_dtype_option,
     add_json_option,
@@ -24,6 +25,9 @@ from profiles.vocabulary import AttentionKernel, Recompute
 def add_arguments(parser: ArgumentParser) -> None:
     """`profile MODEL --device cpu|cuda:0`."""
     add_model_argument(parser)
+    parser.add_argument(
+        "--framework", choices=get_args(Framework), help="that runs the layers (default: torch, or the factory's own)"
+    )
     parser.add_argument("--device", default="cpu", help="torch's name: cpu, cuda:0, ... (default: %(default)s)")
     parser.add_argument(
         "--tp", type=positive_ints, default=(1,), metavar="LIST", help="tensor-parallel degrees (default: 1)"
@@ -62,6 +66,7 @@ def _run(arguments: Namespace) -> None:
     with progress(f"profiling {arguments.model}") as report:
         result = api.profile(
             arguments.model,
+            framework=arguments.framework,
             device=arguments.device,
             tp=arguments.tp,
             micro_batch=arguments.micro_batch,

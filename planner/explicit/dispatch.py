@@ -53,7 +53,11 @@ def read_any_request(
     if model is not None:
         _refuse("--plan", f"a model too ({model})", "one of them: the plan file names its model")
     known = options_of(EstimateOptions)
-    fixed = [name for name in beyond_default(EstimateOptions, given) if known[name][1].group != "training"]
+    fixed = [
+        name
+        for name in beyond_default(EstimateOptions, given)
+        if known[name][1].group != "training" and name != "profiles"
+    ]
     if fixed:
         _refuse(flag(fixed[0]), f"{given[fixed[0]]} beside --plan", "none: the plan file fixes it")
     return read_plan(load_plan(plan), where=str(plan), store=store, cluster=cluster)

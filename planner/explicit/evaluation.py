@@ -7,20 +7,26 @@ from estimator.explicit.outcome import Evaluation
 from estimator.explicit.recipe import Setup
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import find_origins, lookup_in_store, usable_link_tables
+from estimator.profiling.setting import Framework
 from profiles.cluster import most_on_one_node
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 
 
-def evaluate_with_store(setup: Setup, *, store: ProfileStore | None = None) -> Evaluation | Infeasible:
-    """`estimator.explicit.evaluate.evaluate` with layer times and link tables of `store` for the plan's device."""
+def evaluate_with_store(
+    setup: Setup, *, store: ProfileStore | None = None, profiles: Framework | None = None
+) -> Evaluation | Infeasible:
+    """`estimator.explicit.evaluate.evaluate` with layer times (of `profiles` alone, where that is a framework) and link
+    tables of `store` for the plan's device."""
     if store is None:
         return evaluate(setup)
     device = setup.stages[0].slots[0].device
-    return evaluate(setup, lookup=_lookup(setup, store, device), link_tables=usable_link_tables(store, device))
+    return evaluate(
+        setup, lookup=_lookup(setup, store, device, profiles), link_tables=usable_link_tables(store, device, profiles)
+    )
 
 
-def _lookup(setup: Setup, store: ProfileStore, device: str) -> Lookup:
+def _lookup(setup: Setup, store: ProfileStore, device: str, profiles: Framework | None) -> Lookup:
     """Profiles of one origin, where every stage runs on the device that they are of."""
     if any(stage.slots[0].device != device for stage in setup.stages):
         return nothing_measured
@@ -32,6 +38,7 @@ def _lookup(setup: Setup, store: ProfileStore, device: str) -> Lookup:
         optimizer=recipe.optimizer,
         dtype=recipe.dtype,
         seq_len=recipe.seq_len,
+        framework=profiles,
     )
     if not origins:
         return nothing_measured

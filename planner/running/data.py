@@ -134,17 +134,20 @@ def _read(path: Path, raw_dtype: str) -> Array:
     where = str(path)
     try:
         if path.suffix == ".npy":
-            tokens: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+            tokens: Array = np.lib.format.open_memmap(path, mode="r")
         else:
             size = path.stat().st_size
             width = np.dtype(raw_dtype).itemsize
             if size == 0 or size % width:
                 raise InputError(where=where, found=f"{size} bytes", expected=f"whole numbers of {raw_dtype}")
             tokens = np.memmap(path, dtype=raw_dtype, mode="r")
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(where=where, found=error.strerror or str(error), expected="a file of tokens") from error
     except ValueError as error:
-        raise InputError(where=where, found=str(error), expected="a NumPy file of integers") from error
+        found = f"no array to be read ({error})"
+        raise InputError(where=where, found=found, expected="a NumPy file of integers") from error
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         found = f"{tokens.ndim} dimensions of {tokens.dtype}"
         raise InputError(where=where, found=found, expected="one dimension of integers")

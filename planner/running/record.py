@@ -29,11 +29,13 @@ class Orders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIteration:
-    """One iteration of one rank; `loss` is its part of the global batch's mean (None: another rank's to say)."""
+    """One iteration of one rank; `loss` is its part of the global batch's mean (None: another rank's to say).
+    `cpu_seconds` is what its process computed meanwhile (None where several ranks share one)."""
 
     seconds: float
     loss: float | None
     spans: tuple[Span, ...]
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,9 +30,8 @@ from profiles.vocabulary import Infeasible
 
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import World
-    from estimator.profiling.setting import DeviceIdentity
+    from estimator.profiling.setting import DeviceIdentity, Framework
 
-Framework = Literal["torch", "jax"]
 Progress = Callable[[int, int, float | None, str], None]
 
 WORKER_BYTES = 400 * 2**20
@@ -75,6 +74,7 @@ def run_plan(
         speaks = world is None or world.rank == 0
         estimate = _Estimate(None, "not asked for on this rank")
         if speaks:
+            _check_folder(options.trace)
             if options.profile:
                 _profile(opened, program, options, on_gpu=on_gpu, progress=progress)
             estimate = _estimate(plan, program, path, opened, options, on_gpu=on_gpu)
@@ -96,6 +96,13 @@ def _check(program: Program, options: RunOptions) -> None:
         )
     if options.data is not None:
         load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
+
+
+def _check_folder(trace: Path | None) -> None:
+    """Before hours of training, not after them."""
+    if trace is not None and not trace.resolve().parent.is_dir():
+        found = f"{trace} in no folder"
+        raise InputError(where="run", key="--trace", found=found, expected="a path in an existing folder")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
@@ -163,7 +170,7 @@ def _estimate(
         cluster = None if local else f"local:1x{program.ranks}"
     request = read_plan(plan, where=str(path), store=store, cluster=cluster)
     setup = replace(request.setups[0], model=program.model)
-    evaluation = evaluate_with_store(setup, store=store)
+    evaluation = evaluate_with_store(setup, store=store, profiles=options.backend)
     if isinstance(evaluation, Infeasible):
         return _Estimate(None, evaluation.reason)
     return _Estimate(evaluation, None)
@@ -193,7 +200,12 @@ def _profile(
     from estimator.profiling.run import profile_layers
     from estimator.profiling.setting import Setting
 
-    setting = Setting(device="cuda:0" if on_gpu else "cpu", threads=options.threads, optimizer=program.optimizer)
+    setting = Setting(
+        framework=options.backend,
+        device="cuda:0" if on_gpu else "cpu",
+        threads=options.threads,
+        optimizer=program.optimizer,
+    )
     shards = {
         (program.model.layers[index], program.shard(stage, replica)): program.model.layer_names[index]
         for stage in program.stages
@@ -302,20 +314,15 @@ def _learn(
         identity=_identity(options, on_gpu=on_gpu),
         workers=1 if on_gpu else program.ranks,
         link="nvlink" if on_gpu else "loopback",
-        backend="nccl" if on_gpu else "gloo",
+        backend="nccl" if on_gpu else "xla" if options.backend == "jax" else "gloo",
         hardware=cpu_name(),
     )
     return asdict(learned)
 
 
 def _identity(options: RunOptions, *, on_gpu: bool) -> DeviceIdentity:
+    from estimator.profiling.frameworks import load_profiler
     from estimator.profiling.setting import Setting
 
-    setting = Setting(device="cuda:0" if on_gpu else "cpu", threads=options.threads)
-    if options.backend == "jax":
-        from estimator.profiling.rates_jax import identify_device as identify_jax
-
-        return identify_jax(setting)
-    from estimator.profiling.rates_torch import identify_device
-
-    return identify_device(setting)
+    setting = Setting(framework=options.backend, device="cuda:0" if on_gpu else "cpu", threads=options.threads)
+    return load_profiler(options.backend).identify_device(setting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.communication.measure_torch import World
@@ -45,12 +45,13 @@ def run_here(
 
 
 def worker_specs(program: Program, orders: Orders, *, pins: bool) -> list[WorkerSpec]:
-    """One process for each rank."""
+    """One process for each rank. Their own patience is the longer one: the parent gives up first, and says on whom."""
+    patient = replace(orders, timeout_s=2 * orders.timeout_s)
     cores = pinned_cores(program.ranks, orders.threads) if pins and orders.backend == "gloo" else None
     return [
         WorkerSpec(
             command=WORKER,
-            request={"orders": asdict(orders), "local_rank": rank},
+            request={"orders": asdict(patient), "local_rank": rank},
             cores=None if cores is None else cores[rank],
         )
         for rank in range(program.ranks)
@@ -129,7 +130,11 @@ class Lines:
                 self._report("training")
             case "step":
                 spans = tuple(Span(**span) for span in value["spans"])
-                self.iterations[rank].append(RankIteration(seconds=value["seconds"], loss=value["loss"], spans=spans))
+                self.iterations[rank].append(
+                    RankIteration(
+                        seconds=value["seconds"], loss=value["loss"], spans=spans, cpu_seconds=value["cpu_seconds"]
+                    )
+                )
                 self._report("training")
             case "done":
                 self.peaks[rank] = value["peak_memory_bytes"]

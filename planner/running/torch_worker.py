@@ -87,6 +87,7 @@ def _train(trainer: _Trainer, orders: Orders, rank: int, emit: Emit) -> None:
             [trainer.data.samples(number + first, number + end) for number in numbers], trainer.device, dtype
         )
         dist.barrier()
+        cpu_s = time.process_time()
         trainer.recorder.start()
         run_iteration(program, stage, trainer.executor, trainer.exchange, trainer.recorder)
         seconds = trainer.recorder.now_s()
@@ -95,6 +96,7 @@ def _train(trainer: _Trainer, orders: Orders, rank: int, emit: Emit) -> None:
                 "event": "step",
                 "step": step,
                 "seconds": seconds,
+                "cpu_seconds": time.process_time() - cpu_s,
                 "loss": trainer.executor.take_loss(),
                 "spans": [span.to_json() for span in trainer.recorder.spans],
             }

@@ -37,7 +37,11 @@ def measured_spans(record: RunRecord) -> RankSpans:
 
 
 def estimated_spans(program: Program, evaluation: Evaluation) -> RankSpans:
-    """The estimate's schedule event by event, the same for all ranks of a stage, then gradients and optimizer."""
+    """The estimate's schedule event by event, the same for all ranks of a stage, then gradients and optimizer.
+
+    It ends with the estimated iteration, but for what the closed form of an interleaved schedule is off
+    (`estimator.schedules.closed_form`).
+    """
     pipeline = evaluation.pipeline
     if pipeline is None:
         return {}
@@ -77,12 +81,14 @@ def trace_events(program: Program, ranks: RankSpans, basis: str, *, first_proces
         for row, title in dict.fromkeys(ROWS[span.kind] for span in spans):
             yield _metadata("thread_name", process, row, title)
         for span in spans:
+            # Whole nanoseconds, of both ends: rounded lengths would let neighbours overlap by one.
+            start_us, end_us = round(span.start_s * 1e6, 3), round(span.end_s * 1e6, 3)
             yield {
                 "name": span.name,
                 "cat": span.kind,
                 "ph": "X",
-                "ts": round(span.start_s * 1e6, 3),
-                "dur": round(span.seconds * 1e6, 3),
+                "ts": start_us,
+                "dur": round(end_us - start_us, 3),
                 "pid": process,
                 "tid": ROWS[span.kind][0],
                 "args": _arguments(span),

@@ -158,7 +158,7 @@ def test_a_program_that_cannot_start_is_a_machine_error(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"backend": "mpi"}, "backend: found mpi, expected one of gloo, nccl"),
+        ({"backend": "mpi"}, "backend: found mpi, expected one of gloo, nccl, xla"),
         ({"ranks": (1, 2)}, r"ranks: found \(1, 2\), expected rank counts of at least 2"),
         ({"ranks": ()}, r"ranks: found \(\)"),
         ({"sizes": (0,)}, "sizes: .* expected bytes, at least 1"),

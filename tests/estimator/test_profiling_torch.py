@@ -10,9 +10,10 @@ import torch
 
 from estimator.frontends.torch_module import load_module_model
 from estimator.profiling import measure_torch
+from estimator.profiling.device_name import catalogue_name
 from estimator.profiling.measure_torch import measure_layer
 from estimator.profiling.plan import ProfileTask, plan_profile
-from estimator.profiling.rates_torch import catalogue_name, identify_device, measure_rates
+from estimator.profiling.rates_torch import identify_device, measure_rates
 from estimator.profiling.run import ensure_rate, profile_layers
 from estimator.profiling.setting import Repeats, Setting, low_quantile, stage_key
 from estimator.profiling.stage import StageComparison, compare_stage, profile_stage

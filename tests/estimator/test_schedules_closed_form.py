@@ -163,3 +163,18 @@ def test_one_stage_has_no_bubble() -> None:
             assert (found.total_s, found.bubble_s, found.transfer_s) == (15 * chunks, 0, 0)
     as_1f1b = time_schedule("1f1b", equal_stages(1, 2, 1, stages=4, chunks=1), no_transfers(4), 7)
     assert time_schedule("interleaved", equal_stages(1, 2, 1, stages=4, chunks=1), no_transfers(4), 7) == as_1f1b
+
+
+def test_messages_slower_than_stages_set_the_pace() -> None:
+    """One boundary that takes longer than any pass: gpipe exactly, 1f1b nearly as event by event."""
+    rng = random.Random(7)
+    errors: dict[ScheduleName, float] = {"gpipe": 1 - 1e-9, "1f1b": 0.92}
+    for schedule, least in errors.items():
+        for _ in range(100):
+            stages = rng.randint(2, 6)
+            times = random_stages(rng, schedule, stages, 1)
+            transfers = Transfers(forward_s=tuple(rng.uniform(0, 4) for _ in range(stages)), overlapped=True)
+            micro_batches = rng.randint(1, 4 * stages)
+            found = time_schedule(schedule, times, transfers, micro_batches).total_s
+            exact = simulate_schedule(schedule, times, transfers, micro_batches).total_s
+            assert least * exact <= found <= exact * (1 + 1e-9)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from models_zoo.layers import Embedding, FeedForward, Head, Layer
 from models_zoo.model import Model, TokenInput
+from models_zoo.parameters import whole_name
 from models_zoo.torch_layers.build import build_layer, build_model, example_inputs
 from models_zoo.torch_layers.parallel import SEQUENCE_DIM, Alone, Neutral, sum_partial_gradients
 from profiles.vocabulary import Phase, Shard
@@ -88,20 +89,6 @@ def in_threads(degree: int, work: Callable[[Threaded], Any]) -> list[Any]:
     if errors:
         raise errors[0]
     return results
-
-
-def whole_name(name: str) -> str:
-    """The unsplit module's name of a parameter: there, products add their output biases themselves."""
-    for late, early in (
-        ("attention.bias.bias", "attention.body.output.bias"),
-        ("cross.bias.bias", "cross.body.output.bias"),
-        ("mlp.bias.bias", "mlp.body.down.bias"),
-        ("biases.0.bias", "attention.output.bias"),
-        ("biases.1.bias", "mlp.down.bias"),
-    ):
-        if name.endswith(late):
-            return name.removesuffix(late) + early
-    return name
 
 
 def slice_for(rank: int, degree: int, whole: Tensor, local: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,18 +80,14 @@ def _cases(folder: Path) -> dict[str, Case]:
     found["llama-dp2-then-tp2"] = (llama, hand_plan(llama, _stage(0, 2, dp=2), _stage(2, 6, tp=2)), 2)
     found["moe-ep2"] = (moe, hand_plan(moe, _stage(0, 6, tp=2, experts=True)), 2)
     found["moe-dp2-pp2"] = (moe, hand_plan(moe, _stage(0, 3, dp=2), _stage(3, 6, dp=2)), 1)
-    nmt = ("nmt-tiny", {"seq_len": 16})
     # The encoder's output crosses both cuts beside the decoder's activations, or is the only thing that does.
-    found["nmt-pp2"] = (nmt[0], hand_plan(nmt[0], _stage(0, 5), _stage(5, 7)), 2)
-    found["nmt-pp2-at-the-decoder"] = (nmt[0], hand_plan(nmt[0], _stage(0, 3, tp=2), _stage(3, 7, dp=2)), 2)
+    nmt = "nmt-tiny"
+    found["nmt-pp2"] = (nmt, hand_plan(nmt, _stage(0, 5), _stage(5, 7)), 2)
+    found["nmt-pp2-at-the-decoder"] = (nmt, hand_plan(nmt, _stage(0, 3, tp=2), _stage(3, 7, dp=2)), 2)
     resnet = "wide-resnet-tiny"
-    images = {"seq_len": None, "global_batch": 8, "optimizer": "sgd"}
-    found["resnet-dp2"] = (resnet, hand_plan(resnet, _stage(0, 18, dp=2), **images, micro_batch=8), 4)
-    found["resnet-tp2-then-1"] = (
-        resnet,
-        hand_plan(resnet, _stage(0, 9, tp=2), _stage(9, 18), **images, micro_batch=4),
-        4,
-    )
+    images = partial(hand_plan, resnet, seq_len=None, global_batch=8, optimizer="sgd")
+    found["resnet-dp2"] = (resnet, images(_stage(0, 18, dp=2), micro_batch=8), 4)
+    found["resnet-tp2-then-1"] = (resnet, images(_stage(0, 9, tp=2), _stage(9, 18), micro_batch=4), 4)
     return found
 
 

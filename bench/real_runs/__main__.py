@@ -1,0 +1,169 @@
+"""Two workers really train; what was estimated for them beforehand stands beside it.
+
+    python -m bench.real_runs [--framework torch,jax] [--rounds 3] [--steps 4] [--models gpt-mini,...] [--json FILE]
+
+Each worker is pinned to a core. The estimates come from profiles of single layers on one core, a measured link table
+and the measured contention of two busy workers; all three are measured first, and nothing is fitted on a run. Plans
+are run in turns, `--rounds` times: a plan's time is the least of its iterations, the spread of a plan's rounds (their
+least iterations, largest over smallest) is the machine's noise, which no estimate can be nearer than. Accuracy is
+1 - |Te - Td| / Td (Crius, section 8.3: 93.4% on average and 90.5% at worst). The order of a model's plans is right
+where the estimates order every pair that differs by more than 5% as the runs do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from estimator.profiling.host_cpu import cpu_name
+from planner import api
+from planner.options import EstimateOptions
+
+MODELS = ("gpt-mini", "bert-mini", "moe-mini", "wide-resnet-mini")
+PLANS: dict[str, EstimateOptions] = {
+    "dp2": {"dp": 2},
+    "tp2": {"tp": 2},
+    "pp2": {"pp": 2},
+    "pp2 gpipe": {"pp": 2, "schedule": "gpipe"},
+}
+GLOBAL_BATCH, MICRO_BATCHES = 16, 4
+APART = 0.05
+Framework = Literal["torch", "jax"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One plan: seconds estimated before, measured (least iteration) and how far rounds differ."""
+
+    framework: str
+    model: str
+    plan: str
+    estimated_s: float
+    measured_s: float
+    noise: float
+
+    @property
+    def accuracy(self) -> float:
+        """As Crius defines it."""
+        return 1 - abs(self.estimated_s - self.measured_s) / self.measured_s
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--framework", default="torch,jax", help="torch, jax or both (default: %(default)s)")
+    parser.add_argument("--models", default=",".join(MODELS), help="zoo models (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each plan is run (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=4, help="measured iterations of a run (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the rows here as well")
+    args = parser.parse_args(argv)
+    print(f"{cpu_name()}, {os.cpu_count()} cores, {platform.platform()}, python {platform.python_version()}; seed 0")
+    rows: list[Row] = []
+    with TemporaryDirectory() as folder:
+        for framework in args.framework.split(","):
+            rows += run_framework(framework, args.models.split(","), args.rounds, args.steps, Path(folder))
+    print_rows(rows)
+    if args.json:
+        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def run_framework(framework: Framework, models: Sequence[str], rounds: int, steps: int, folder: Path) -> list[Row]:
+    """All plans of all models with one framework."""
+    store = folder / f"{framework}.sqlite"
+    # The rates of this machine, which `local` is described by; a budget that allows no more.
+    api.profile("gpt-tiny", framework=framework, dtype="fp32", budget=1e-3, store=store)
+    api.comm_measure(backend="xla" if framework == "jax" else "gloo", ranks=(2,), store=store)
+    plans = {(model, name): write_plan(model, name, folder, store) for model in models for name in PLANS}
+    estimated: dict[tuple[str, str], float] = {}
+    least: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for turn in range(rounds):
+        for key, path in plans.items():
+            # The first run also profiles what the store lacks; what is estimated then stands for all rounds.
+            found = run_plan(path, framework, steps, store, profile=turn == 0)
+            estimated.setdefault(key, found["estimated"]["iteration_time_s"])
+            least[key].append(min(found["measured"]["iteration_times_s"]))
+            print(f"{framework} {' '.join(key)}: {least[key][-1] * 1e3:.1f} ms", flush=True)
+    return [
+        Row(
+            framework=framework,
+            model=model,
+            plan=name,
+            estimated_s=estimated[model, name],
+            measured_s=min(least[model, name]),
+            noise=max(least[model, name]) / min(least[model, name]) - 1,
+        )
+        for model, name in plans
+    ]
+
+
+def write_plan(model: str, name: str, folder: Path, store: Path) -> Path:
+    """The plan file of one explicit plan on two workers of this machine, whose rates `store` has."""
+    path = folder / f"{model}.{name.replace(' ', '-')}.json"
+    options: dict[str, Any] = {
+        "dtype": "fp32",
+        "global_batch": GLOBAL_BATCH,
+        "micro_batches": MICRO_BATCHES,
+        "recompute": "none",
+        **PLANS[name],
+    }
+    if name == "tp2" and model.startswith("moe"):
+        options |= {"ep": 2, "etp": 1, "moe_capacity": 1.0}
+    elif model.startswith("moe"):
+        options |= {"moe_capacity": 1.0}
+    api.estimate(model, cluster="local:1x2", store=store, output=path, **options)
+    return path
+
+
+def run_plan(path: Path, framework: Framework, steps: int, store: Path, *, profile: bool) -> dict[str, Any]:
+    """Measured and estimated, as `cellplan run` gives them."""
+    found = api.run(path, backend=framework, device="cpu", steps=steps, warm_up=1, profile=profile, store=store)
+    assert found is not None, "no launcher started this"
+    return found
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    """The table, accuracies in sum, and pairs of plans in the wrong order."""
+    print("\n| framework | model | plan | estimated | measured | accuracy | noise |")
+    print("| :-- | :-- | :-- | --: | --: | --: | --: |")
+    for row in rows:
+        print(
+            f"| {row.framework} | {row.model} | {row.plan} | {row.estimated_s * 1e3:.1f} ms"
+            f" | {row.measured_s * 1e3:.1f} ms | {row.accuracy:.1%} | {row.noise:.1%} |"
+        )
+    for framework in dict.fromkeys(row.framework for row in rows):
+        own = [row for row in rows if row.framework == framework]
+        wrong, compared = order_of_plans(own)
+        print(
+            f"{framework}: accuracy {mean(row.accuracy for row in own):.1%} on average,"
+            f" {min(row.accuracy for row in own):.1%} at worst (Crius 93.4%, 90.5%);"
+            f" {compared - len(wrong)} of {compared} pairs of plans in the right order"
+        )
+        for one, other in wrong:
+            print(f"  wrong order: {one.model} {one.plan} and {other.plan}")
+
+
+def order_of_plans(rows: Sequence[Row]) -> tuple[list[tuple[Row, Row]], int]:
+    """Pairs of a model's plans that differ by more than `APART` and are estimated in the other order; and all such."""
+    wrong, compared = [], 0
+    for one, other in combinations(rows, 2):
+        fast, slow = sorted((one, other), key=lambda row: row.measured_s)
+        if one.model != other.model or slow.measured_s <= (1 + APART) * fast.measured_s:
+            continue
+        compared += 1
+        if fast.estimated_s >= slow.estimated_s:
+            wrong.append((fast, slow))
+    return wrong, compared
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

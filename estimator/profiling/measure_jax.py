@@ -1,0 +1,188 @@
+"""Times a local shard with JAX on one device: forward, backward and optimizer step, and the memory they take.
+
+Of a tensor-parallel layer one rank's function runs with neutral collectives (`models_zoo.jax_layers`), so what is
+timed is its computation alone (Crius section 5.1). The contract is that of `estimator.profiling.measure_torch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from estimator.memory import OPTIMIZERS
+from estimator.profiling.device_jax import start_jax
+from estimator.profiling.host_memory import free_host_memory_bytes
+from estimator.profiling.plan import ProfileTask
+from estimator.profiling.setting import Repeats, Setting
+from estimator.profiling.training_jax import Training
+from estimator.shards import shard_layer
+from models_zoo.jax_layers.build import example_inputs, example_params, layer_function
+from models_zoo.layers import Classifier, ConvUnit, Layer, TracedLayer
+from profiles.errors import InputError, MachineError
+from profiles.measurements import Measurement
+from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
+
+Build = Callable[[], tuple[Callable[..., Any], Any, tuple[Any, ...]]]
+"""Makes (function, params, inputs): `function(params, *inputs)` is one rank's, without collectives."""
+
+SWEPT_BYTES = 2**27
+"""Written before each repeat, as the rest of a stage would be: a layer run again and again finds its weights in the
+caches and looks faster than it is among others."""
+
+__all__ = ["SWEPT_BYTES", "build_shard", "measure_callable", "measure_layer", "start_jax"]
+
+
+def measure_layer(task: ProfileTask, setting: Setting) -> Measurement | Infeasible:
+    """Time and memory of `task`'s local shard on one device; Infeasible where it does not fit or JAX cannot run it.
+
+    With full recomputation forward keeps its input alone and backward runs it again. InputError for a device that JAX
+    does not have; MachineError where JAX has started with another number of threads.
+    """
+    if task.infeasible is not None:
+        return task.infeasible
+    return measure_callable(
+        lambda: build_shard(task.layer, task.shard),
+        task.shard,
+        setting,
+        layers=(task.layer,),
+        input_gradients=not _is_first(task.layer),
+    )
+
+
+def build_shard(layer: Layer, shard: Shard) -> tuple[Callable[..., Any], Any, tuple[Any, ...]]:
+    """One layer's local shard on JAX's default device: (function, params, inputs), weights and inputs random.
+
+    ValueError where JAX cannot have it, as for a layer traced from a torch module.
+    """
+    if isinstance(layer, TracedLayer):
+        if layer.framework != "jax":
+            raise ValueError(f"found a layer traced from a {layer.framework} module, expected a JAX function's")
+        from estimator.frontends.jax_piece import build_traced
+
+        return build_traced((layer,), shard)
+    function = layer_function(layer, shard, neutral=True)
+    params, inputs = example_params(function, shard), example_inputs(layer, shard)
+    if not _drops(layer):
+        return function.apply, params, inputs
+    return (
+        lambda params, key, *inputs: function.apply(params, *inputs, key=jax.random.wrap_key_data(key)),
+        params,
+        (jax.random.key_data(jax.random.key(0)), *inputs),
+    )
+
+
+def _drops(layer: Layer) -> bool:
+    return len(layer.features) > 2 if isinstance(layer, Classifier) else bool(getattr(layer, "dropout", False))
+
+
+def _is_first(layer: Layer) -> bool:
+    """Whether the layer's inputs are the model's own, which need no gradient."""
+    if isinstance(layer, TracedLayer):
+        return layer.places[0].startswith("0-")
+    return isinstance(layer, ConvUnit) and layer.first
+
+
+def measure_callable(
+    build: Build,
+    shard: Shard,
+    setting: Setting,
+    *,
+    layers: Sequence[Layer] = (),
+    input_gradients: bool = True,
+) -> Measurement | Infeasible:
+    """Measures the function that `build` makes, which stands for `layers` held as `shard`. See `measure_layer`.
+
+    `shard` says whether to recompute and, with `layers`, how much memory it is expected to take. Without
+    `input_gradients` backward stops at the inputs, as in a model's first layer.
+    """
+    device = start_jax(setting)
+    locals_ = [shard_layer(layer, shard) for layer in layers]
+    for local in locals_:
+        if isinstance(local, Infeasible):
+            return local
+    lacking = _lacking_bytes([local for local in locals_ if isinstance(local, LocalLayer)], shard, setting, device)
+    if lacking > 0:
+        return Infeasible(
+            reason=f"needs {lacking / 2**30:.1f} GiB more than are free on {setting.device}",
+            lacking="memory",
+            lacking_bytes=lacking,
+        )
+    try:
+        with jax.default_device(device):
+            function, params, inputs = build()
+            training = Training(function, params, inputs, shard, setting.optimizer, input_gradients=input_gradients)
+            return _measure(training, setting.repeats)
+    except (InputError, MachineError):
+        raise
+    except (RuntimeError, ValueError, TypeError, MemoryError) as error:
+        return _explain(error)
+
+
+def _measure(training: Training, repeats: Repeats) -> Measurement:
+    steps = (training.forward, training.backward, training.step)
+    samples: list[tuple[float, ...]] = []
+    swept = jnp.zeros(SWEPT_BYTES // 4, jnp.float32)
+    sweep = jax.jit(lambda x: x + 1, donate_argnums=0)
+
+    def sample() -> tuple[float, ...]:
+        nonlocal swept
+        training.prepare()
+        swept = jax.block_until_ready(sweep(swept))
+        return _time_steps(steps)
+
+    sample()
+    start = perf_counter()
+    for _ in range(repeats.warm_up - 1):
+        if perf_counter() - start < repeats.limit_s:
+            sample()
+    while not repeats.enough([sum(one) for one in samples], perf_counter() - start):
+        samples.append(sample())
+    forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
+    return Measurement(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        optimizer_s=optimizer_s if training.learns else (),
+        saved_bytes=training.saved_bytes(),
+        peak_memory_bytes=training.peak_bytes(),
+        parameters=sum(weight.size for weight in training.weights),
+    )
+
+
+def _time_steps(steps: Sequence[Callable[[], object]]) -> tuple[float, ...]:
+    """Seconds of each step, one after the other; each waits for the device."""
+    marks = [perf_counter()]
+    for step in steps:
+        step()
+        marks.append(perf_counter())
+    return tuple(end - begin for begin, end in pairwise(marks))
+
+
+def _lacking_bytes(locals_: Sequence[LocalLayer], shard: Shard, setting: Setting, device: jax.Device) -> int:
+    """How many bytes more than are free the shard is expected to take; Linux kills on a host that runs out."""
+    if not locals_:
+        return 0
+    width, state = DTYPE_BYTES[shard.dtype], OPTIMIZERS[setting.optimizer].state_bytes(shard.dtype)
+    needed = sum(
+        local.parameters * (2 * width + state) + local.saved_bytes + local.output_bytes for local in locals_
+    ) + 2 * max(local.input_bytes + local.output_bytes for local in locals_)
+    return needed - _free_bytes(device)
+
+
+def _free_bytes(device: jax.Device) -> int:
+    if device.platform == "cpu":
+        return free_host_memory_bytes()
+    found = device.memory_stats()
+    return int(found["bytes_limit"] - found["bytes_in_use"])
+
+
+def _explain(error: Exception) -> Infeasible:
+    """What JAX said, as a reason."""
+    text = next(iter(str(error).strip().splitlines()), "")
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+        return Infeasible(reason=f"out of memory: {text}", lacking="memory")
+    return Infeasible(reason=f"JAX cannot run it ({type(error).__name__}: {text})", lacking="support")

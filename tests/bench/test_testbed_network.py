@@ -1,0 +1,245 @@
+"""The emulated network: laid out after the cluster, shaped and routed as the kernel shows, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from bench.testbed.layout import LEAST_HELD_S, OWN_LATENCY_S, Layout, lay_out
+from bench.testbed.measure import measure_between
+from bench.testbed.namespaces import run_tool
+from bench.testbed.network import Network, emulated_network, why_not
+from profiles.cluster import Cluster
+from profiles.cluster_file import load_cluster
+from profiles.errors import InputError, MachineError
+
+ROOT = Path(__file__).parents[2]
+CLUSTERS = ROOT / "bench" / "testbed" / "clusters"
+
+
+@pytest.fixture(scope="module")
+def can_emulate() -> None:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(f"no network namespaces: {reason}")
+
+
+def cluster_of(name: str) -> Cluster:
+    return load_cluster(str(CLUSTERS / f"{name}.yaml"))
+
+
+def own_namespaces(pid: int) -> list[str]:
+    folder = Path("/run/netns")
+    return (
+        [entry.name for entry in folder.iterdir() if entry.name.startswith(f"cellplan-{pid}-")]
+        if folder.exists()
+        else []
+    )
+
+
+# Layout
+
+
+def hops(layout: Layout, start: str, address: str) -> list[str]:
+    """The namespaces from `start` to the one that has `address`, by the routes of each; ends after 10."""
+    far = {(wire.ends[i].space, wire.ends[i].device): wire.ends[1 - i] for wire in layout.wires for i in (0, 1)}
+    owner = {space.address: space.name for space in layout.spaces if space.address}
+    at, way = start, [start]
+    while at != owner[address] and len(way) < 10:
+        route = next(r for r in layout.routes if r.space == at and r.destination in (address, None))
+        end = far[at, route.device]
+        assert end.address == route.gateway
+        at = end.space
+        way.append(at)
+    return way
+
+
+def test_the_testbed_of_spiderflow_has_its_sites_and_links_in_the_paper_s_range() -> None:
+    cluster = cluster_of("spiderflow-eight-sites")
+    counts = [sum(slot.site == site.name for slot in cluster.slots) for site in cluster.sites]
+    assert counts == [2, 2, 2, 2, 2, 4, 1, 1]
+    assert len(cluster.site_links) == 28
+    assert all(0.125e9 <= link.bandwidth_bytes_per_s <= 1.875e9 for link in cluster.site_links)
+
+
+def test_linked_sites_talk_over_their_own_link() -> None:
+    layout = lay_out(cluster_of("spiderflow-eight-sites"))
+    addresses = {space.name: space.address for space in layout.spaces}
+    for one, other in permutations(addresses, 2):
+        assert hops(layout, one, addresses[other] or "") == [one, other]
+
+
+def test_sites_without_a_link_go_by_the_widest_of_the_shortest_ways() -> None:
+    layout = lay_out(cluster_of("four-sites"))
+    east, west = "s1n0", "s3n0"
+    by_south = [east, "s2n0", west]  # 3 and 4 Gb/s, while by north it is 5 and 1
+    assert hops(layout, east, "10.201.3.1") == by_south
+    assert hops(layout, west, "10.201.1.1") == by_south[::-1]
+    assert any("1 pairs of sites without a link" in note for note in layout.notes)
+
+
+def test_nodes_of_a_site_meet_behind_their_nics() -> None:
+    cluster = cluster_of("two-sites")
+    north = cluster.sites[0]
+    slow = replace(north.nodes[0].nic_link, bandwidth_bytes_per_s=1e9, efficiency=0.5)
+    several = replace(north, nodes=(replace(north.nodes[0], count=2, nic_link=slow),))
+    layout = lay_out(replace(cluster, sites=(several, cluster.sites[1])))
+    assert hops(layout, "s0n0", "10.201.0.2") == ["s0n0", "s0", "s0n1"]
+    assert hops(layout, "s0n1", "10.201.1.1") == ["s0n1", "s0", "s1n0"]
+    assert hops(layout, "s1n0", "10.201.0.2") == ["s1n0", "s0", "s0n1"]
+    nics = [wire.bandwidth_bytes_per_s for wire in layout.wires if wire.link is None]
+    assert nics == [0.5e9, 0.5e9]
+    assert [space for _, space, _ in layout.seats] == ["s0n0", "s0n0", "s0n1", "s0n1", "s1n0", "s1n0"]
+
+
+def test_a_link_gets_its_scaled_rate_and_what_is_left_of_its_latency() -> None:
+    cluster = cluster_of("two-sites")
+    link = cluster.site_links[0]
+    (wire,) = lay_out(cluster, scale=0.5).wires
+    assert wire.bandwidth_bytes_per_s == link.bandwidth_bytes_per_s / 2
+    assert wire.hold_s == pytest.approx(link.latency_s - OWN_LATENCY_S)
+    short = replace(cluster, site_links=(replace(link, latency_s=LEAST_HELD_S / 2, bandwidth_bytes_per_s=1e11),))
+    layout = lay_out(short)
+    assert (layout.wires[0].hold_s, layout.wires[0].bandwidth_bytes_per_s) == (0.0, None)
+    assert sum("machine" in note for note in layout.notes) == 2
+
+
+def test_no_frame_or_segment_fills_its_bucket() -> None:
+    for scale in (0.01, 0.3, 1.0, 2.0):
+        layout = lay_out(cluster_of("spiderflow-eight-sites"), scale=scale)
+        for wire in layout.wires:
+            burst, segment = (size(layout.frame_bytes) for size in (wire.burst_bytes, wire.segment_bytes))
+            assert 3 * layout.frame_bytes <= burst
+            assert 2 * segment <= burst or segment > burst
+            assert layout.frame_bytes <= segment
+
+
+def test_sites_that_nothing_joins_are_refused() -> None:
+    with pytest.raises(InputError, match="no way between south and north"):
+        lay_out(replace(cluster_of("two-sites"), site_links=()))
+    with pytest.raises(InputError, match="scale"):
+        lay_out(cluster_of("two-sites"), scale=0)
+
+
+def test_without_namespaces_all_are_on_the_loopback_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.testbed.network.why_not", lambda: "none here")
+    with emulated_network(cluster_of("two-sites")) as network:
+        assert not network.emulated
+        assert "none here" in network.note
+        assert {(seat.prefix, seat.address) for seat in network.seats} == {((), "127.0.0.1")}
+
+
+def test_ranks_that_cannot_be_measured_are_refused() -> None:
+    network = Network(seats=(), emulated=False, note="")
+    with pytest.raises(InputError, match="two or more different ones"):
+        measure_between(network, (0, 1), (8,), "send_recv")
+
+
+# The network itself
+
+
+def queued(network: Network, rank: int) -> int:
+    """Frames that have been held in the namespace of a seat."""
+    command = [*network.seats[rank].prefix, "cat", "/proc/net/netfilter/nfnetlink_queue"]
+    fields = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return int(fields[7])
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_traffic_between_sites_passes_their_shaped_link() -> None:
+    with emulated_network(cluster_of("two-sites")) as network:
+        assert network.emulated, network.note
+        assert len(own_namespaces(os.getpid())) == 2
+        first, last = network.seats[0], network.seats[-1]
+        space = first.prefix[-1]
+        bucket = run_tool("tc", "-n", space, "qdisc", "show", "dev", "to1")
+        assert "tbf" in bucket
+        assert "rate 5Gbit" in bucket
+        assert "dev to1" in run_tool("ip", "-n", space, "route", "get", last.address)
+        assert "dev lo" in run_tool("ip", "-n", space, "route", "get", network.seats[1].address)
+        points = measure_between(network, (0, 3), (1024, 1 << 20), "send_recv", repeats=3, timeout_s=60)
+        assert [size for size, _ in points] == [1024, 1 << 20]
+        sent = run_tool("tc", "-n", space, "-s", "qdisc", "show", "dev", "to1").split("Sent ")[1].split()
+        assert int(sent[0]) > 1 << 20
+        if "latencies are not emulated" not in network.note:
+            assert queued(network, 3) > 20
+    assert not own_namespaces(os.getpid())
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_nothing_is_left_after_an_exception_not_even_a_worker() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def fail_inside() -> None:
+        with emulated_network(cluster_of("four-sites")) as network:
+            started.append(subprocess.Popen([*network.seats[0].prefix, "sleep", "60"]))
+            while b"sleep" not in Path(f"/proc/{started[0].pid}/cmdline").read_bytes():
+                pass
+            raise MachineError("of the run")
+
+    with pytest.raises(MachineError, match="of the run"):
+        fail_inside()
+    assert started[0].wait(timeout=10) == -signal.SIGKILL
+    assert not own_namespaces(os.getpid())
+
+
+MAKER = textwrap.dedent(
+    """
+    import sys, time
+    from bench.testbed.network import emulated_network
+    from profiles.cluster_file import load_cluster
+    with emulated_network(load_cluster(sys.argv[1])):
+        print("up", flush=True)
+        time.sleep(60)
+    """
+)
+
+
+def started_maker() -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", MAKER, str(CLUSTERS / "two-sites.yaml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+@pytest.mark.usefixtures("can_emulate")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_run_that_is_told_to_end_takes_its_network_down(number: signal.Signals) -> None:
+    with started_maker() as process:
+        assert len(own_namespaces(process.pid)) == 2
+        process.send_signal(number)
+        assert process.wait(timeout=20)
+    assert not own_namespaces(process.pid)
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_the_next_run_removes_what_a_killed_one_left_and_spares_a_living_one() -> None:
+    with started_maker() as killed, started_maker() as living:
+        killed.kill()
+        killed.wait(timeout=10)
+        assert len(own_namespaces(killed.pid)) == 2
+        with emulated_network(cluster_of("two-sites")):
+            assert not own_namespaces(killed.pid)
+            assert len(own_namespaces(living.pid)) == 2
+        living.terminate()
+        living.wait(timeout=20)
+    assert not own_namespaces(living.pid)
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_a_network_whose_latency_cannot_be_had_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "latency.py").write_text("import sys; sys.exit('latency: no such queue')", encoding="utf-8")
+    monkeypatch.setattr("bench.testbed.network.__file__", str(tmp_path / "network.py"))
+    with emulated_network(cluster_of("two-sites")) as network:
+        assert "0 with their latency" in network.note
+        assert "latencies are not emulated: latency: no such queue" in network.note
+    assert not own_namespaces(os.getpid())

@@ -1,0 +1,183 @@
+"""Run as a program: small models trained under plans of every kind on four forced host devices, losses as JSON on
+stdout.
+
+A process of its own, since the number of devices is settled when JAX starts, and one for all plans, since starting
+takes longer than most of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+from estimator.schedules.orders import shape_of
+from models_zoo.families import gpt, llama, mixtral, nmt
+from models_zoo.layers import Bottleneck, Classifier, ConvUnit, Embedding, TransformerBlock
+from models_zoo.model import ImageInput, Model
+from planner.running.program import Program, StageProgram
+
+QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+STEPS = 5
+SEED = 3
+LEARNING_RATE = 1e-2
+SEQ_LEN = 8
+GLOBAL_BATCH = 8
+MICRO_BATCH = 4
+
+
+def _without_dropout(model: Model) -> Model:
+    layers = (
+        replace(layer, dropout=False) if isinstance(layer, Embedding | TransformerBlock) else layer
+        for layer in model.layers
+    )
+    return replace(model, layers=tuple(layers))
+
+
+_SIZES: dict[str, int] = {"hidden": 16, "layers": 2, "vocab": 19, "seq_len": SEQ_LEN}
+_IMAGES = Model(
+    name="images",
+    family="resnet",
+    layers=(
+        ConvUnit(c_in=3, c_out=8, height=8, width=8, kernel=3, stride=2, padding=1, first=True),
+        Bottleneck(c_in=8, width_channels=8, c_out=16, height=4, width=4),
+        Classifier(features=(16, 6), height=4, width=4),
+    ),
+    layer_names=("conv", "block", "classifier"),
+    input=ImageInput(channels=3, height=8, width=8),
+)
+MODELS: dict[str, Model] = {
+    "gpt": _without_dropout(gpt("gpt", heads=2, **_SIZES)),
+    "llama": llama("llama", heads=4, kv_heads=1, ffn_hidden=24, **_SIZES),
+    "moe": mixtral("moe", heads=4, kv_heads=2, ffn_hidden=24, experts=4, top_k=2, **_SIZES),
+    "nmt": _without_dropout(nmt("nmt", heads=2, ffn_hidden=24, **{**_SIZES, "layers": 1})),
+    "images": _IMAGES,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A plan of `model` in a few words: of each stage what differs from one rank that holds `chunks`."""
+
+    model: str
+    stages: tuple[dict[str, Any], ...]
+    changes: dict[str, Any]
+
+
+def case(model: str, *stages: dict[str, Any], **changes: Any) -> Case:
+    return Case(model=model, stages=stages, changes=changes)
+
+
+def stage(first: int, end: int, *more: tuple[int, int], **changes: Any) -> dict[str, Any]:
+    return {"chunks": ((first, end), *more), **changes}
+
+
+CASES: dict[str, Case] = {
+    "unequal stages and a tied table": case(
+        "gpt", stage(0, 2, dp=2, zero=1), stage(2, 4, tp=2, sequence_parallel=True), micro_batch=2
+    ),
+    "interleaved and recomputation": case(
+        "gpt",
+        stage(0, 1, (2, 3), recompute="full", recompute_layers=2),
+        stage(1, 2, (3, 4), recompute="selective", recompute_layers=1),
+        schedule="interleaved",
+    ),
+    "fully sharded": case("gpt", stage(0, 4, dp=2, tp=2, sequence_parallel=True, zero=3, recompute_layers=3)),
+    "shared key-value heads": case("llama", stage(0, 4, tp=4, sequence_parallel=True)),
+    "uneven replicas": case(
+        "llama", stage(0, 2, dp=2, shares=(3, 1), zero=2), stage(2, 4, dp=2, shares=(1, 3), zero=3), schedule="gpipe"
+    ),
+    "sharded within replicas": case("llama", stage(0, 4, dp=4, zero=1, shard=2), optimizer="sgd"),
+    "experts": case("moe", stage(0, 2, tp=2), stage(2, 4, tp=2, sequence_parallel=True)),
+    "encoder and decoder": case("nmt", stage(0, 3, dp=2, zero=2), stage(3, 5, tp=2)),
+    "images": case("images", stage(0, 2, tp=2), stage(2, 3, tp=2), optimizer="sgd"),
+    "16 bits": case("gpt", stage(0, 2, dp=2, zero=1), stage(2, 4), dtype="bf16"),
+}
+
+
+def program_for(wanted: Case) -> Program:
+    """The program of a case."""
+    settings = {
+        "dtype": "fp32",
+        "optimizer": "adamw",
+        "grad_dtype": "fp32",
+        "schedule": "1f1b",
+        "micro_batch": MICRO_BATCH,
+        **wanted.changes,
+    }
+    micro_batch, schedule = settings["micro_batch"], settings.pop("schedule")
+    stages: list[StageProgram] = []
+    for number, changes in enumerate(wanted.stages):
+        first = sum(len(before.ranks) for before in stages)
+        stages.append(_stage(number, first, micro_batch, **changes))
+    model = MODELS[wanted.model]
+    return Program(
+        model=model,
+        seq_len=model.seq_len,
+        attention="math",
+        overlaps_gradients=False,
+        shape=shape_of(schedule, len(stages), len(stages[0].chunks), GLOBAL_BATCH // micro_batch),
+        global_batch=GLOBAL_BATCH,
+        stages=tuple(stages),
+        **settings,
+    )
+
+
+def _stage(number: int, first: int, micro_batch: int, **changes: Any) -> StageProgram:
+    dp, tp, zero = (changes.get(key, default) for key, default in (("dp", 1), ("tp", 1), ("zero", 0)))
+    shard = changes.pop("shard", dp if zero else 1)
+    recomputed = changes.pop("recompute_layers", 0)
+    return StageProgram(
+        number=number,
+        ranks=tuple(range(first, first + dp * tp)),
+        shares=changes.pop("shares", (micro_batch // dp,) * dp),
+        shard=shard,
+        replicate=dp // shard,
+        recompute_layers=recomputed,
+        **{
+            "dp": 1,
+            "tp": 1,
+            "zero": 0,
+            "sequence_parallel": False,
+            "recompute": "full" if recomputed else "none",
+            **changes,
+        },
+    )
+
+
+def main() -> None:
+    flags = f"--xla_force_host_platform_device_count=4 {QUICK_TO_COMPILE}"
+    os.environ |= {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    found: dict[str, Any] = {}
+    for name in sys.argv[1:] or CASES:
+        try:
+            found[name] = train(program_for(CASES[name]))
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    json.dump(found, sys.stdout)
+
+
+def train(program: Program) -> list[float]:
+    """The losses of each iteration."""
+    import jax
+
+    from planner.running.data import random_data
+    from planner.running.jax_training import Trainer
+
+    data = random_data(program.model, seq_len=program.seq_len, seed=SEED)
+    trainer = Trainer(program, jax.devices(), data, learning_rate=LEARNING_RATE, seed=SEED)
+    trainer.rehearse()
+    losses = []
+    for step in range(STEPS):
+        trainer.prepare(step)
+        trainer.iterate()
+        trainer.wait()
+        parts = [one.loss_of(replica) for one in trainer.stages for replica in range(one.stage.dp)]
+        losses.append(sum(part for part in parts if part is not None))
+    return losses
+
+
+if __name__ == "__main__":
+    main()
