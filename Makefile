@@ -1,4 +1,4 @@
-# make demo    profile, estimate and plan: the main job, on this machine
+# make demo    profile, estimate, plan and run: the main job, on this machine
 # make test    the tests
 # make check   lint, format, types and tests: what .ci/run calls
 # make format  rewrite the code in the house format
@@ -18,9 +18,10 @@ demo: export CELLPLAN_STORE := out/demo.sqlite
 demo: $(RUN_STAMP)
 	mkdir -p out
 	$(BIN)/cellplan profile gpt-tiny --cluster local:1x2 --dtype fp32
-	$(BIN)/cellplan comm measure --backend gloo --ranks 2
+	$(BIN)/cellplan comm measure --backend gloo --ranks 2 --busy
 	$(BIN)/cellplan estimate gpt-tiny --cluster local:1x2 --dtype fp32
 	$(BIN)/cellplan plan gpt-tiny --cluster local:1x2 --dtype fp32 -o out/gpt-tiny.plan.json
+	$(BIN)/cellplan run out/gpt-tiny.plan.json --steps 3 --profile
 	$(BIN)/cellplan estimate models_zoo/configs/llama-3-8b.json --cluster a100-80gb:2x8
 	$(BIN)/cellplan plan models_zoo/configs/llama-3-8b.json --cluster a100-80gb:2x8 -o out/llama-3-8b.plan.json
 

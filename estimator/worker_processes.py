@@ -79,6 +79,16 @@ def run_workers(specs: Sequence[WorkerSpec], *, what: str, limits: Limits, on_li
         raise MachineError(f"{what}: cannot run {len(specs)} workers: {error}") from error
 
 
+def pinned_cores(workers: int, threads: int) -> list[tuple[int, ...]] | None:
+    """Cores for each worker, none twice; None where this process may not use as many."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < workers * threads:
+        return None
+    return [tuple(usable[rank * threads : (rank + 1) * threads]) for rank in range(workers)]
+
+
 def last_line(text: str) -> str:
     """The last line of a worker's standard error that says something."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -173,6 +173,7 @@ def comm_measure(
     sizes: tuple[int, ...] | None = None,
     ops: tuple[CollectiveOp, ...] | None = None,
     repeats: int = 20,
+    busy: bool = False,
     timeout: float = 120.0,
     store: Path,
     progress: Progress | None = None,
@@ -180,7 +181,8 @@ def comm_measure(
 ) -> list[dict[str, Any]]:
     """Measure collectives over `link` between processes on this machine, or the ranks of `world`, into the store.
 
-    `sizes` in bytes, as nccl-tests counts them. Of several processes in a `world`, rank 0 alone stores.
+    `sizes` in bytes, as nccl-tests counts them; `busy`: the ranks compute before each call, as in a training. Of
+    several processes in a `world`, rank 0 alone stores.
     """
     from estimator.communication.measure_torch import ALL_OPS, DEFAULT_SIZES, measure_links
 
@@ -195,6 +197,7 @@ def comm_measure(
         sizes=sizes or DEFAULT_SIZES,
         ops=ops or ALL_OPS,
         repeats=repeats,
+        busy=busy,
         timeout_s=timeout,
         progress=report,
         world=world,

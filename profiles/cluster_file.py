@@ -285,6 +285,7 @@ class _FileReader:
             reference_node=node,
             source=model.source or self._where,
             peak_basis=model.peak_basis,
+            contention=tuple(model.contention or ()),
         )
         with _inside(self._where, key):
             return NodeGroup(count=written.count, device=device, devices=node.devices, **given)

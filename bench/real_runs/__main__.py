@@ -3,9 +3,9 @@
     python -m bench.real_runs [--framework torch,jax] [--rounds 3] [--steps 4] [--models gpt-mini,...] [--json FILE]
 
 Each worker is pinned to a core. The estimates come from profiles of single layers on one core, a measured link table
-and the measured contention of two busy workers; all three are measured first, and nothing is fitted on a run. Plans
-are run in turns, `--rounds` times: a plan's time is the least of its iterations, the spread of a plan's rounds (their
-least iterations, largest over smallest) is the machine's noise, which no estimate can be nearer than. Accuracy is
+and the measured contention of two busy workers; nothing is fitted on a run. All of it is measured and run `--rounds`
+times in turns, and of profiles and iterations alike the least counts; how far the rounds' least iterations lie apart is
+the machine's noise, which no estimate can be nearer than. Accuracy is
 1 - |Te - Td| / Td (Crius, section 8.3: 93.4% on average and 90.5% at worst). The order of a model's plans is right
 where the estimates order every pair that differs by more than 5% as the runs do.
 """
@@ -78,31 +78,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_framework(framework: Framework, models: Sequence[str], rounds: int, steps: int, folder: Path) -> list[Row]:
-    """All plans of all models with one framework."""
-    store = folder / f"{framework}.sqlite"
-    # The rates of this machine, which `local` is described by; a budget that allows no more.
-    api.profile("gpt-tiny", framework=framework, dtype="fp32", budget=1e-3, store=store)
-    api.comm_measure(backend="xla" if framework == "jax" else "gloo", ranks=(2,), store=store)
-    plans = {(model, name): write_plan(model, name, folder, store) for model in models for name in PLANS}
-    estimated: dict[tuple[str, str], float] = {}
-    least: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    """All plans of all models with one framework. Each round measures links, layers and contention anew before it runs
+    the plans: a machine that others share is not the same after ten minutes."""
+    estimated: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    measured: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for turn in range(rounds):
-        for key, path in plans.items():
-            # The first run also profiles what the store lacks; what is estimated then stands for all rounds.
-            found = run_plan(path, framework, steps, store, profile=turn == 0)
-            estimated.setdefault(key, found["estimated"]["iteration_time_s"])
-            least[key].append(min(found["measured"]["iteration_times_s"]))
-            print(f"{framework} {' '.join(key)}: {least[key][-1] * 1e3:.1f} ms", flush=True)
+        store = folder / f"{framework}.{turn}.sqlite"
+        # The rates of this machine, which `local` is described by; a budget that allows no more.
+        api.profile("gpt-tiny", framework=framework, dtype="fp32", budget=1e-3, store=store)
+        backend: Literal["gloo", "xla"] = "xla" if framework == "jax" else "gloo"
+        api.comm_measure(backend=backend, ranks=(2,), busy=True, timeout=300.0, store=store)
+        for model in models:
+            for name in PLANS:
+                found = run_plan(write_plan(model, name, folder, store), framework, steps, store)
+                estimated[model, name].append(found["estimated"]["iteration_time_s"])
+                measured[model, name].append(min(found["measured"]["iteration_times_s"]))
+                print(f"{framework} {model} {name}: {measured[model, name][-1] * 1e3:.1f} ms", flush=True)
     return [
         Row(
             framework=framework,
             model=model,
             plan=name,
-            estimated_s=estimated[model, name],
-            measured_s=min(least[model, name]),
-            noise=max(least[model, name]) / min(least[model, name]) - 1,
+            estimated_s=min(estimated[model, name]),
+            measured_s=min(measured[model, name]),
+            noise=max(measured[model, name]) / min(measured[model, name]) - 1,
         )
-        for model, name in plans
+        for model, name in measured
     ]
 
 
@@ -124,9 +125,9 @@ def write_plan(model: str, name: str, folder: Path, store: Path) -> Path:
     return path
 
 
-def run_plan(path: Path, framework: Framework, steps: int, store: Path, *, profile: bool) -> dict[str, Any]:
-    """Measured and estimated, as `cellplan run` gives them."""
-    found = api.run(path, backend=framework, device="cpu", steps=steps, warm_up=1, profile=profile, store=store)
+def run_plan(path: Path, framework: Framework, steps: int, store: Path) -> dict[str, Any]:
+    """Measured and estimated, as `cellplan run --profile` gives them."""
+    found = api.run(path, backend=framework, device="cpu", steps=steps, warm_up=1, profile=True, store=store)
     assert found is not None, "no launcher started this"
     return found
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from estimator.communication.fit import make_table
 from estimator.profiling.host_cpu import cpu_name
-from estimator.worker_processes import Limits, WorkerSpec, last_line, python_worker, run_workers
+from estimator.worker_processes import Limits, WorkerSpec, last_line, pinned_cores, python_worker, run_workers
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import CollectiveOp, LinkTable
 
@@ -55,6 +55,7 @@ class Task:
     sizes: tuple[int, ...]
     repeats: int
     timeout_s: float
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ def measure_links(
     sizes: tuple[int, ...] = DEFAULT_SIZES,
     ops: tuple[CollectiveOp, ...] = ALL_OPS,
     repeats: int = 20,
+    busy: bool = False,
     timeout_s: float = 120.0,
     progress: Progress | None = None,
     world: World | None = None,
@@ -88,13 +90,16 @@ def measure_links(
     first and the last rank, with batch_isend_irecv as pipelines use it: a table of two ranks. An op that the backend
     lacks takes the times of its stand-in and is marked modelled.
 
-    Without `world` the ranks are processes of one thread each on this machine; gloo then runs over the loopback
-    device. With it, every rank of the launcher calls this function and gets the tables of the groups it was in.
-    Backend xla: the ranks are the devices of one JAX process, forced host devices on a CPU.
+    Without `world` the ranks are processes of one thread each on this machine, pinned as `cellplan run` pins its
+    workers; gloo then runs over the loopback device. With it, every rank of the launcher calls this function and gets
+    the tables of the groups it was in. Backend xla: the ranks are the devices of one JAX process, forced host devices
+    on a CPU.
 
     Args:
         link_name: the link that the ranks communicate over; rank counts inside a node and beyond it need two calls.
         repeats: at most so many per size; a size that takes long gets fewer.
+        busy: the ranks compute before each call, as in a training, and the mean counts in place of the fastest repeat
+            (not of send_recv, nor with xla).
         timeout_s: for the whole measurement; with `world` for each wait of one rank for the others.
         progress: called after every size.
 
@@ -111,6 +116,7 @@ def measure_links(
         sizes=tuple(sorted(set(sizes))),
         repeats=repeats,
         timeout_s=timeout_s,
+        busy=busy and backend != "xla",
     )
     results: list[Measured] = []
 
@@ -127,14 +133,18 @@ def measure_links(
         if backend == "xla":
             specs = [WorkerSpec(command=JAX_WORKER, request=request, environment=host_devices(max(ranks)))]
         else:
-            specs = [WorkerSpec(command=WORKER, request=request)] * max(ranks)
+            cores = pinned_cores(max(ranks), 1) if backend == "gloo" else None
+            specs = [
+                WorkerSpec(command=WORKER, request=request, cores=cores[rank] if cores else None)
+                for rank in range(max(ranks))
+            ]
         run_workers(
             specs,
             what="measure links",
             limits=Limits(total_s=timeout_s),
             on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),
         )
-    return _tables(link_name, backend, results)
+    return _tables(link_name, backend, results, busy=task.busy)
 
 
 def host_devices(count: int) -> dict[str, str]:
@@ -176,14 +186,15 @@ def _check(
             raise InputError(where="measure links", key=key, found=found, expected=expected)
 
 
-def _tables(link: str, backend: Backend, results: list[Measured]) -> tuple[LinkTable, ...]:
+def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool) -> tuple[LinkTable, ...]:
     """One table for each op and rank count, those that a stand-in gives last."""
     package = "jax" if backend == "xla" else "torch"
     try:
         installed = version(package)
     except PackageNotFoundError:
         installed = "of unknown version"
-    source = f"{package} {installed} {backend}, fastest repeat of the slowest rank"
+    counted = "mean of calls between computing" if busy else "fastest repeat of the slowest rank"
+    source = f"{package} {installed} {backend}, {counted}"
     samples: dict[tuple[CollectiveOp, int, int], dict[int, tuple[float, ...]]] = {}
     for measured in results:
         if not measured.unsupported:

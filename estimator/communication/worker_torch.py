@@ -27,6 +27,10 @@ SECONDS_PER_REPEAT = 1e-3
 MOST_CALLS = 8
 """Calls follow each other until they take that long, at most so many: the ranks' uneven start counts little."""
 
+BUSY_SIZE, BUSY_PRODUCTS = 512, 3
+BUSY_WARM_UPS, BUSY_REPEATS = 3, 30
+"""Of `_time_between_computing`: about 10 ms on a CPU's core before each call."""
+
 _ELEMENT_BYTES = 4
 _LACKING = re.compile(r"not support|unsupported|not implemented", re.IGNORECASE)
 
@@ -78,7 +82,11 @@ def _measure_case(
         elements = math.ceil(size / (_ELEMENT_BYTES * ranks)) * ranks
         call = _prepare(op, elements, ranks, rank, group, device)
         try:
-            seconds = _time_calls(call, task.repeats, group, device)
+            seconds: tuple[float, ...]
+            if task.busy and op != "send_recv":
+                seconds = (_time_between_computing(call, task.repeats, group, device),)
+            else:
+                seconds = _time_calls(call, task.repeats, group, device)
         except RuntimeError as error:
             if not _LACKING.search(str(error)):
                 raise
@@ -139,6 +147,33 @@ def _time_calls(
     affordable = int(SECONDS_PER_SIZE / (expected_s * calls))
     count = min(repeats, max(FEWEST_REPEATS, affordable))
     return tuple(_slowest([_time_repeat(call, calls, group, device) for _ in range(count)], group, device))
+
+
+def _time_between_computing(
+    call: Callable[[], object], repeats: int, group: dist.ProcessGroup, device: torch.device
+) -> float:
+    """Seconds of one call among ranks that compute before each, as in a training: of every call those of the rank that
+    came last, which waits for nobody, and of these the mean without the slowest tenth.
+
+    A training sums over its calls, so that the mean counts: on a CPU threads that have to be woken make some calls
+    several times as long as others.
+    """
+    square = torch.randn(BUSY_SIZE, BUSY_SIZE, device=device)
+    seconds = []
+    dist.barrier(group)
+    for _ in range(BUSY_WARM_UPS + max(repeats, BUSY_REPEATS)):
+        for _ in range(BUSY_PRODUCTS):
+            torch.mm(square, square)
+        _synchronize(device)
+        start = time.perf_counter()
+        call()
+        _synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    agreed = torch.tensor(seconds[BUSY_WARM_UPS:], dtype=torch.float64, device=device)
+    dist.all_reduce(agreed, op=dist.ReduceOp.MIN, group=group)
+    least = sorted(agreed.tolist())
+    kept = least[: max(1, len(least) * 9 // 10)]
+    return float(sum(kept) / len(kept))
 
 
 def _time_repeat(call: Callable[[], object], calls: int, group: dist.ProcessGroup, device: torch.device) -> float:

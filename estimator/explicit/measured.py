@@ -26,10 +26,10 @@ def profiled_shard(layer: Layer, split: Split) -> Shard | None:
     """
     if split.cp > 1 or split.frozen or split.lora_rank:
         return None
-    experts = isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
-    shared = (split.ep, split.etp, split.imbalance, split.capacity_factor) == (split.tp, 1, 1.0, None)
-    if experts and not shared:
-        return None
+    if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts):
+        shared = (split.ep, split.etp, split.imbalance) == (split.tp, 1, 1.0)
+        if not shared or split.capacity_factor not in (None, layer.feed_forward.capacity_factor):
+            return None
     return Shard(
         tp=split.tp,
         sequence_parallel=split.sequence_parallel,

@@ -6,14 +6,13 @@ beside busy neighbours: in turns each worker computes alone, then all of them to
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from estimator.profiling.frameworks import load_profiler
 from estimator.profiling.setting import Setting, low_quantile
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from estimator.worker_processes import Limits, WorkerSpec, pinned_cores, python_worker, run_workers
 from models_zoo.layers import Attention, FeedForward, TransformerBlock
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -52,7 +51,8 @@ def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype
 
 
 def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32", timeout_s: float = 120.0) -> float:
-    """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1.
+    """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1:
+    the median then, since an iteration sums over many passes, over the low quantile alone, which a profile gives.
 
     Each worker is a process, on cores of its own where there are enough. InputError for fewer than two, MachineError
     where one dies or nothing comes in time.
@@ -71,14 +71,4 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
         limits=Limits(total_s=timeout_s + 2 * ROUNDS * ROUND_S * (workers + 1)),
         on_line=lambda _, line: found.append(line),
     )
-    return max(1.0, mean(low_quantile(one["busy_s"]) / low_quantile(one["alone_s"]) for one in found))
-
-
-def pinned_cores(workers: int, threads: int) -> list[tuple[int, ...]] | None:
-    """Cores for each worker, none twice; None where this process may not use as many."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    usable = sorted(os.sched_getaffinity(0))
-    if len(usable) < workers * threads:
-        return None
-    return [tuple(usable[rank * threads : (rank + 1) * threads]) for rank in range(workers)]
+    return max(1.0, mean(median(one["busy_s"]) / low_quantile(one["alone_s"]) for one in found))

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from estimator.profiling.contention import REFERENCE_BLOCK, REFERENCE_SAMPLES, REFERENCE_TOKENS
+from estimator.profiling.host_memory import keep_freed_memory
 from estimator.profiling.measure_torch import Training, build_shard
 from estimator.worker_processes import read_request
 from profiles.vocabulary import Shard
@@ -18,6 +19,7 @@ from profiles.vocabulary import Shard
 def main() -> None:
     """Writes the seconds of each pass, alone and beside the others."""
     request = read_request()
+    keep_freed_memory()
     torch.set_num_threads(request["threads"])
     shard = Shard(micro_batch_per_rank=REFERENCE_SAMPLES, seq_len=REFERENCE_TOKENS, dtype=request["dtype"])
     training = Training(*build_shard(REFERENCE_BLOCK, shard, "cpu"), shard, "adamw")

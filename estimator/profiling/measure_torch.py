@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from estimator.memory import OPTIMIZERS
-from estimator.profiling.host_memory import free_host_memory_bytes
+from estimator.profiling.host_memory import free_host_memory_bytes, keep_freed_memory
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import Repeats, Setting
 from estimator.shards import shard_layer
@@ -94,6 +94,7 @@ def measure_modules(
 def start_torch(setting: Setting) -> None:
     """Trains one weight once, so that what torch loads on first use is not taken for the cost of a first task."""
     device = check_device(setting.device)
+    keep_freed_memory()
     with torch_settings(device, setting):
         training = Training(nn.Linear(1, 1, device=device), (torch.ones(1, 1, device=device),), Shard(), "adamw")
         time_steps((training.forward, training.backward, training.step), device)

@@ -38,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     measure.add_argument("--sizes", type=positive_ints, metavar="LIST", help="bytes (default: 4 KiB to 64 MiB)")
     measure.add_argument("--ops", type=words_of(OPS), metavar="LIST", help=f"of {', '.join(OPS)} (default: all)")
     measure.add_argument("--repeats", type=positive_int, default=20, metavar="N", help="per size (default: 20)")
+    measure.add_argument("--busy", action="store_true", help="compute before each call, as a training does")
     measure.add_argument(
         "--timeout", type=positive_seconds, default=120.0, metavar="SECONDS", help="give up after (default: 120)"
     )
@@ -66,6 +67,7 @@ def _measure(arguments: Namespace) -> None:
             sizes=arguments.sizes,
             ops=arguments.ops,
             repeats=arguments.repeats,
+            busy=arguments.busy,
             timeout=arguments.timeout,
             store=store_path(arguments, to_write=True),
             progress=report,

@@ -8,8 +8,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.communication.measure_torch import World
-from estimator.profiling.contention import pinned_cores
-from estimator.worker_processes import Limits, WorkerSpec, last_line, python_worker, run_workers, use_loopback
+from estimator.worker_processes import (
+    Limits,
+    WorkerSpec,
+    last_line,
+    pinned_cores,
+    python_worker,
+    run_workers,
+    use_loopback,
+)
 from planner.running.program import Program
 from planner.running.record import Orders, RankIteration, RunRecord
 from planner.running.spans import Span

@@ -63,7 +63,10 @@ class FlatWeights:
         self.own = self.weights[index * part : (index + 1) * part]
         self.own_gradient = self.gradients if self.parts == 1 else torch.zeros_like(self.own, dtype=grad_dtype)
         self.master = self.own if self.own.dtype == torch.float32 else self.own.float()
-        self.optimizer = make_optimizer(optimizer, [self.master], learning_rate)
+        # One by one the weights of an unsharded step stay in a CPU's caches, and no temporary is as large as all.
+        sizes = [p.numel() for p in self.parameters] if self.parts == 1 else [part]
+        self.stepped = list(self.master.split(sizes))
+        self.optimizer = make_optimizer(optimizer, self.stepped, learning_rate)
 
     def _take_over(self, parameters: Sequence[nn.Parameter]) -> None:
         place = 0
@@ -111,7 +114,9 @@ class FlatWeights:
 
     def step(self) -> None:
         """The optimizer's step on this rank's part; gradients start from nothing again."""
-        self.master.grad = self.own_gradient.to(self.master.dtype)
+        gradient = self.own_gradient.to(self.master.dtype)
+        for weights, own in zip(self.stepped, gradient.split([w.numel() for w in self.stepped]), strict=True):
+            weights.grad = own
         self.optimizer.step()
         if self.master is not self.own:
             self.own.copy_(self.master)

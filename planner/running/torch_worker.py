@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from estimator.frontends.load import load_any_model
+from estimator.profiling.host_memory import keep_freed_memory
 from estimator.worker_processes import read_request
 from planner.plan_file import parse_plan
 from planner.running.data import Data, load_tokens, random_data
@@ -211,6 +212,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
 def main() -> None:
     """Read the request that `planner.running.torch_run` writes, and train."""
     request = read_request()
+    keep_freed_memory()
     with Path(request["results"]).open("a", encoding="utf-8") as lines:
 
         def emit(value: dict[str, Any]) -> None:

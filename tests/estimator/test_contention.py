@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from estimator.layer_times import nothing_measured, slowed
 from estimator.profiling import contention
-from estimator.profiling.contention import ensure_contention, pinned_cores
+from estimator.profiling.contention import ensure_contention
 from estimator.profiling.lookup import lookup_in_store
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.setting import Setting
+from estimator.worker_processes import pinned_cores
 from models_zoo.layers import Layer
 from profiles.errors import InputError
 from profiles.hardware import load_device

@@ -41,6 +41,16 @@ def test_two_workers_measure_every_op() -> None:
     assert seen[0][2] == "all_reduce 4096 bytes, 2 ranks"
 
 
+def test_calls_between_computing_and_those_of_jax() -> None:
+    """A busy rank's mean is one figure a size, and says so; JAX's devices are a backend of their own."""
+    busy = measure_links(link_name="l", sizes=SIZES, ops=("all_reduce", "send_recv"), repeats=2, busy=True)
+    assert [table.source.split(", ")[1] for table in busy] == ["mean of calls between computing"] * 2
+    assert all(seconds > 0 for table in busy for _, seconds in table.points)
+    (jax,) = measure_links(link_name="l", sizes=SIZES, ops=("all_reduce",), repeats=2, backend="xla")
+    assert (jax.backend, jax.ranks, tuple(size for size, _ in jax.points)) == ("xla", 2, SIZES)
+    assert jax.source.startswith("jax ")
+
+
 def test_rank_counts_share_workers_and_round_sizes_up() -> None:
     tables = measure_links(link_name="l", ranks=(3, 2), sizes=(1000,), ops=("all_gather", "send_recv"), repeats=1)
     found = {(table.op, table.ranks): table.points[0][0] for table in tables}
@@ -74,12 +84,12 @@ def test_ranks_of_a_launcher_each_get_the_tables() -> None:
 def test_an_op_that_the_backend_lacks_takes_its_stand_in_and_says_so() -> None:
     gathered = Measured(op="all_gather", ranks=4, nodes=1, bytes=4096, seconds=(2e-5, 1e-5))
     lacking = Measured(op="reduce_scatter", ranks=4, nodes=1, unsupported="Gloo does not support it")
-    first, second = measure_torch._tables("l", "gloo", [lacking, gathered])
+    first, second = measure_torch._tables("l", "gloo", [lacking, gathered], busy=False)
     assert (first.op, first.provenance) == ("all_gather", "measured")
     assert (second.op, second.provenance, second.points) == ("reduce_scatter", "modelled", first.points)
     assert "reduce_scatter taken from all_gather" in second.source
     with pytest.raises(InputError, match=r"reduce_scatter, which gloo lacks .* expected all_gather measured as well"):
-        measure_torch._tables("l", "gloo", [lacking])
+        measure_torch._tables("l", "gloo", [lacking], busy=False)
 
 
 def replace_worker(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
