@@ -71,4 +71,5 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
         limits=Limits(total_s=timeout_s + 2 * ROUNDS * ROUND_S * (workers + 1)),
         on_line=lambda _, line: found.append(line),
     )
-    return max(1.0, mean(median(one["busy_s"]) / low_quantile(one["alone_s"]) for one in found))
+    ratios = [float(median(one["busy_s"])) / low_quantile(one["alone_s"]) for one in found]
+    return max(1.0, mean(ratios))

@@ -168,12 +168,18 @@ def _estimate(
     if not on_gpu:
         ensure_rate(store, Setting(threads=options.threads), program.dtype)
         cluster = None if local else f"local:1x{program.ranks}"
-    request = read_plan(plan, where=str(path), store=store, cluster=cluster)
+    request = read_plan(_tp_fastest(plan, program), where=str(path), store=store, cluster=cluster)
     setup = replace(request.setups[0], model=program.model)
     evaluation = evaluate_with_store(setup, store=store, profiles=options.backend)
     if isinstance(evaluation, Infeasible):
         return _Estimate(None, evaluation.reason)
     return _Estimate(evaluation, None)
+
+
+def _tp_fastest(plan: Plan, program: Program) -> Plan:
+    """The same plan with its ranks counted as estimates count them, and as `program` has them."""
+    stages = tuple(replace(stage, ranks=own.ranks) for stage, own in zip(plan.stages, program.stages, strict=True))
+    return replace(plan, stages=stages, rank_axis_order=("tp", "cp", "dp", "pp"))
 
 
 def _check_memory(program: Program, evaluation: Evaluation | None) -> None:
