@@ -146,10 +146,13 @@ def test_experts_are_divided_over_their_own_ranks() -> None:
     assert "of dp * cp * tp = 2 ranks" in _infeasible(model, dp=2, ep=4).reason
 
 
-def test_convolutions_are_not_split() -> None:
+def test_convolutions_are_split_by_channels_that_divide() -> None:
     model = load_model("resnet-50")
     assert any(isinstance(layer, ConvUnit) for layer in model.layers)
-    assert _infeasible(model, replace(RECIPE, seq_len=0), tp=2).lacking == "support"
+    setup = uniform_setup(model, CLUSTER, replace(RECIPE, seq_len=0), tp=2)
+    assert isinstance(setup, Setup)
+    assert {stage.tp for stage in setup.stages} == {2}
+    assert _infeasible(model, replace(RECIPE, seq_len=0), tp=3).lacking == "divisibility"
 
 
 def test_a_degree_below_one_is_misuse() -> None:

@@ -171,13 +171,24 @@ def test_another_cluster_takes_the_ranks_in_order() -> None:
         _read(plan, cluster="h100:1x4")
 
 
+def test_uneven_shares_are_priced_as_the_fullest_replica() -> None:
+    plan = recorded(pp=2)
+    first, second = plan.stages
+    micro_batch = 2 * plan.batch.micro_batch
+    uneven = (micro_batch - first.dp + 1, *(1,) * (first.dp - 1))
+    batch = replace(plan.batch, micro_batch=micro_batch, micro_batches=plan.batch.micro_batches // 2)
+    changed = replace(plan, batch=batch, stages=(replace(first, micro_batch_shares=uneven), second))
+    (setup,) = _read(changed).setups
+    assert setup.stages[0].shares == uneven
+    assert setup.samples_per_rank(setup.stages[0]) == uneven[0]
+    assert setup.samples_per_rank(setup.stages[1]) == micro_batch // second.dp
+
+
 def test_what_no_setup_can_say_is_refused() -> None:
     plan = recorded(pp=2)
     first, second = plan.stages
-    uneven = replace(first, micro_batch_shares=(1,) * first.dp)
     other = replace(plan.model, sizes=replace(plan.model.sizes, hidden=3))
     for changed, message in (
-        (replace(plan, stages=(uneven, second)), r"stages\[0\]\.micro_batch_shares: found uneven shares"),
         (replace(plan, stages=(first, replace(second, offload=("weights",)))), r"stages\[1\]\.offload: found weights"),
         (replace(plan, stages=(first, replace(second, attention="math"))), "found flash and math, expected one kernel"),
         (replace(plan, optimizer="lion"), "optimizer: found 'lion'"),
