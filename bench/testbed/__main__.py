@@ -104,8 +104,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for name in dict.fromkeys(case.cluster for case in chosen):
         own = [case for case in chosen if case.cluster == name]
-        rows += run_cluster(name, own, lookup, scale=args.scale, steps=args.steps, repeats=args.repeats)
-    print_rows(rows)
+        found = run_cluster(name, own, lookup, scale=args.scale, steps=args.steps, repeats=args.repeats)
+        print_rows(found)
+        rows += found
+    if rows != found:
+        print_rows(rows)
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return 0
