@@ -24,6 +24,8 @@ from profiles.vocabulary import Infeasible, Provenance, Shard, combine_provenanc
 
 Formula = Literal["cellplan", "crius"]
 Method = Literal["exact", "enumerate"]
+StageChoices = Sequence[tuple[Favour, StageOption]]
+"""What a stage may be run as, each with the favour that it stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +175,9 @@ def _estimate_count(
         places = place_stages(job, split, slots, micro_batches)
         priced = [_price(job, machine, place) for place in places]
         dropped = tuple(line for _, lines in priced for line in lines)
-        options = [stage for stage, _ in priced if not isinstance(stage, Infeasible)]
+        options = [tuple(stage.items()) for stage, _ in priced if not isinstance(stage, Infeasible)]
         if len(options) == len(places):
-            return _assemble(job, machine, places, options, dropped, rules)
+            return assemble_cell(job, machine, places, options, dropped=dropped, rules=rules)
         worst = max((stage for stage, _ in priced if isinstance(stage, Infeasible)), key=_lack)
         failure = _nearer(failure, _fail(machine, slots, stages, worst, dropped))
     assert failure is not None, "there is always a split to try"
@@ -266,24 +268,26 @@ def _time_transfer(
     )
 
 
-def _assemble(
+def assemble_cell(
     job: Job,
     machine: Machine,
-    places: list[StagePlace],
-    options: list[dict[Favour, StageOption]],
-    dropped: tuple[str, ...],
+    places: Sequence[StagePlace],
+    options: Sequence[StageChoices],
+    *,
+    dropped: tuple[str, ...] = (),
     rules: CellRules,
 ) -> CellEstimate:
+    """The best assembly of `options`, one or more for each of `places`; `dropped` says which were left out and why."""
     transfers = [
         [
-            [_time_transfer(job, machine, places[i], places[i + 1], y, x) for x in options[i + 1].values()]
-            for y in options[i].values()
+            [_time_transfer(job, machine, places[i], places[i + 1], y, x) for _, x in options[i + 1]]
+            for _, y in options[i]
         ]
         for i in range(len(places) - 1)
     ]
     problem = AssemblyProblem(
-        time_s=tuple(tuple(option.time_s for option in stage.values()) for stage in options),
-        tail_s=tuple(tuple(option.step_s for option in stage.values()) for stage in options),
+        time_s=tuple(tuple(option.time_s for _, option in stage) for stage in options),
+        tail_s=tuple(tuple(option.step_s for _, option in stage) for stage in options),
         transfer_s=tuple(tuple(tuple(time.seconds for time in row) for row in table) for table in transfers),
         micro_batches=places[0].micro_batches,
     )
@@ -291,14 +295,14 @@ def _assemble(
     taken = [table[y][x] for table, y, x in zip(transfers, best.choices, best.choices[1:], strict=False)]
     stages = []
     for place, stage, choice, transfer in zip(places, options, best.choices, (None, *taken), strict=True):
-        favour = list(stage)[choice]
+        favour, option = stage[choice]
         stages.append(
             StageEstimate(
                 first=place.first,
                 end=place.first + len(place.layers),
                 slots=place.slots,
                 favour=favour,
-                option=stage[favour],
+                option=option,
                 transfer_s=transfer.seconds if transfer else 0.0,
             )
         )

@@ -100,6 +100,18 @@ def python_worker(module: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module)
 
 
+def host_devices(count: int, *flags: str, threads: int = 1) -> dict[str, str]:
+    """The environment in which JAX has `count` devices on a CPU, each of which computes with one thread where `threads`
+    is 1. `flags` are XLA's, besides; of flags that contradict each other the last counts."""
+    found = (
+        os.environ.get("XLA_FLAGS", ""),
+        f"--xla_force_host_platform_device_count={count}",
+        "--xla_cpu_multi_thread_eigen=false" if threads == 1 else "",
+        *flags,
+    )
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(filter(None, found))}
+
+
 def read_request() -> dict[str, Any]:
     """The request of this worker, which from here on ends with its parent."""
     request: dict[str, Any] = json.loads(sys.stdin.readline())

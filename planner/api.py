@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable, Recompute
@@ -19,8 +19,12 @@ from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable,
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import Backend, World
     from estimator.profiling.setting import Framework
-    from planner.options import EstimateOptions, JobOptions
+    from planner.options import EstimateOptions, SearchOptions, Tool
     from planner.plan import Plan
+    from planner.plan_comparison import PlanComparison
+    from planner.search.choices import Choice
+    from planner.search.explain import Explanation
+    from planner.timeline.events import Timeline
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
@@ -102,67 +106,27 @@ def profile(
     `attention` None: flash where the device has it. With `stage`, layers [first, end) alone, and as one piece besides,
     through torch.compile if `compile`.
     """
-    from estimator.frontends.load import load_any_model
-    from estimator.profiling.cells import plan_cell_profile
-    from estimator.profiling.contention import ensure_contention
-    from estimator.profiling.frameworks import choose_framework, load_profiler
-    from estimator.profiling.plan import plan_profile
-    from estimator.profiling.run import ensure_rate
-    from estimator.profiling.setting import Setting
-    from planner.profile_run import StageRequest, cut_out, run_profile
-    from planner.request import read_request, token_count
-    from profiles.cluster import most_on_one_node
-    from profiles.store import ProfileStore
+    from planner.profiling import ProfileOptions, profile_model
 
-    if compile and stage is None:
-        raise InputError(where="profile", key="--compile", found="no --stage", expected="the stage to compile")
-    if cluster is not None and stage is not None:
-        raise InputError(where="profile", key="--cluster", found="a --stage too", expected="one of them")
-    runs = choose_framework(model, framework)
-    if runs == "jax" and stage is not None:
-        raise InputError(where="profile", key="--stage", found="JAX", expected="torch, for a stage as one piece")
-    setting = Setting(framework=runs, device=device, threads=threads, optimizer=optimizer)
-    identify_device = load_profiler(runs).identify_device
-    with ProfileStore(store) as opened:
-        if cluster is not None:
-            ensure_rate(opened, setting, dtype)  # the cluster local:NxM is described by them
-            request = read_request(
-                model,
-                cluster=cluster,
-                store=opened,
-                global_batch=global_batch,
-                seq_len=seq_len,
-                dtype=dtype,
-                optimizer=optimizer,
-                attention=attention,
-                sequence_parallel=sequence_parallel,
-            )
-            name = identify_device(setting).device
-            tasks = plan_cell_profile(request.job, request.cluster, name)
-            workers = most_on_one_node([slot for slot in request.cluster.slots if slot.device == name])
-            ensure_contention(opened, setting, workers, dtype)
-            return run_profile(opened, tasks, setting, stage=None, budget_s=budget, progress=progress)
-        found = load_any_model(model)
-        part = found if stage is None else cut_out(found, stage)
-        tasks = plan_profile(
-            part,
-            degrees=tp,
-            micro_batches_per_rank=micro_batch,
-            seq_len=token_count(found, seq_len),
-            dtype=dtype,
-            attention=attention or _best_attention(identify_device(setting).device),
-            sequence_parallel=sequence_parallel,
-            recompute=recompute,
-        )
-        piece = None if stage is None else StageRequest(layers=part.layers, compiled=compile)
-        return run_profile(opened, tasks, setting, stage=piece, budget_s=budget, progress=progress)
-
-
-def _best_attention(device: str) -> AttentionKernel:
-    """What estimates take for granted on `device`: flash where it has it. A device outside the catalogue does."""
-    from profiles.hardware import device_names, load_device
-
-    return "math" if device in device_names() and not load_device(device).flash_attention else "flash"
+    options = ProfileOptions(
+        framework=framework,
+        device=device,
+        tp=tp,
+        micro_batch=micro_batch,
+        cluster=cluster,
+        global_batch=global_batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        attention=attention,
+        threads=threads,
+        budget=budget,
+        compile=compile,
+        stage=stage,
+        optimizer=optimizer,
+        sequence_parallel=sequence_parallel,
+        recompute=recompute,
+    )
+    return profile_model(model, options, store=store, progress=progress)
 
 
 def comm_measure(
@@ -262,6 +226,7 @@ def estimate(
     *,
     cluster: str | None = None,
     plan: Path | None = None,
+    launcher: tuple[str, str] | None = None,
     output: Path | None = None,
     store: Path | None = None,
     **options: Unpack[EstimateOptions],
@@ -270,7 +235,9 @@ def estimate(
 
     Without a degree of parallelism among `options`, the Cells, one for each device type and stage count. With any, or
     with a `plan` file in place of model and options (`cluster` may then stand for the file's), that one plan: its
-    record, and the estimate with time and memory taken apart; `output` is a file to write it to.
+    record, and the estimate with time and memory taken apart; `output` is a file to write it to. With `launcher`
+    (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present settings,
+    compared with the best plan that the launcher can run, and `model` may be left out where these say it.
 
     `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
@@ -279,29 +246,124 @@ def estimate(
     from planner.estimating import estimate_cells, estimate_plan
     from planner.options import DEGREES
 
+    if launcher is not None:
+        from planner.importing.best import best_of_setting
+        from planner.importing.estimate import estimate_imported
+
+        if plan is not None:
+            raise InputError(where="estimate", key="--from", found=f"--plan {plan} too", expected="one of them")
+        find_best = best_of_setting(cast("Tool", launcher[0]), store=store, profiles=options.get("profiles"))
+        return estimate_imported(
+            *launcher,
+            model=model,
+            cluster=cluster,
+            output=output,
+            store=store,
+            options=options,
+            find_best=find_best,
+        )
     if plan is not None or any(options.get(name) is not None for name in DEGREES):
         return estimate_plan(model, cluster=cluster, plan=plan, output=output, store=store, options=options)
     return estimate_cells(model, cluster=cluster, output=output, store=store, options=options)
 
 
-def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[JobOptions]) -> Plan:
-    """The best Cell's best assembly as a plan; arguments and failures as `estimate`."""
-    from planner.planning import make_plan
-    from planner.request import best_cell, count_assemblies, describe_sources, find_cells, open_existing, read_request
+def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[SearchOptions]) -> Plan:
+    """The best plan on the cluster's free devices, proved to be the best of the space that the options leave open; with
+    `search="cells"` the best Cell's best assembly, as Crius estimates it, and with `search="crius"` that Cell tuned as
+    Crius does. `profile_budget` seconds may be spent on running candidate plans on local workers. Failures as of
+    `estimate`."""
+    from planner.searching import plan_model
 
+    return plan_model(model, cluster=cluster, store=store, options=options).plan
+
+
+def front(
+    model: str,
+    *,
+    cluster: str,
+    against: Literal["devices", "memory"] = "devices",
+    store: Path | None = None,
+    **options: Unpack[SearchOptions],
+) -> tuple[Choice, ...]:
+    """The plans that no other one beats in both time and devices, or time and memory of a device; the fastest first."""
+    from planner.search.choices import front as find_front
+
+    return find_front(model, cluster=cluster, against=against, store=store, options=options)
+
+
+def smallest(
+    model: str, *, cluster: str, meet_s: float, store: Path | None = None, **options: Unpack[SearchOptions]
+) -> Choice:
+    """The best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s` seconds."""
+    from planner.search.choices import smallest as find_smallest
+
+    return find_smallest(model, cluster=cluster, meet_s=meet_s, store=store, options=options)
+
+
+def side_by_side(
+    model: str, *, clusters: tuple[str, ...], store: Path | None = None, **options: Unpack[SearchOptions]
+) -> tuple[Choice, ...]:
+    """The best plan on each of several clusters."""
+    from planner.search.choices import side_by_side as compare
+
+    return compare(model, clusters=clusters, store=store, options=options)
+
+
+def explain(
+    model: str,
+    *,
+    cluster: str,
+    store: Path | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[SearchOptions],
+) -> Explanation:
+    """The best plan as `plan` finds it, and why: what binds, what the best plans without one of its choices lose, what
+    more hardware or a larger batch would bring, what the constraints among `options` cost. Each is a search of its own.
+
+    NothingFits holds in `result` a `planner.explaining.Lack`: what would make a plan possible.
+    """
+    from planner.explaining import explain_model
+
+    return explain_model(model, cluster=cluster, store=store, options=options, progress=progress)
+
+
+def compare(
+    plan: Plan | Path, other: Path, *, profiles: Framework | None = None, store: Path | None = None
+) -> PlanComparison:
+    """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
+    and what of an iteration and of memory takes more."""
+    from planner.plan_comparison import compare_with_file
+    from planner.plan_file import load_plan
+
+    one = load_plan(plan) if isinstance(plan, Path) else plan
+    return compare_with_file(one, other, store=store, profiles=profiles)
+
+
+def timeline(
+    plan: Plan | Path,
+    *,
+    output: Path | None = None,
+    profiles: Framework | None = None,
+    store: Path | None = None,
+) -> Timeline:
+    """When each stage of a plan, or of the plan in a file, works on which micro-batch, as `estimate` has it.
+
+    `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
+    `profiles` (whose measured layer times count) as in `estimate`.
+    """
+    from planner.plan_file import load_plan
+    from planner.request import open_existing
+    from planner.timeline.events import make_timeline
+    from planner.timeline.save import save_timeline, timeline_form
+
+    if output is not None:
+        timeline_form(output)
+    where, read = (str(plan), load_plan(plan)) if isinstance(plan, Path) else ("plan", plan)
     with open_existing(store) as opened:
-        request = read_request(model, cluster=cluster, store=opened, **options)
-        cells = find_cells(request, opened)
-        machine, best = best_cell(cells)
-        sources = describe_sources(request, machine, best, opened)
-    return make_plan(
-        request.job,
-        machine,
-        best,
-        reference=model,
-        search_space_size=count_assemblies(cells),
-        assumptions=(*request.assumptions, *sources),
-    )
+        found = make_timeline(read, where=where, store=opened, profiles=profiles)
+    if output is not None:
+        save_timeline(found, output)
+    return found
 
 
 def run(
@@ -396,3 +458,23 @@ def profiles_show(*, store: Path) -> list[dict[str, Any]]:
 
     with _open_to_read(store) as opened:
         return [describe_profile(profile) for profile in opened.profiles()]
+
+
+def export(
+    plan: Path,
+    *,
+    to: str,
+    script: str | None = None,
+    nearest: bool = False,
+    output: Path | None = None,
+    store: Path | None = None,
+) -> dict[str, Any]:
+    """The plan in the file `plan` as what a tool is started with: its files and what the user should know of them.
+
+    `to` is a format of `planner.export.formats`; `script` the training script that a launcher starts; `output` a file,
+    or a folder where there are several. NothingFits where the tool cannot run the plan, with the key of the plan, the
+    nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
+    """
+    from planner.export.exporting import export_plan
+
+    return export_plan(plan, to=to, script=script, nearest=nearest, output=output, store=store)

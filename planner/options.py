@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 
 from estimator.cell import Formula, Method
-from estimator.explicit.recipe import GradDType, OffloadPart, OptimizerName, Overlap, ScheduleName
+from estimator.explicit.recipe import GradDType, OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
 from estimator.job import MicroBatchRule, RecomputeRule
 from estimator.memory import OPTIMIZERS, Schedule, Zero
 from estimator.profiling.setting import Framework
 from estimator.stage_places import Partition
 from profiles.vocabulary import AttentionKernel, DType
 
-Group = Literal["job", "cells", "plan", "training"]
+Objective = Literal["time", "cost", "energy"]
+Group = Literal["job", "space", "software", "cells", "plan", "training"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +143,133 @@ class EstimateOptions(SharedOptions, PlanOptions, total=False):
             metavar="RULE",
         ),
     ]
+
+
+Search = Literal["exact", "cells", "crius"]
+Tool = Literal["megatron", "torchtitan", "deepspeed"]
+Freedom = Literal["tp-across-islands", "split-everything", "modelled"]
+
+
+class SearchOptions(TypedDict, total=False):
+    """What `plan` takes besides model and cluster: what is fixed of the training, and what of the space is open."""
+
+    devices: Annotated[int | None, Option(help="devices of the cluster to use at most (default: all)", metavar="N")]
+    global_batch: Annotated[int | None, Option(help="samples per iteration", metavar="N")]
+    micro_batch: Annotated[int | None, Option(help="samples per rank and micro-batch (default: open)", metavar="N")]
+    micro_batches: Annotated[
+        int | MicroBatchRule | None,
+        Option(
+            help="micro-batches an iteration (default: open); for Cells also a rule: crius, fit, best",
+            default=None,
+            metavar="N|RULE",
+        ),
+    ]
+    seq_len: Annotated[int | None, Option(help="tokens per sample (default: the model's)", metavar="N")]
+    dtype: Annotated[DType, Option(help="compute type (default: %(default)s)", default="bf16")]
+    optimizer: Annotated[OptimizerName, Option(help="(default: %(default)s)", default="adamw")]
+    attention: Annotated[
+        AttentionKernel | None, Option(help="(default: flash where the device has it, else math)", default=None)
+    ]
+    profiles: Annotated[
+        Framework | None, Option(help="whose measured layer times count (default: torch's, else JAX's)", default=None)
+    ]
+    search: Annotated[
+        Search | None,
+        Option(
+            help="exact: the best plan, proved (default); cells: the best Cell's best assembly; crius: that Cell tuned"
+            " in the halves that its stages favour",
+            group="space",
+        ),
+    ]
+    objective: Annotated[Objective, Option(help="what is least (default: %(default)s)", default="time", group="space")]
+    schedule: Annotated[
+        tuple[ScheduleName, ...] | None,
+        Option(help="schedules to choose from (default: 1f1b,interleaved)", metavar="LIST", group="space"),
+    ]
+    recompute: Annotated[
+        str,
+        Option(
+            help="auto (open; default), none, selective, full, or full:LAYERS of each stage",
+            default="auto",
+            metavar="RULE",
+            group="space",
+        ),
+    ]
+    zero: Annotated[ZeroStage | None, Option(help="what is sharded, 0 to 3 (default: open)", group="space")]
+    sequence_parallel: Annotated[
+        bool, Option(help="no plan with tp without it (default: with it where it can be)", default=False, group="space")
+    ]
+    no_offload: Annotated[bool, Option(help="no optimizer state in host memory", default=False, group="space")]
+    fix: Annotated[tuple[str, ...], Option(help="such as pp=4", default=(), metavar="NAME=N", group="space")]
+    max: Annotated[tuple[str, ...], Option(help="such as tp=8", default=(), metavar="NAME=N", group="space")]
+    min: Annotated[tuple[str, ...], Option(help="such as dp=2", default=(), metavar="NAME=N", group="space")]
+    tool: Annotated[Tool | None, Option(help="only what this training framework can run", group="space")]
+    allow: Annotated[
+        tuple[Freedom, ...],
+        Option(
+            help="widen the space: tp-across-islands, split-everything (all cuts of the layers), modelled (layer times"
+            " that nobody measured beside measured ones)",
+            default=(),
+            metavar="LIST",
+            group="space",
+        ),
+    ]
+    limit: Annotated[
+        int | None,
+        Option(help="stop after so many families of plans, with a gap instead of a proof", metavar="N", group="space"),
+    ]
+    profile_budget: Annotated[
+        float | None,
+        Option(
+            help="on a cluster local:1xN: really run candidate plans for so many seconds at most, where that can change"
+            " which one is best",
+            metavar="SECONDS",
+            group="space",
+        ),
+    ]
+    free: Annotated[
+        str | None,
+        Option(
+            help="what is free now: output of sinfo, scontrol show node, or kubectl get nodes -o json",
+            metavar="FILE",
+            group="space",
+        ),
+    ]
+    software: Annotated[
+        str | None, Option(help="training framework, whose declared features count", metavar="NAME", group="software")
+    ]
+    grad_dtype: Annotated[
+        GradDType | None, Option(help="type of gradients (default: the software's)", group="software")
+    ]
+    vocab_pad: Annotated[
+        int | None, Option(help="pad the vocabulary to a multiple of this times tp", metavar="N", group="software")
+    ]
+    freeze: Annotated[
+        tuple[int, int] | None, Option(help="layers that do not learn", metavar="FIRST:END", group="software")
+    ]
+    lora: Annotated[
+        int | None,
+        Option(help="adapters of this rank learn, all else is frozen", metavar="RANK", group="software"),
+    ]
+    overlap: Annotated[
+        tuple[Overlap, ...] | None,
+        Option(
+            help="communication beside compute: dp, tp, p2p, none (default: the software's)",
+            metavar="LIST",
+            group="software",
+        ),
+    ]
+    moe_capacity: Annotated[
+        float | None, Option(help="capacity factor of experts (default: dropless)", metavar="F", group="software")
+    ]
+    moe_imbalance: Annotated[
+        float,
+        Option(help="the fullest expert rank's tokens over the mean", default=1.0, metavar="F", group="software"),
+    ]
+    stages: Annotated[tuple[int, ...] | None, Option(help="stage counts, such as 1,2,4", metavar="LIST", group="cells")]
+    partition: Annotated[Partition, Option(help="(default: %(default)s)", default="exact", group="cells")]
+    formula: Annotated[Formula, Option(help="(default: %(default)s)", default="cellplan", group="cells")]
+    assembly: Annotated[Method, Option(help="(default: %(default)s)", default="exact", group="cells")]
 
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "hsdp")

@@ -7,7 +7,7 @@ checks what only the whole can show. SI units; `[first, end)` ranges of layers a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -133,7 +133,8 @@ class RecomputeRule(FileRecord):
 class PlanStage(FileRecord):
     """A stage: its layers, its ranks and how they share the work.
 
-    `ranks` are ordered by the plan's `rank_axis_order`. `ep` ranks share a layer's experts, each expert split `etp`
+    `device` is the type of its devices (`a40+a10` where replicas sit on several). `ranks` are ordered by the plan's
+    `rank_axis_order`. `ep` ranks share a layer's experts, each expert split `etp`
     ways. `micro_batch_shares` are samples per replica where they are uneven. `compute_s` (forward and backward) and
     `communication_s` (collectives and transfers waited for) are per micro-batch; `memory_bytes` is the allocator's peak
     on a rank, `memory` its parts (None where nobody took it apart).
@@ -335,12 +336,21 @@ def _check_ranks(devices: tuple[PlanDevice, ...], stages: tuple[PlanStage, ...])
         f"each of the {len(devices)} devices' ranks exactly once",
     )
     for number, stage in enumerate(stages):
-        types = sorted({devices[rank].device for rank in stage.ranks})
+        types = device_types(devices[rank].device for rank in stage.ranks)
         require(
-            types == [stage.device],
-            f"stages[{number}].device={stage.device} and ranks on {', '.join(types)}",
-            "ranks on that device alone",
+            types == stage.device,
+            f"stages[{number}].device={stage.device} and ranks on {types}",
+            "the device of its ranks, several joined by + in the order of their ranks",
         )
+
+
+def device_types(devices: Iterable[str]) -> str:
+    """A stage's `device`: the types of its ranks' devices, each once.
+
+    >>> device_types(["a40", "a40", "a10"])
+    'a40+a10'
+    """
+    return "+".join(dict.fromkeys(devices))
 
 
 def _check_chunks(stages: tuple[PlanStage, ...], layers: int, *, mirrored: bool) -> None:

@@ -9,7 +9,7 @@ class InputError(ValueError):
     def __init__(self, *, where: str, found: object, expected: str, key: str | None = None) -> None:
         place = f"{where}: {key}" if key else where
         super().__init__(f"{place}: found {found}, expected {expected}")
-        self.key, self.found, self.expected = key, found, expected
+        self.where, self.key, self.found, self.expected = where, key, found, expected
 
 
 class NothingFits(Exception):  # noqa: N818  it is a result that has no plan, not an error of anybody

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import jax
 
@@ -21,7 +21,6 @@ from estimator.profiling.rates_jax import identify_device, measure_rates
 from estimator.profiling.run import ProfileReport, run_profile
 from estimator.profiling.setting import DeviceIdentity, Repeats, Setting, layer_key
 from profiles.measurements import Measurement
-from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel, DType, Infeasible
 
 
@@ -72,8 +71,7 @@ class JaxBackend:
             return measure_layer(task, replace(self._setting, repeats=limited))
 
         return run_profile(
-            # The shelf has those of the store's methods that profiling calls.
-            cast(ProfileStore, shelf),
+            shelf,
             tasks,
             key_of=lambda task: layer_key(task.layer, task.shard, self._identity, optimizer=self._setting.optimizer),
             measure=measure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -15,7 +15,6 @@ from estimator.profiling.plan import ProfileTask
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.run import ProfileReport, profile_layers
 from estimator.profiling.setting import DeviceIdentity, Repeats, Setting
-from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel
 
 
@@ -65,9 +64,7 @@ class TorchBackend:
 
     def profile(self, shelf: Shelf, tasks: Sequence[ProfileTask], repeats: Repeats, budget_s: float) -> ProfileReport:
         self._flushed = None
-        # The shelf has those of the store's methods that profiling calls.
-        store = cast(ProfileStore, shelf)
-        return profile_layers(store, tasks, replace(self._setting, repeats=repeats), budget_s=budget_s)
+        return profile_layers(shelf, tasks, replace(self._setting, repeats=repeats), budget_s=budget_s)
 
     def time_training(self, step: TrainingStep) -> dict[str, Any]:
         from bench.gpu.steps_torch import measure_step

@@ -10,7 +10,7 @@ from profiles.vocabulary import LayerTime, Shard
 
 
 class Shelf:
-    """Profiles by key and rates by device, with those methods of `profiles.store.ProfileStore` that profiling calls."""
+    """Profiles by key and rates by device: an `estimator.profiling.run.Store`, and what the bench reads from it."""
 
     def __init__(self) -> None:
         self._measured: dict[MeasurementKey, Measurement] = {}

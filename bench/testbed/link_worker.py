@@ -1,25 +1,24 @@
-"""One rank of `measure_between`: reads its request from standard input; rank 0 prints the table's points, as JSON."""
+"""One rank of `measure_between`: rank 0 writes the table's points to its results, as JSON."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import threading
+from pathlib import Path
 
 from estimator.communication.measure_torch import World, measure_links
-
-
-def _end_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
+from estimator.worker_processes import read_request
 
 
 def main() -> None:
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    world = World(**request["world"])
+    request = read_request()
+    world = World(
+        rank=request["rank"],
+        world_size=request["world_size"],
+        ranks_per_node=request["world_size"],
+        address=request["address"],
+        port=request["port"],
+        agent_store=False,
+    )
     (table,) = measure_links(
         link_name="testbed",
         ranks=(world.world_size,),
@@ -30,7 +29,8 @@ def main() -> None:
         world=world,
     )
     if world.rank == 0:
-        print(json.dumps({"points": table.points}), flush=True)
+        with Path(request["results"]).open("a", encoding="utf-8") as lines:
+            print(json.dumps({"points": table.points}), file=lines, flush=True)
 
 
 if __name__ == "__main__":

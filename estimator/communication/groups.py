@@ -8,6 +8,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
 from profiles.vocabulary import Link
@@ -152,6 +155,85 @@ def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
         number = (slot.node - first_node) * node_group.devices + slot.index
         box = island = (slot.site, "island", slot.group, number // node_group.island_size)
     return _Place(slot=slot, node_group=node_group, site=site, island=island, box=box)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Slots `start`, `start + stride`, ... of a cluster of equal nodes, `size` of them: by node that has any, how many,
+    and by kind of node (the slots of it that are taken, as a bit mask) how many nodes are of it."""
+
+    nodes: NDArray[np.int64]
+    ranks_on_node: NDArray[np.int64]
+    kinds: tuple[tuple[int, int], ...]
+
+
+def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
+    """Where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
+    devices = cluster.sites[0].nodes[0].devices
+    places = start + stride * np.arange(size, dtype=np.int64)
+    nodes, first = np.unique(places // devices, return_index=True)
+    masks = np.add.reduceat(np.left_shift(np.int64(1), places % devices), first)
+    kinds, counts = np.unique(masks, return_counts=True)
+    return Run(
+        nodes=nodes,
+        ranks_on_node=np.diff(np.append(first, size)),
+        kinds=tuple(zip(kinds.tolist(), counts.tolist(), strict=True)),
+    )
+
+
+def describe_run(cluster: Cluster, run: Run) -> Group:
+    """What `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within nodes."""
+    site = cluster.sites[0]
+    group = site.nodes[0]
+    islands: Counter[int] = Counter()  # Ranks of an island, and how many islands have as many.
+    on_box: Counter[tuple[int, int]] = Counter()  # Islands and ranks of a node.
+    for mask, count in run.kinds:
+        taken = [index // group.island_size for index in range(group.devices) if mask >> index & 1]
+        inside = Counter(taken)
+        for ranks in inside.values():
+            islands[ranks] += count
+        on_box[len(inside), len(taken)] += count
+    ends = DeviceSlot(site=site.name, node=0, index=0, group=0, device=group.device.name)
+    place = _locate(cluster, ends)
+    boxes = [
+        replace(one, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
+        for ranks in sorted({ranks for _, ranks in on_box})
+        for one in _boxes([place] * ranks)
+    ]
+    if on_box.total() > 1:
+        # One box alone reaches nobody; several kinds of them are one box each here.
+        _check_nics(cluster, [*boxes, *boxes])
+    levels: list[Level] = []
+
+    def add(level: Level, members: Counter[int], ranks_inside: int) -> None:
+        parts = members.total()
+        total = sum(count * many for count, many in members.items())
+        levels.append(
+            replace(
+                level,
+                members=max(members),
+                ranks_inside=ranks_inside,
+                crossings=level.crossings * parts or total - parts,
+            )
+        )
+
+    islands_of_box = Counter[int]()
+    ranks_of_box = Counter[int]()
+    for (inner, ranks), count in on_box.items():
+        islands_of_box[inner] += count
+        ranks_of_box[ranks] += count
+    if max(islands) > 1:
+        add(_slowest("island", [group.island_link], max(islands)), islands, 1)
+    if max(islands_of_box) > 1:
+        add(_slowest("host", [group.host_link], max(islands_of_box)), islands_of_box, max(islands))
+    if on_box.total() > 1:
+        add(_fabric(boxes), Counter({on_box.total(): 1}), max(ranks_of_box))
+    return Group(
+        ranks=int(run.ranks_on_node.sum()),
+        nodes=len(run.nodes),
+        even=len(islands) == len(islands_of_box) == len(ranks_of_box) == 1,
+        levels=tuple(levels),
+    )
 
 
 def _effective(link: Link) -> float:

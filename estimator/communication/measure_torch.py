@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +10,15 @@ from typing import Literal, get_args
 
 from estimator.communication.fit import make_table
 from estimator.profiling.host_cpu import cpu_name
-from estimator.worker_processes import Limits, WorkerSpec, last_line, pinned_cores, python_worker, run_workers
+from estimator.worker_processes import (
+    Limits,
+    WorkerSpec,
+    host_devices,
+    last_line,
+    pinned_cores,
+    python_worker,
+    run_workers,
+)
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import CollectiveOp, LinkTable
 
@@ -69,6 +76,11 @@ class Measured:
     seconds: tuple[float, ...] = ()
     unsupported: str = ""
 
+    @property
+    def label(self) -> str:
+        """What a person reads in a progress bar."""
+        return f"{self.op} {self.bytes} bytes, {self.ranks} ranks"
+
 
 def measure_links(
     *,
@@ -108,11 +120,10 @@ def measure_links(
         MachineError: a worker died, or nothing came in time; no process is left behind.
     """
     _check(backend, ranks, sizes, ops, repeats, timeout_s, world)
-    counts = sorted(set(ranks))
     task = Task(
         backend=backend,
-        cases=tuple((op, n) for n in counts for op in dict.fromkeys(ops) if op != "send_recv" or n == counts[0]),
-        ranks_per_node=world.ranks_per_node if world else counts[-1],
+        cases=_cases(ops, sorted(set(ranks))),
+        ranks_per_node=world.ranks_per_node if world else max(ranks),
         sizes=tuple(sorted(set(sizes))),
         repeats=repeats,
         timeout_s=timeout_s,
@@ -123,34 +134,18 @@ def measure_links(
     def record(measured: Measured) -> None:
         results.append(measured)
         if progress:
-            what = f"{measured.op} {measured.bytes} bytes, {measured.ranks} ranks"
-            progress(len(results), len(task.cases) * len(task.sizes), what)
+            progress(len(results), len(task.cases) * len(task.sizes), measured.label)
 
     if world:
         _join(task, world, record)
     else:
-        request = {"task": asdict(task)}
-        if backend == "xla":
-            specs = [WorkerSpec(command=JAX_WORKER, request=request, environment=host_devices(max(ranks)))]
-        else:
-            cores = pinned_cores(max(ranks), 1) if backend == "gloo" else None
-            specs = [
-                WorkerSpec(command=WORKER, request=request, cores=cores[rank] if cores else None)
-                for rank in range(max(ranks))
-            ]
-        run_workers(
-            specs,
-            what="measure links",
-            limits=Limits(total_s=timeout_s),
-            on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),
-        )
+        _start(task, record)
     return _tables(link_name, backend, results, busy=task.busy)
 
 
-def host_devices(count: int) -> dict[str, str]:
-    """The environment in which JAX has so many devices on a CPU, each of which computes with one thread."""
-    flags = [f"--xla_force_host_platform_device_count={count}", "--xla_cpu_multi_thread_eigen=false"]
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()}
+def _cases(ops: tuple[CollectiveOp, ...], counts: list[int]) -> tuple[tuple[CollectiveOp, int], ...]:
+    """Each op once, for each rank count; send_recv has two ranks in any case."""
+    return tuple((op, n) for n in counts for op in dict.fromkeys(ops) if op != "send_recv" or n == counts[0])
 
 
 def _check(
@@ -221,6 +216,24 @@ def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool)
         derived = f"{source}; {lacking.op} taken from {table.op}, as {backend} lacks it"
         tables.append(replace(table, op=lacking.op, source=derived, provenance="modelled"))
     return tuple(tables)
+
+
+def _start(task: Task, record: Callable[[Measured], None]) -> None:
+    """Ranks on this machine, its one node: processes, or the devices of one JAX process."""
+    request, ranks = {"task": asdict(task)}, task.ranks_per_node
+    if task.backend == "xla":
+        specs = [WorkerSpec(command=JAX_WORKER, request=request, environment=host_devices(ranks))]
+    else:
+        cores = pinned_cores(ranks, 1) if task.backend == "gloo" else None
+        specs = [
+            WorkerSpec(command=WORKER, request=request, cores=cores[rank] if cores else None) for rank in range(ranks)
+        ]
+    run_workers(
+        specs,
+        what="measure links",
+        limits=Limits(total_s=task.timeout_s),
+        on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),
+    )
 
 
 def _join(task: Task, world: World, record: Callable[[Measured], None]) -> None:

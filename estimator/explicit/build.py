@@ -190,7 +190,7 @@ def _model_refuses(model: Model, recipe: Recipe, degrees: Degrees, *, sequence_p
         return _lacking(f"{recipe.seq_len} tokens a sample over cp * tp = {tokens} ranks")
     for layer in dict.fromkeys(model.layers):
         if isinstance(layer, TransformerBlock):
-            refused = _block_refuses(layer, degrees)
+            refused = block_refuses(layer, degrees)
             if refused:
                 return refused
         elif tp > 1 and not isinstance(layer, Embedding | Head):
@@ -201,7 +201,8 @@ def _model_refuses(model: Model, recipe: Recipe, degrees: Degrees, *, sequence_p
 
 
 @lru_cache(maxsize=4096)
-def _block_refuses(block: TransformerBlock, degrees: Degrees) -> Infeasible | None:
+def block_refuses(block: TransformerBlock, degrees: Degrees) -> Infeasible | None:
+    """Why `block` cannot be held under `degrees`, None where it can."""
     attention, tp = block.attention, degrees.tp
     if attention.heads % tp:
         return _lacking(f"{attention.heads} attention heads over tp = {tp}")

@@ -12,10 +12,11 @@ from estimator.explicit.memory import rank_memory
 from estimator.explicit.optimizers import GRAD_WIDTH
 from estimator.explicit.outcome import Evaluation, PipelineTimes, RankMemory, TimeBreakdown
 from estimator.explicit.pass_time import PassTime
-from estimator.explicit.recipe import ScheduleName, Setup
+from estimator.explicit.rank_kinds import rank_kinds
+from estimator.explicit.recipe import ScheduleName, Setup, Software, StageSetup
 from estimator.explicit.split import Split, Work
 from estimator.explicit.stage_cost import EfficienciesOf, StageCost, price_stage
-from estimator.explicit.stage_work import boundary_bytes, stage_device, table_parameters, tied_ends
+from estimator.explicit.stage_work import boundary_bytes, stage_chunks, stage_device, table_parameters, tied_ends
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
 from models_zoo.layers import Experts, Layer, TransformerBlock
@@ -53,7 +54,7 @@ def evaluate(
         cluster=setup.cluster,
         parameters=known,
         tables=tuple(link_tables),
-        experts_a_token=_experts_a_token(setup),
+        experts_a_token=experts_a_token(setup.model, setup.recipe.software),
     )
     costs: list[StageCost] = []
     for number in range(len(setup.stages)):
@@ -65,34 +66,31 @@ def evaluate(
 
 
 def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
-    """Seconds of a micro-batch's activation from each stage to the next (the last one's: back to the first).
+    """Seconds of a micro-batch's activation from each stage to the next (the last one's: back to the first)."""
+    stages = setup.stages
+    seconds = []
+    for here, there in zip(stages, (*stages[1:], stages[0]), strict=True):
+        # Only where interleaved do activations go round.
+        ends = len(stages) == 1 or (there is stages[0] and setup.recipe.schedule != "interleaved")
+        seconds.append(0.0 if ends else hop_s(setup, here, there, links))
+    return Transfers(forward_s=tuple(seconds), overlapped="p2p" in setup.recipe.overlap)
+
+
+def hop_s(setup: Setup, here: StageSetup, there: StageSetup, links: LinkTimes) -> float:
+    """Seconds of a micro-batch's activation from one stage to another.
 
     Each tensor-parallel rank sends its 1/tp over the network and the receivers gather the whole inside the node
     (Narayanan et al. 2021, section 4.1); under sequence parallelism a rank holds no more than that anyway.
     """
-    stages = setup.stages
-    seconds = []
-    for here, there in zip(stages, (*stages[1:], stages[0]), strict=True):
-        if len(stages) == 1 or (there is stages[0] and setup.recipe.schedule != "interleaved"):
-            seconds.append(0.0)  # Only there do activations go round.
-            continue
-        size = boundary_bytes(setup, here)
-        if (here.tp, here.cp, here.dp, here.sequence_parallel) != (
-            there.tp,
-            there.cp,
-            there.dp,
-            there.sequence_parallel,
-        ):
-            # `size` is of the fullest replica.
-            whole = size / setup.samples_per_rank(here) * setup.micro_batch
-            whole *= here.cp * (here.tp if here.sequence_parallel else 1)
-            took = links.stage_transfer_s(here, there, whole)
-        elif here.tp == 1 or here.sequence_parallel:
-            took = links.message_s(here, there, size)
-        else:
-            took = links.message_s(here, there, size / here.tp) + links.on_axes_of(there)("all_gather", size, "tp")
-        seconds.append(took)
-    return Transfers(forward_s=tuple(seconds), overlapped="p2p" in setup.recipe.overlap)
+    size = boundary_bytes(setup, here)
+    if (here.tp, here.cp, here.dp, here.sequence_parallel) != (there.tp, there.cp, there.dp, there.sequence_parallel):
+        # `size` is of the fullest replica.
+        whole = size / setup.samples_per_rank(here) * setup.micro_batch
+        whole *= here.cp * (here.tp if here.sequence_parallel else 1)
+        return links.stage_transfer_s(here, there, whole)
+    if here.tp == 1 or here.sequence_parallel:
+        return links.message_s(here, there, size)
+    return links.message_s(here, there, size / here.tp) + links.on_axes_of(there)("all_gather", size, "tp")
 
 
 def _messages_s(transfers: Transfers, stages: int) -> list[float]:
@@ -135,16 +133,16 @@ def _assemble(
         pp_s=schedule.transfer_s,
         bubble_s=schedule.bubble_s,
         optimizer_s=optimizer_s,
-        offload_s=passes * sum(map(sum, limiting.offload_s)) + max(cost.offload_step_s for cost in costs),
+        offload_s=passes * sum(map(sum, limiting.offload_s)) + max(cost.once.offload_s for cost in costs),
     )
     total = breakdown.total_s
     device = stage_device(setup, setup.stages[schedule.bottleneck]).name
-    memory = _memory(setup, costs)
+    memory, capacity = zip(*_memory(setup, costs), strict=True)
     return Evaluation(
         iteration_time_s=total,
         breakdown=breakdown,
         memory=memory,
-        device_memory_bytes=tuple(stage_device(setup, stage).memory_bytes for stage in setup.stages),
+        device_memory_bytes=capacity,
         stage_compute_s=tuple(
             sum(one.total_s - one.communication_s for one in (*cost.forward, *cost.backward)) for cost in costs
         ),
@@ -180,8 +178,9 @@ def _kinds(cost: StageCost, passes: float) -> dict[str, float]:
     return {name: passes * sum(getattr(one, name) for one in both) for name in names}
 
 
-def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[RankMemory, ...]:
-    """What a rank of each stage holds, with as many micro-batches under way as the schedule has there."""
+def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[tuple[RankMemory, int], ...]:
+    """What a rank of each stage holds, with as many micro-batches under way as the schedule has there, and what its
+    device has; of several types of device the rank that has least room."""
     found = []
     for number, (stage, cost) in enumerate(zip(setup.stages, costs, strict=True)):
         flying = in_flight(
@@ -191,7 +190,13 @@ def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[RankMemory, ...]:
             chunks=len(stage.chunks),
             micro_batches=setup.micro_batches,
         )
-        found.append(rank_memory(setup, number, cost.chunks, flying))
+        held = []
+        for kind in rank_kinds(setup, number):
+            chunks = cost.chunks if kind is setup else stage_chunks(kind, number)
+            assert not isinstance(chunks, Infeasible), "a stage that was priced"
+            memory = rank_memory(kind, number, chunks, flying)
+            held.append((memory, stage_device(kind, kind.stages[number]).memory_bytes))
+        found.append(max(held, key=lambda pair: pair[0].needed_bytes - pair[1]))
     return tuple(found)
 
 
@@ -215,11 +220,11 @@ def _weight(work: Work, count: int) -> float:
     return count * (flops + 100.0 * moved)
 
 
-def _experts_a_token(setup: Setup) -> int:
+def experts_a_token(model: Model, software: Software) -> int:
     """To how many experts a token goes at most, where the software sends it once to those in one place; else 1."""
-    if setup.recipe.software.dispatch != "deduplicated":
+    if software.dispatch != "deduplicated":
         return 1
-    found = (layer.feed_forward for layer in setup.model.layers if isinstance(layer, TransformerBlock))
+    found = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
     return max((one.top_k for one in found if isinstance(one, Experts)), default=1)
 
 
@@ -255,7 +260,7 @@ def _after_backward(
     latest = 0.0
     early = _early_s(setup.recipe.schedule, times)
     for stage, cost, time, early_s in zip(setup.stages, costs, times, early, strict=True):
-        reduce_s, gather_s = cost.reduce_s, cost.gather_s
+        reduce_s, gather_s = cost.once.reduce_s, cost.once.gather_s
         if overlapped:
             sums = setup.micro_batches if stage.zero == 2 else 1
             reduce_s -= min(reduce_s, sums * sum(time.backward_s)) * (1 - cost_of_overlap)
@@ -263,8 +268,9 @@ def _after_backward(
             if not setup.recipe.software.broadcast_weights:
                 gather_s -= min(gather_s, sum(time.forward_s)) * (1 - cost_of_overlap)
         latest = max(latest, max(0.0, reduce_s - early_s) + gather_s)
-    tied_s = _tied_embedding_s(setup, links)
-    optimizer_s = max(cost.optimizer_s for cost in costs) + known.of("iteration_s")
+    size = tied_bytes(setup)
+    tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
+    optimizer_s = max(cost.once.optimizer_s for cost in costs) + known.of("iteration_s")
     return latest + tied_s + _mirrored_s(setup, costs, links), optimizer_s
 
 
@@ -295,10 +301,10 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
     return max(sums)
 
 
-def _tied_embedding_s(setup: Setup, links: LinkTimes) -> float:
-    """The table's gradient summed over first and last stage, where the projection shares it."""
-    first, last = setup.stages[0], setup.stages[-1]
+def tied_bytes(setup: Setup) -> int:
+    """Bytes of the table's gradient that first and last stage sum, where the projection shares it."""
+    first = setup.stages[0]
     if len(setup.stages) == 1 or not tied_ends(setup.model) or setup.recipe.lora_rank:
-        return 0.0
+        return 0
     size = table_parameters(setup.model, setup.recipe.vocabulary_multiple * first.tp, first.tp)
-    return links.pair_sum_s(first, last, size * GRAD_WIDTH[setup.recipe.grad_dtype])
+    return size * GRAD_WIDTH[setup.recipe.grad_dtype]

@@ -29,8 +29,6 @@ def held_parameters(chunks: Sequence[ChunkWork], stage: StageSetup) -> tuple[Hel
     learning = sum(work.trainable_parameters * count for work, count in pairs)
     ends = [work for work, _ in pairs if work.is_end]
     table_learns = bool(ends) and all(work.trainable_parameters and not work.frozen for work in ends)
-    ranks = stage.dp * stage.cp * stage.tp // (stage.ep * stage.etp)
-    expert_shards = max(1, stage.sharded_over * ranks // (stage.dp * stage.cp))
     return (
         HeldParameters(
             held=sum(work.parameters * count for work, count in pairs) - shared,
@@ -40,6 +38,14 @@ def held_parameters(chunks: Sequence[ChunkWork], stage: StageSetup) -> tuple[Hel
         HeldParameters(
             held=sum(work.expert_parameters * count for work, count in pairs),
             learning=sum(work.trainable_expert_parameters * count for work, count in pairs),
-            shards=1 if stage.zero == 0 else expert_shards,
+            shards=expert_shards(stage),
         ),
     )
+
+
+def expert_shards(stage: StageSetup) -> int:
+    """Over how many ranks the state of one rank's experts is sharded."""
+    if stage.zero == 0:
+        return 1
+    ranks = stage.dp * stage.cp * stage.tp // (stage.ep * stage.etp)
+    return max(1, stage.sharded_over * ranks // (stage.dp * stage.cp))

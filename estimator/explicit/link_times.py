@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -9,9 +10,9 @@ from itertools import accumulate, pairwise
 from estimator.collectives import CollectiveTime, time_collective, time_stage_transfer
 from estimator.communication.groups import Group, Level, describe_group, pair_key
 from estimator.explicit.gradient_sync import TimeOnAxis
-from estimator.explicit.rank_groups import axis_groups
+from estimator.explicit.rank_groups import AxisGroup, GroupAxis, axis_groups
 from estimator.explicit.recipe import StageSetup
-from profiles.cluster import Cluster, NodeGroup
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp, Link, LinkTable, Provenance, combine_provenance
@@ -36,9 +37,15 @@ class LinkTimes:
         """Times collectives on the slowest group of one of `stage`'s axes, all groups like it being busy."""
 
         clusters = self.cluster, cluster_in_training(self.cluster, self.parameters)
+        known: dict[str, tuple[AxisGroup, AxisGroup]] = {}
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
-            found, reached = (axis_groups(cluster, stage, axis) for cluster in clusters)  # type: ignore[arg-type]
+            if axis not in known:
+                known[axis] = (
+                    axis_groups(clusters[0], stage, axis),  # type: ignore[arg-type]
+                    axis_groups(clusters[1], stage, axis),  # type: ignore[arg-type]
+                )
+            found, reached = known[axis]
             group = reached.group
             if op == "all_to_all" and axis == "ep" and group.ranks > 1 and self.experts_a_token > 1:
                 sent = size_bytes / copies_of_one(group, group.levels[-1], self.experts_a_token)
@@ -49,11 +56,18 @@ class LinkTimes:
 
         return seconds
 
+    def groups_of(self, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
+        """The slowest group of one of `stage`'s axes."""
+        return axis_groups(self.cluster, stage, axis)
+
     def message_s(self, sender: StageSetup, receiver: StageSetup, size_bytes: float) -> float:
         """Seconds of a message from every rank of `sender` to its partner of `receiver`: those of the slowest pair."""
+        return self.messages_s(self.pairs(sender.slots, receiver.slots), size_bytes, senders=len(sender.slots))
+
+    def messages_s(self, pairs: Sequence[Group], size_bytes: float, *, senders: int) -> float:
+        """Seconds of messages between so many pairs, which sit as `pairs` do."""
         return max(
-            self._seconds("send_recv", size_bytes, pair, pair, len(sender.slots) if pair.nodes > 1 else 1)
-            for pair in self._pairs(sender, receiver)
+            self._seconds("send_recv", size_bytes, pair, pair, senders if pair.nodes > 1 else 1) for pair in pairs
         )
 
     def stage_transfer_s(self, sender: StageSetup, receiver: StageSetup, size_bytes: float) -> float:
@@ -76,12 +90,21 @@ class LinkTimes:
     def pair_sum_s(self, one: StageSetup, other: StageSetup, size_bytes: float) -> float:
         """Seconds of an all-reduce between every rank of `one` and its partner in `other`."""
         reached = cluster_in_training(self.cluster, self.parameters)
-        pairs = zip(self._pairs(one, other), self._pairs(one, other, reached), strict=True)
-        return max(self._seconds("all_reduce", size_bytes, pair, fast, len(one.slots)) for pair, fast in pairs)
+        plain, fast = (self.pairs(one.slots, other.slots, cluster) for cluster in (self.cluster, reached))
+        return self.sums_s(plain, fast, size_bytes, pairs=len(one.slots))
 
-    def _pairs(self, one: StageSetup, other: StageSetup, cluster: Cluster | None = None) -> list[Group]:
-        """The different ways between partners of two stages."""
-        partners = {pair_key(self.cluster, *pair): pair for pair in zip(one.slots, other.slots, strict=False)}
+    def sums_s(self, plain: Sequence[Group], reached: Sequence[Group], size_bytes: float, *, pairs: int) -> float:
+        """Seconds of an all-reduce in each of so many pairs, that sit as `plain` do (`reached`: in training)."""
+        return max(
+            self._seconds("all_reduce", size_bytes, pair, fast, pairs)
+            for pair, fast in zip(plain, reached, strict=True)
+        )
+
+    def pairs(
+        self, one: Sequence[DeviceSlot], other: Sequence[DeviceSlot], cluster: Cluster | None = None
+    ) -> list[Group]:
+        """The different ways between partners of two stages' slots."""
+        partners = {pair_key(self.cluster, *pair): pair for pair in zip(one, other, strict=False)}
         return [describe_group(cluster or self.cluster, pair) for pair in partners.values()]
 
     def provenance(self) -> Provenance | None:

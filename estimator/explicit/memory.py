@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import prod
 
-from estimator.explicit.held import HeldParameters, held_parameters
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.explicit.held import expert_shards, held_parameters
 from estimator.explicit.memory_features import (
     CHANNEL_BYTES_PER_S,
     COMMUNICATOR_BYTES_PER_CHANNEL,
@@ -48,8 +51,104 @@ def rank_memory(
         raise ValueError(
             f"rank_memory: {len(chunks)} chunks and {len(in_flight)} in flight; expected as many, not none"
         )
-    known = features or MEMORY_FEATURES.get(recipe.software.name, GENERIC)
+    known = features or features_of(recipe)
+    standing = standing_memory(setup, stage, chunks, known)
+    moment = _fullest(chunks, in_flight, stage, recipe, known)
+    memory = RankMemory(
+        stage=stage_index,
+        weight_bytes=standing.weight_bytes,
+        gradient_bytes=standing.gradient_bytes,
+        optimizer_bytes=standing.optimizer_bytes,
+        activation_bytes=moment.activation_bytes,
+        temporary_bytes=moment.temporary_bytes + known.workspace_bytes,
+        communication_bytes=standing.communication_bytes,
+        reserve_bytes=0,
+    )
+    return replace(memory, reserve_bytes=_reserve(memory, standing, known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingMemory:
+    """What a rank holds whatever the schedule does: weights, gradients, optimizer state, communication buffers; copies
+    that the optimizer's step makes, what stands outside the allocator, and what the device has in all."""
+
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    communication_bytes: int
+    step_bytes: int
+    outside_bytes: int
+    device_bytes: int
+
+
+def features_of(recipe: Recipe) -> MemoryFeatures:
+    """The memory habits that are declared for the recipe's software."""
+    return MEMORY_FEATURES.get(recipe.software.name, GENERIC)
+
+
+def standing_memory(
+    setup: Setup, stage: StageSetup, chunks: Sequence[ChunkWork], known: MemoryFeatures
+) -> StandingMemory:
+    """The part of a rank's memory that neither recomputation nor micro-batches in flight change."""
+    found = standing_bytes(setup.recipe, stage, holdings_of(chunks, stage), known)
+    return StandingMemory(
+        weight_bytes=int(found.weights),
+        gradient_bytes=int(found.gradients),
+        optimizer_bytes=int(found.optimizer),
+        communication_bytes=int(found.communication),
+        step_bytes=int(found.step),
+        outside_bytes=outside_bytes(setup, stage, known),
+        device_bytes=setup.cluster.group_of(stage.slots[0]).device.memory_bytes,
+    )
+
+
+Amount = float | NDArray[np.float64]
+"""Of one stage, or of many at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """Parameters on a rank outside and inside the experts, and those of them that learn; the most of a single layer,
+    and those of embedding and head."""
+
+    dense: Amount
+    dense_learning: Amount
+    experts: Amount
+    experts_learning: Amount
+    largest_layer: Amount
+    largest_learning: Amount
+    ends: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingBytes:
+    """`StandingMemory` without what depends on the devices."""
+
+    weights: Amount
+    gradients: Amount
+    optimizer: Amount
+    communication: Amount
+    step: Amount
+
+
+def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
+    """What a rank of `stage` holds, however its state is sharded."""
     dense, experts = held_parameters(chunks, stage)
+    works = [work for chunk in chunks for work, _ in chunk.works]
+    blocks = [work for work in works if not work.is_end] or works
+    return Holdings(
+        dense=dense.held,
+        dense_learning=dense.learning,
+        experts=experts.held,
+        experts_learning=experts.learning,
+        largest_layer=max(work.parameters + work.expert_parameters for work in blocks),
+        largest_learning=max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks),
+        ends=sum(work.parameters for work in works if work.is_end),
+    )
+
+
+def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, known: MemoryFeatures) -> StandingBytes:
+    """Bytes of weights, gradients, optimizer state and buffers for `held`, sharded as `stage` is."""
     width = held_bytes(recipe.dtype)
     masters_as_weights = known.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
     weight_width = 4 if masters_as_weights else width
@@ -59,33 +158,27 @@ def rank_memory(
     gradient_width: float = GRAD_WIDTH[recipe.grad_dtype]
     if gradient_width > width:
         gradient_width += known.gradient_copy_bytes
+    shards = stage.sharded_over, expert_shards(stage)
 
-    def state(per_parameter: float, *, learning: bool, sharded_from: int) -> int:
-        sizes = ((one.learning if learning else one.held, one.shards) for one in (dense, experts))
-        return sum(
-            ceil(per_parameter * count / (shards if stage.zero >= sharded_from else 1)) for count, shards in sizes
-        )
+    def state(per_parameter: float, *, learning: bool, sharded_from: int) -> Amount:
+        over = shards if stage.zero >= sharded_from else (1, 1)
+        dense, experts = (held.dense_learning, held.experts_learning) if learning else (held.dense, held.experts)
+        return np.ceil(per_parameter * dense / over[0]) + np.ceil(per_parameter * experts / over[1])
 
-    kept_weights = state(weight_width, learning=False, sharded_from=3)
+    weights = state(weight_width, learning=False, sharded_from=3)
     if recipe.dtype == "fp8":
         # Operands of matrix products are held a second and third time: by rows and by columns, a byte each.
-        kept_weights += state(2, learning=False, sharded_from=3)
-    optimizer = 0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1)
-    moment = _fullest(chunks, in_flight, stage, recipe, known)
-    step = 0
+        weights = weights + state(2, learning=False, sharded_from=3)
+    step: Amount = 0.0
     if GRAD_WIDTH[recipe.grad_dtype] < 4:
         step = state(known.step_copy_bytes, learning=True, sharded_from=1)
-    memory = RankMemory(
-        stage=stage_index,
-        weight_bytes=kept_weights,
-        gradient_bytes=state(gradient_width, learning=True, sharded_from=2),
-        optimizer_bytes=optimizer,
-        activation_bytes=moment.activation_bytes,
-        temporary_bytes=moment.temporary_bytes + known.workspace_bytes,
-        communication_bytes=_communication_bytes(chunks, stage, recipe, known, dense),
-        reserve_bytes=0,
+    return StandingBytes(
+        weights=weights,
+        gradients=state(gradient_width, learning=True, sharded_from=2),
+        optimizer=0.0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1),
+        communication=_communication_bytes(held, stage, recipe, known),
+        step=step,
     )
-    return replace(memory, reserve_bytes=_reserve(memory, setup, stage, known, step))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +211,7 @@ def _fullest(
         kept = 2 * max(work.saved_bytes for chunk in chunks for work, _ in chunk.works)
     cached = 0
     if known.weight_gradient_scratch == "cached":
-        cached = sum(n * k for n, k in {shape for chunk in chunks for shape in _block_shapes(chunk)}) * width
+        cached = sum(n * k for n, k in block_shapes(work for chunk in chunks for work, _ in chunk.works)) * width
     best = _Moment(activation_bytes=round(kept), temporary_bytes=cached)
     for chunk in chunks:
         freed = 0
@@ -131,11 +224,11 @@ def _fullest(
     return best
 
 
-def _block_shapes(chunk: ChunkWork) -> set[tuple[int, int]]:
+def block_shapes(works: Iterable[Work]) -> set[tuple[int, int]]:
     """Distinct shapes of the matrices inside blocks."""
     return {
         (op.shape[-2], op.shape[-1])
-        for work, _ in chunk.works
+        for work in works
         if not work.is_end and work.trainable_parameters
         for op in work.operators
         if op.kind == "gemm"
@@ -207,39 +300,38 @@ def _gradient_bytes(op: Operator, width: int) -> int:
             return 2 * prod(op.shape) * width
 
 
-def _communication_bytes(
-    chunks: Sequence[ChunkWork], stage: StageSetup, recipe: Recipe, known: MemoryFeatures, dense: HeldParameters
-) -> int:
+def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, known: MemoryFeatures) -> Amount:
     """Buckets, and under ZeRO 3 the weights gathered for this layer and the next with one layer's whole gradients."""
     width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
-    total = known.bucket_copies * min(known.bucket_elements, dense.learning) * width
+    total = known.bucket_copies * np.minimum(known.bucket_elements, held.dense_learning) * width
     if stage.zero < 3 or stage.sharded_over == 1:
         return total
-    works = [work for chunk in chunks for work, _ in chunk.works]
-    blocks = [work for work in works if not work.is_end] or works
-    largest = max(work.parameters + work.expert_parameters for work in blocks)
-    total += 2 * largest * width
-    total += max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks) * grads
+    total = total + 2 * held.largest_layer * width + held.largest_learning * grads
     if known.keeps_ends_gathered:
-        total += sum(work.parameters for work in works if work.is_end) * width
+        total = total + held.ends * width
     return total
 
 
-def _reserve(memory: RankMemory, setup: Setup, stage: StageSetup, known: MemoryFeatures, step: int) -> int:
-    """What stands outside the allocator, or inside it without being handed out at the fullest moment.
-
-    Communicators: one of all ranks, one for each axis, and between stages one for each neighbour and one for the two
-    ends beside that of the whole pipeline. Loose blocks, and those of the step's copies, are given back when the
-    device is full, all but `FIRM_SHARE` of them and what the step needs itself.
-    """
+def outside_bytes(setup: Setup, stage: StageSetup, known: MemoryFeatures) -> int:
+    """Context and communicators: one of all ranks, one for each axis, and between stages one for each neighbour and one
+    for the two ends beside that of the whole pipeline."""
     communicators = sum(degree > 1 for degree in (stage.tp, stage.cp, stage.dp, stage.ep))
     communicators += 4 if len(setup.stages) > 1 else 0
     communicators += 1 if setup.devices > 1 else 0
     group = setup.cluster.group_of(stage.slots[0])
     channels = max(2, min(MOST_CHANNELS, round(group.island_link.bandwidth_bytes_per_s / CHANNEL_BYTES_PER_S)))
-    outside = known.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
+    return known.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
+
+
+def _reserve(memory: RankMemory, standing: StandingMemory, known: MemoryFeatures) -> int:
+    """What stands outside the allocator, or inside it without being handed out at the fullest moment.
+
+    Loose blocks, and those of the step's copies, are given back when the device is full, all but `FIRM_SHARE` of them
+    and what the step needs itself.
+    """
+    step = standing.step_bytes
     passing = memory.temporary_bytes + memory.activation_bytes
     loose = known.fragmentation * memory.temporary_bytes + known.activation_fragmentation * memory.activation_bytes
     firm = max(FIRM_SHARE * loose, step - passing)
-    room = group.device.memory_bytes - memory.peak_bytes - outside
-    return outside + round(max(firm, min(loose + step, room)))
+    room = standing.device_bytes - memory.peak_bytes - standing.outside_bytes
+    return standing.outside_bytes + round(max(firm, min(loose + step, room)))

@@ -87,11 +87,9 @@ def forward_pass(
 ) -> PassTime:
     """One micro-batch forward through layers: (work, how many layers of it). `measured` holds the profiled time of each
     work or None (empty: none): it wins over the operators' times, which then only share it out by kind."""
-    totals = _Sum()
+    totals = PassSum()
     for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
-        profiled_s = None if profile is None else profile.forward_s
-        totals.operators(work.operators, machine, backward=False, times=count, profiled_s=profiled_s)
-        totals.collectives(work.collectives, machine, phase="forward", times=count)
+        totals.add_forward(work, machine, profile, times=count)
     return totals.finish(machine)
 
 
@@ -99,21 +97,14 @@ def backward_pass(
     works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
 ) -> PassTime:
     """One micro-batch backward, with what is computed again before it; arguments as for `forward_pass`."""
-    totals = _Sum()
+    totals = PassSum()
     for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
-        totals.again(work, machine, times=count, profiled_s=None if profile is None else profile.forward_s)
-        profiled_s = None if profile is None else profile.backward_s
-        totals.operators(
-            work.operators, machine, backward=True, times=count, profiled_s=profiled_s, learns=not work.frozen
-        )
-        if profile is None:
-            totals.accumulation(work, machine, times=count)
-        totals.collectives(work.collectives, machine, phase="backward", times=count)
+        totals.add_backward(work, machine, profile, times=count)
     return totals.finish(machine)
 
 
-class _Sum:
-    """Adds up a pass; local to one call."""
+class PassSum:
+    """Adds up a pass; local to one call. What it adds is linear in the layers, `finish` is not."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys((part.name for part in fields(PassTime)), 0.0)
@@ -121,6 +112,23 @@ class _Sum:
         self.collectives_launched = 0
         self.checkpoints = 0
         self.hidable_s = {"cp_s": 0.0, "tp_s": 0.0, "ep_s": 0.0}
+
+    def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
+        """One micro-batch forward through `times` layers of `work`."""
+        profiled_s = None if profile is None else profile.forward_s
+        self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
+        self.collectives(work.collectives, machine, phase="forward", times=times)
+
+    def add_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
+        """One micro-batch backward through them, with what is computed again."""
+        self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
+        profiled_s = None if profile is None else profile.backward_s
+        self.operators(
+            work.operators, machine, backward=True, times=times, profiled_s=profiled_s, learns=not work.frozen
+        )
+        if profile is None:
+            self.accumulation(work, machine, times=times)
+        self.collectives(work.collectives, machine, phase="backward", times=times)
 
     def operators(
         self,
@@ -148,7 +156,7 @@ class _Sum:
                 self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
 
     def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
-        inner = _Sum()
+        inner = PassSum()
         whole = work.again == work.operators
         inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
         inner.collectives(work.again_collectives, machine, phase="forward", times=times)

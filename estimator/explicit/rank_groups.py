@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from estimator.communication.algorithms import algorithm_lines
-from estimator.communication.groups import Group, describe_group
+from estimator.communication.groups import Group, describe_group, describe_run, lay_out
 from estimator.explicit.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 
@@ -18,6 +18,21 @@ GroupAxis = Literal["tp", "cp", "dp", "ep", "etp", "expert_dp", "shard", "replic
 
 REFERENCE_BYTES = 2.0**28
 """The slowest group of an axis is the one that gathers this many bytes last: enough for its links to matter."""
+
+
+MOST_IN_MASK = 62
+"""Devices of a node that a bit mask holds."""
+
+
+class SlotRun(tuple[DeviceSlot, ...]):
+    """Slots that follow the cluster's own order from place `start` on, known to do so."""
+
+    start: int
+
+    def __new__(cls, slots: Sequence[DeviceSlot], start: int) -> SlotRun:
+        made = super().__new__(cls, slots)
+        made.start = start
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +99,8 @@ def _starts(ranks: int, stride: int, size: int) -> Iterator[int]:
 
 def _first_of_run(cluster: Cluster, slots: Sequence[DeviceSlot]) -> int | None:
     """Where in the cluster's order the slots stand, if they follow it without a gap."""
+    if isinstance(slots, SlotRun):
+        return slots.start
     first = slots[0]
     start = 0
     for site in cluster.sites:
@@ -99,13 +116,16 @@ def _first_of_run(cluster: Cluster, slots: Sequence[DeviceSlot]) -> int | None:
 
 def _alike(cluster: Cluster, start: int, ranks: int) -> int:
     """The first place where a run of that many slots sits as the one from `start` does; itself where devices differ."""
-    if len(cluster.sites) > 1 or len(cluster.sites[0].nodes) > 1:
-        return start
-    return start % _period(cluster) if start + ranks <= len(cluster.slots) else start
+    period = repeats_after(cluster)
+    return start if period is None or start + ranks > len(cluster.slots) else start % period
+
+
+def repeats_after(cluster: Cluster) -> int | None:
+    """After so many slots everything repeats: nodes, islands that span nodes, pods. None for unequal nodes."""
+    return _period(cluster) if len(cluster.sites) == len(cluster.sites[0].nodes) == 1 else None
 
 
 def _period(cluster: Cluster) -> int:
-    """After so many slots of the only group of nodes everything repeats: nodes, islands that span nodes, pods."""
     site = cluster.sites[0]
     nodes = site.nodes[0]
     pod = math.ceil(nodes.count / site.pods) if site.pods > 1 else 1
@@ -127,12 +147,20 @@ def _slowest_of(
 ) -> AxisGroup:
     """The slowest of the groups; of a run on equal nodes only those are looked at that sit differently."""
     firsts = list(_starts(len(slots), stride, size))
-    if start is not None and len(cluster.sites) == 1 and len(cluster.sites[0].nodes) == 1:
-        period = _period(cluster)
+    period = repeats_after(cluster)
+    described: dict[tuple[Group, int], None] = {}
+    if start is not None and period is not None:
         last = firsts[-1]
         firsts = [*{(start + first) % period: first for first in reversed(firsts)}.values(), last]
-    on_node = Counter((slot.site, slot.node) for slot in slots)
-    described: dict[tuple[Group, int], None] = {}
+        group = cluster.sites[0].nodes[0]
+        if group.island_size <= group.devices <= MOST_IN_MASK:
+            whole = lay_out(cluster, start, 1, len(slots))
+            for first in firsts:
+                run = lay_out(cluster, start + first, stride, size)
+                on_node = whole.ranks_on_node[run.nodes - whole.nodes[0]]
+                described[describe_run(cluster, run), int((-(-on_node // run.ranks_on_node)).max())] = None
+            firsts = []
+    on_node = Counter((slot.site, slot.node) for slot in slots) if firsts else Counter()
     for first in firsts:
         members = slots[first : first + stride * size : stride]
         inside = Counter((slot.site, slot.node) for slot in members)

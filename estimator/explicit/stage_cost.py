@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from estimator.explicit.gradient_sync import (
     FLAT_COPY_PASSES,
@@ -20,7 +20,9 @@ from estimator.explicit.measured import measured_times
 from estimator.explicit.offload import activations_over_host_link_s, optimizer_on_host_s
 from estimator.explicit.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
 from estimator.explicit.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
+from estimator.explicit.rank_kinds import rank_kinds
 from estimator.explicit.recipe import Setup, StageSetup
+from estimator.explicit.split import Work
 from estimator.explicit.stage_work import ChunkWork, stage_chunks, stage_device
 from estimator.layer_times import Lookup, slowed
 from profiles.cluster import most_on_one_node
@@ -38,6 +40,17 @@ EfficienciesOf = Callable[[str], OperatorEfficiencies]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnceCost:
+    """Seconds once an iteration, nothing of them hidden: gradients summed, sharded weights brought together, the
+    optimizer's step, and what of it goes over the host link."""
+
+    reduce_s: float
+    gather_s: float
+    optimizer_s: float
+    offload_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
     """One stage's seconds: passes of each chunk for a micro-batch, and what comes once an iteration."""
 
@@ -45,10 +58,7 @@ class StageCost:
     backward: tuple[PassTime, ...]
     sharding_s: tuple[float, ...]
     offload_s: tuple[tuple[float, float], ...]
-    offload_step_s: float
-    reduce_s: float
-    gather_s: float
-    optimizer_s: float
+    once: OnceCost
     chunks: tuple[ChunkWork, ...]
     profiles: tuple[tuple[LayerTime | None, ...], ...]
 
@@ -61,7 +71,13 @@ def price_stage(
     lookup: Lookup,
     links: LinkTimes,
 ) -> StageCost | Infeasible:
-    """What stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the dtype."""
+    """What stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the dtype.
+
+    A stage on several types of device takes as long as its slowest ranks: replicas work side by side.
+    """
+    kinds = rank_kinds(setup, number)
+    if len(kinds) > 1:
+        return _slowest([price_stage(kind, number, known, efficiencies_of, lookup, links) for kind in kinds])
     stage, recipe = setup.stages[number], setup.recipe
     chunks = stage_chunks(setup, number)
     if isinstance(chunks, Infeasible):
@@ -72,14 +88,10 @@ def price_stage(
         have = ", ".join(name for name, _ in device.peak_flops_per_s)
         return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
     on_axis = links.on_axes_of(stage)
-    own = known if device.peak_basis == "datasheet" else neutral_parameters()
-    machine = _machine(setup, device, efficiencies_of(device.name), own, on_axis)
+    machine = stage_machine(setup, device, efficiencies_of(device.name), known, on_axis)
     profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
-    dense, experts = held_parameters(chunks, stage)
-    learning = Learning(dense=dense.learning, experts=experts.learning)
     forward = tuple(forward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
     backward = tuple(backward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
-    optimizer_s, offload_step_s = _optimizer_s(setup, stage, chunks, machine, profiles)
     sharding_s = tuple(
         _sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
     )
@@ -93,8 +105,45 @@ def price_stage(
         forward=forward,
         backward=backward,
         offload_s=offload_s,
-        offload_step_s=offload_step_s,
         sharding_s=sharding_s,
+        once=price_once(setup, stage, chunks, profiles, machine, on_axis, known),
+        chunks=chunks,
+        profiles=profiles,
+    )
+
+
+def _slowest(costs: Sequence[StageCost | Infeasible]) -> StageCost | Infeasible:
+    """The one whose passes take longest, with the longest of what comes once."""
+    found = []
+    for cost in costs:
+        if isinstance(cost, Infeasible):
+            return cost
+        found.append(cost)
+    longest = {part.name: max(getattr(cost.once, part.name) for cost in found) for part in fields(OnceCost)}
+    return replace(max(found, key=_pass_s), once=OnceCost(**longest))
+
+
+def _pass_s(cost: StageCost) -> float:
+    """Seconds of a micro-batch through a stage's chunks, both ways."""
+    passes = sum(one.total_s for one in (*cost.forward, *cost.backward))
+    return passes + sum(cost.sharding_s) + sum(map(sum, cost.offload_s))
+
+
+def price_once(
+    setup: Setup,
+    stage: StageSetup,
+    chunks: Sequence[ChunkWork],
+    profiles: Sequence[Sequence[LayerTime | None]],
+    machine: Machine,
+    on_axis: TimeOnAxis,
+    known: TrainingParameters,
+) -> OnceCost:
+    """What a rank of `stage` does once an iteration."""
+    recipe = setup.recipe
+    dense, experts = held_parameters(chunks, stage)
+    learning = Learning(dense=dense.learning, experts=experts.learning)
+    optimizer_s, offload_s = _optimizer_s(setup, stage, chunks, machine, profiles)
+    return OnceCost(
         reduce_s=reduce_gradients_s(
             learning,
             zero=stage.zero,
@@ -106,17 +155,17 @@ def price_stage(
         gather_s=gather_weights_s(learning, zero=stage.zero, width=held_bytes(recipe.dtype), on_axis=on_axis)
         + _broadcasts_s(setup, stage, known),
         optimizer_s=optimizer_s,
-        chunks=chunks,
-        profiles=profiles,
+        offload_s=offload_s,
     )
 
 
-def _machine(
+def stage_machine(
     setup: Setup, device: Device, efficiencies: OperatorEfficiencies, known: TrainingParameters, on_axis: TimeOnAxis
 ) -> Machine:
-    """What the passes of a stage on `device` run on. A device whose rates were measured launches from the host that it
-    is, so that its rates hold the launches."""
+    """What the passes of a stage on `device` run on, by `known` parameters of training. A device whose rates were
+    measured launches from the host that it is, so that its rates hold the launches: it has no other parameters."""
     recipe = setup.recipe
+    known = known if device.peak_basis == "datasheet" else neutral_parameters()
     return Machine(
         device=device,
         efficiencies=efficiencies,
@@ -193,8 +242,10 @@ def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[
 def _broadcasts_s(setup: Setup, stage: StageSetup, known: TrainingParameters) -> float:
     """What it takes beyond the bytes that ranks on several nodes broadcast their shards of the weights one after
     another: a time for each, during which the tensor-parallel groups beside it use the same network."""
+    if not setup.recipe.software.broadcast_weights or stage.zero not in (1, 2):
+        return 0.0
     nodes = {(slot.site, slot.node) for slot in stage.slots[: stage.sharded_over * stage.tp]}
-    if not setup.recipe.software.broadcast_weights or stage.zero not in (1, 2) or len(nodes) == 1:
+    if len(nodes) == 1:
         return 0.0
     return known.of("broadcast_s") * stage.sharded_over * stage.tp
 
@@ -222,30 +273,37 @@ def _sharding_s(
     """What ZeRO 3 adds to a micro-batch through a chunk."""
     if stage.zero != 3 or stage.dp * stage.cp == 1:
         return 0.0
-    width, grads = held_bytes(setup.recipe.dtype), GRAD_WIDTH[setup.recipe.grad_dtype]
-    layers = []
-    for (work, count), profile in zip(chunk.works, profiles, strict=True):
-        sums = work.trainable_parameters * grads
-        gather_s = on_axis("all_gather", work.parameters * width, "shard")
-        gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
-        scatter_s = on_axis("reduce_scatter", sums, "shard")
-        scatter_s += on_axis("all_reduce", sums / stage.sharded_over, "replicate")
-        scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
-        weights = work.parameters + work.expert_parameters
-        learning = work.trainable_parameters + work.trainable_expert_parameters
-        copied = FLAT_COPY_PASSES[0] * weights + FLAT_COPY_PASSES[1] * learning
-        one = ShardedLayer(
-            forward_s=forward_pass([(work, 1)], machine, [profile]).total_s,
-            backward_s=backward_pass([(work, 1)], machine, [profile]).total_s,
-            gather_s=gather_s,
-            scatter_s=scatter_s,
-            copy_s=copied * width / machine.bandwidth_bytes_per_s if stage.sharded_over > 1 else 0.0,
-        )
-        layers.append((one, count))
+    layers = [
+        (sharded_layer(work, profile, machine, stage, setup, on_axis), count)
+        for (work, count), profile in zip(chunk.works, profiles, strict=True)
+    ]
     return exposed_sharding_s(
         layers,
         overlap_cost=machine.parameters.of("overlap_cost", "fsdp"),
         overlapped="dp" in setup.recipe.overlap,
+    )
+
+
+def sharded_layer(
+    work: Work, profile: LayerTime | None, machine: Machine, stage: StageSetup, setup: Setup, on_axis: TimeOnAxis
+) -> ShardedLayer:
+    """One layer of `stage` under ZeRO 3: its passes, and what its weights and gradients take to come and go."""
+    width, grads = held_bytes(setup.recipe.dtype), GRAD_WIDTH[setup.recipe.grad_dtype]
+    sums = work.trainable_parameters * grads
+    gather_s = on_axis("all_gather", work.parameters * width, "shard")
+    gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
+    scatter_s = on_axis("reduce_scatter", sums, "shard")
+    scatter_s += on_axis("all_reduce", sums / stage.sharded_over, "replicate")
+    scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
+    weights = work.parameters + work.expert_parameters
+    learning = work.trainable_parameters + work.trainable_expert_parameters
+    copied = FLAT_COPY_PASSES[0] * weights + FLAT_COPY_PASSES[1] * learning
+    return ShardedLayer(
+        forward_s=forward_pass([(work, 1)], machine, [profile]).total_s,
+        backward_s=backward_pass([(work, 1)], machine, [profile]).total_s,
+        gather_s=gather_s,
+        scatter_s=scatter_s,
+        copy_s=copied * width / machine.bandwidth_bytes_per_s if stage.sharded_over > 1 else 0.0,
     )
 
 

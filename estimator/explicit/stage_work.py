@@ -107,6 +107,9 @@ def shared_in_chunk(model: Model, first: int, end: int, multiple: int, tp: int) 
 def stage_device(setup: Setup, stage: StageSetup) -> Device:
     """The device that limits a stage: of several kinds the one of least FLOP/s (none counts as least), then of least
     bandwidth, with the least memory of them all."""
+    sites = setup.cluster.sites
+    if len(sites) == len(sites[0].nodes) == 1:
+        return sites[0].nodes[0].device
     kinds = list(dict.fromkeys(setup.cluster.group_of(slot).device for slot in _one_of_each(stage)))
     slowest = min(
         kinds, key=lambda device: (device.peak(setup.recipe.dtype) or 0.0, device.memory_bandwidth_bytes_per_s)

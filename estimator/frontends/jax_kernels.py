@@ -17,7 +17,8 @@ from jax.extend.core import JaxprEqn, Literal, Var
 
 from estimator.frontends.jax_cut import scope_of
 from estimator.frontends.jax_products import Message, Product
-from estimator.frontends.jax_program import Program, Size
+from estimator.frontends.jax_program import Program
+from estimator.frontends.sizes import Size
 from profiles.vocabulary import OperatorKind
 
 NOTHING = Size()

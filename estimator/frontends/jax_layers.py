@@ -12,7 +12,8 @@ from jax.extend.core import Literal, Var
 from estimator.frontends.jax_cut import Cut, crossing
 from estimator.frontends.jax_kernels import Kept, Kernel, kernels_of, messages_of
 from estimator.frontends.jax_products import type_text, wired_text
-from estimator.frontends.jax_program import Held, Program, Size
+from estimator.frontends.jax_program import Held, Program
+from estimator.frontends.sizes import Size
 from models_zoo.layers import SharedWeights
 from profiles.vocabulary import Collective, LocalLayer, Operator
 

@@ -17,26 +17,9 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from estimator.frontends.jax_gradients import Gradient, GradientTracer
 from estimator.frontends.jax_products import EquationKind, kind_of, products_in
+from estimator.frontends.sizes import Size
 
 _RANDOM = {"random_bits", "random_gamma", "threefry2x32", "rng_bit_generator", "rng_uniform"}
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Bytes: elements of the function's own dtype, whose width is open, and bytes of other dtypes."""
-
-    elements: int = 0
-    fixed_bytes: int = 0
-
-    def __add__(self, other: Size) -> Size:
-        return Size(self.elements + other.elements, self.fixed_bytes + other.fixed_bytes)
-
-    def __mul__(self, times: int) -> Size:
-        return Size(self.elements * times, self.fixed_bytes * times)
-
-    def at(self, width: int) -> int:
-        """Bytes where an element of the function's own dtype takes `width`."""
-        return self.elements * width + self.fixed_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from itertools import groupby
 
 from torch import Tensor, nn
 
+from estimator.frontends.sizes import Size
 from estimator.frontends.torch_private import storage_key
-from estimator.frontends.torch_trace import Call, Size, Trace, size_of
+from estimator.frontends.torch_trace import Call, Trace, size_of
 from models_zoo.layers import SharedWeights
 from profiles.vocabulary import Collective, LocalLayer, Operator
 

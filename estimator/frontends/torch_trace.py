@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
 from torch.utils.flop_counter import flop_registry
 
+from estimator.frontends.sizes import Size
 from estimator.frontends.torch_private import (
     FakeTensorMode,
     TorchDispatchMode,
@@ -53,27 +54,12 @@ _COLLECTIVES: Mapping[str, CollectiveOp] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Bytes: elements of the module's own dtype, whose width is open, and bytes of other dtypes."""
-
-    elements: int = 0
-    fixed_bytes: int = 0
-
-    def __add__(self, other: Size) -> Size:
-        return Size(self.elements + other.elements, self.fixed_bytes + other.fixed_bytes)
-
-    def at(self, width: int) -> int:
-        """Bytes where an element of the module's own dtype takes `width`."""
-        return self.elements * width + self.fixed_bytes
-
-
 @dataclass(slots=True)
 class Work:
     """FLOPs, memory traffic and kernels of one pass."""
 
     flops: int = 0
-    traffic: Size = Size()
+    traffic: Size = field(default_factory=Size)
     kernels: int = 0
 
     def add(self, other: Work) -> None:

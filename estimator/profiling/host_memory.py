@@ -1,14 +1,17 @@
-"""How much memory a process may still take on this host. Files of Linux where they exist, POSIX elsewhere."""
+"""How much memory a process may still take on this host, and has taken. Files of Linux where they exist, POSIX
+elsewhere."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
 
+_STATUS = Path("/proc/self/status")
 _CGROUP = Path("/sys/fs/cgroup")
 _GROUP_FILES = (  # limit, usage, statistics and the statistic of pages that can be dropped: cgroup 2, then 1
     (_CGROUP / "memory.max", _CGROUP / "memory.current", _CGROUP / "memory.stat", "inactive_file"),
@@ -35,6 +38,22 @@ def free_host_memory_bytes() -> int:
         if limit is not None and used is not None:
             free.append(max(0, limit - used + (_read_entry(statistics_file, droppable, unit=1) or 0)))
     return min(free)
+
+
+def start_resident_peak() -> int:
+    """Starts this process's peak of resident memory anew, where Linux lets it; bytes resident now (elsewhere the peak
+    so far)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _read_entry(_STATUS, "VmRSS:", unit=1024) or resident_peak_bytes()
+
+
+def resident_peak_bytes() -> int:
+    """The most that this process has had resident, which counts what its allocator keeps back too."""
+    import resource  # POSIX alone has it.
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return _read_entry(_STATUS, "VmHWM:", unit=1024) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def keep_freed_memory() -> None:

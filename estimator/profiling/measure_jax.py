@@ -14,18 +14,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from estimator.memory import OPTIMIZERS
 from estimator.profiling.device_jax import start_jax
 from estimator.profiling.host_memory import free_host_memory_bytes
 from estimator.profiling.plan import ProfileTask
+from estimator.profiling.room import refuse_early
 from estimator.profiling.setting import Repeats, Setting
 from estimator.profiling.training_jax import Training
-from estimator.shards import shard_layer
 from models_zoo.jax_layers.build import example_inputs, example_params, layer_function
 from models_zoo.layers import Classifier, ConvUnit, Layer, TracedLayer
 from profiles.errors import InputError, MachineError
 from profiles.measurements import Measurement
-from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
+from profiles.vocabulary import Infeasible, Shard
 
 Build = Callable[[], tuple[Callable[..., Any], Any, tuple[Any, ...]]]
 """Makes (function, params, inputs): `function(params, *inputs)` is one rank's, without collectives."""
@@ -101,17 +100,9 @@ def measure_callable(
     `input_gradients` backward stops at the inputs, as in a model's first layer.
     """
     device = start_jax(setting)
-    locals_ = [shard_layer(layer, shard) for layer in layers]
-    for local in locals_:
-        if isinstance(local, Infeasible):
-            return local
-    lacking = _lacking_bytes([local for local in locals_ if isinstance(local, LocalLayer)], shard, setting, device)
-    if lacking > 0:
-        return Infeasible(
-            reason=f"needs {lacking / 2**30:.1f} GiB more than are free on {setting.device}",
-            lacking="memory",
-            lacking_bytes=lacking,
-        )
+    refusal = refuse_early(layers, shard, setting, free_bytes=lambda: _free_bytes(device))
+    if refusal is not None:
+        return refusal
     try:
         with jax.default_device(device):
             function, params, inputs = build()
@@ -160,17 +151,6 @@ def _time_steps(steps: Sequence[Callable[[], object]]) -> tuple[float, ...]:
         step()
         marks.append(perf_counter())
     return tuple(end - begin for begin, end in pairwise(marks))
-
-
-def _lacking_bytes(locals_: Sequence[LocalLayer], shard: Shard, setting: Setting, device: jax.Device) -> int:
-    """How many bytes more than are free the shard is expected to take; Linux kills on a host that runs out."""
-    if not locals_:
-        return 0
-    width, state = DTYPE_BYTES[shard.dtype], OPTIMIZERS[setting.optimizer].state_bytes(shard.dtype)
-    needed = sum(
-        local.parameters * (2 * width + state) + local.saved_bytes + local.output_bytes for local in locals_
-    ) + 2 * max(local.input_bytes + local.output_bytes for local in locals_)
-    return needed - _free_bytes(device)
 
 
 def _free_bytes(device: jax.Device) -> int:

@@ -16,17 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from estimator.memory import OPTIMIZERS
 from estimator.profiling.host_memory import free_host_memory_bytes, keep_freed_memory
 from estimator.profiling.plan import ProfileTask
+from estimator.profiling.room import refuse_early
 from estimator.profiling.setting import Repeats, Setting
-from estimator.shards import shard_layer
 from models_zoo.layers import Layer, TracedLayer
 from models_zoo.torch_layers.build import build_layer, example_inputs
 from models_zoo.torch_layers.parallel import Alone, Neutral
 from profiles.errors import InputError
 from profiles.measurements import Measurement
-from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
+from profiles.vocabulary import Infeasible, Shard
 
 LEARNING_RATE = 1e-4
 SWEPT_BYTES = 2**27
@@ -67,17 +66,9 @@ def measure_modules(
 ) -> Measurement | Infeasible:
     """Measures the module that `build` makes, which stands for `layers` held as `shard`. See `measure_layer`."""
     device = check_device(setting.device)
-    locals_ = [shard_layer(layer, shard) for layer in layers]
-    for local in locals_:
-        if isinstance(local, Infeasible):
-            return local
-    lacking = _lacking_bytes([local for local in locals_ if isinstance(local, LocalLayer)], shard, setting, device)
-    if lacking > 0:
-        return Infeasible(
-            reason=f"needs {lacking / 2**30:.1f} GiB more than are free on {setting.device}",
-            lacking="memory",
-            lacking_bytes=lacking,
-        )
+    refusal = refuse_early(layers, shard, setting, free_bytes=lambda: _free_bytes(device))
+    if refusal is not None:
+        return refusal
     try:
         with torch_settings(device, setting):
             swept = torch.zeros(SWEPT_BYTES // 4, device=device)
@@ -264,15 +255,6 @@ def _peak_bytes(training: Training, device: torch.device, saved: int) -> int:
         return int(torch.cuda.max_memory_allocated(device))
     rebuilt = _saved_bytes(training, training.module) if training.recomputes else 0
     return training.resident_bytes() + saved + rebuilt
-
-
-def _lacking_bytes(locals_: Sequence[LocalLayer], shard: Shard, setting: Setting, device: torch.device) -> int:
-    """How many bytes more than are free the shard is expected to take; Linux kills on a host that runs out."""
-    width, state = DTYPE_BYTES[shard.dtype], OPTIMIZERS[setting.optimizer].state_bytes(shard.dtype)
-    needed = sum(
-        local.parameters * (2 * width + state) + local.saved_bytes + local.output_bytes for local in locals_
-    ) + 2 * max(local.input_bytes + local.output_bytes for local in locals_)
-    return needed - _free_bytes(device)
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from estimator.profiling.frameworks import framework_of, load_profiler
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import Setting, layer_key
-from profiles.measurements import Measurement, MeasurementKey
-from profiles.store import ProfileStore
+from profiles.measurements import DeviceRates, Measurement, MeasurementKey
 from profiles.vocabulary import DType, Infeasible
 
 Measure = Callable[[ProfileTask, float], Measurement | Infeasible]
@@ -21,6 +21,18 @@ Progress = Callable[[int, int, float, str], None]
 
 MINIMUM_PASSES = 3
 """Forward and backward passes that any measurement takes: one to warm up, two samples."""
+
+
+class Store(Protocol):
+    """Where measurements are kept: what profiling needs of `profiles.store.ProfileStore`, whose methods these are."""
+
+    def get(self, key: MeasurementKey) -> Measurement | None: ...
+
+    def put(self, key: MeasurementKey, measurement: Measurement) -> None: ...
+
+    def rates(self, device: str, *, hardware: str | None = None, threads: int | None = None) -> DeviceRates | None: ...
+
+    def put_rates(self, rates: DeviceRates) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +48,7 @@ class ProfileReport:
 
 
 def profile_layers(
-    store: ProfileStore,
+    store: Store,
     tasks: Sequence[ProfileTask],
     setting: Setting,
     *,
@@ -69,7 +81,7 @@ def profile_layers(
     )
 
 
-def ensure_rate(store: ProfileStore, setting: Setting, dtype: DType) -> float:
+def ensure_rate(store: Store, setting: Setting, dtype: DType) -> float:
     """The measured FLOP/s of the device of `setting` in `dtype`; measured now, and stored, if it is not known. What
     another framework reached on it is known too."""
     profiler = load_profiler(setting.framework)
@@ -86,7 +98,7 @@ def ensure_rate(store: ProfileStore, setting: Setting, dtype: DType) -> float:
 
 
 def run_profile(
-    store: ProfileStore,
+    store: Store,
     tasks: Sequence[ProfileTask],
     *,
     key_of: Callable[[ProfileTask], MeasurementKey],

@@ -1,4 +1,5 @@
-"""Local shards of a user's own torch module: what was traced, carried over to the micro-batch and dtype asked for."""
+"""Local shards of a user's own torch module or JAX function: what was traced, carried over to the micro-batch and dtype
+asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def shard_traced(layer: TracedLayer, shard: Shard) -> LocalLayer | Infeasible:
     Every figure is linear in the micro-batch and in the bytes per element, so the four traced corners give it exactly;
     a module that sets samples of a batch against each other (a contrastive loss) is not linear, and is underestimated
     beyond its traced batches. Sequence parallelism is as the module's own plan has it. `math` attention splits each
-    fused attention into its products. `Infeasible` for a degree that the module brings no plan for, or cannot have.
+    fused attention into its products. `Infeasible` for a degree that the model brings no plan for, or cannot have.
     """
     held = next((one for one in layer.shards if one.tp == shard.tp), None)
     if held is None:
@@ -27,7 +28,7 @@ def shard_traced(layer: TracedLayer, shard: Shard) -> LocalLayer | Infeasible:
             return Infeasible(reason=reason, lacking="divisibility")
         known = ", ".join(str(one.tp) for one in layer.shards)
         planned = len(layer.shards) + len(layer.refused) > 1
-        reason = f"its plan was traced at tp = {known}" if planned else "module brings no tensor-parallel plan"
+        reason = f"its plan was traced at tp = {known}" if planned else "the model brings no tensor-parallel plan"
         return Infeasible(reason=f"tp = {shard.tp}: {reason}", lacking="support")
     width = held_bytes(shard.dtype)
     batches = Fraction(shard.micro_batch_per_rank, layer.batch) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser, Namespace
 from functools import partial
 from itertools import groupby
@@ -9,6 +10,7 @@ from typing import Any, cast
 
 from planner.cli.explicit_options import add_explicit_arguments
 from planner.cli.explicit_output import print_explicit
+from planner.cli.imported_output import print_imported
 from planner.cli.options import (
     add_cluster_option,
     add_json_option,
@@ -26,17 +28,21 @@ from planner.cli.output import (
     print_notes,
     print_table,
     print_text,
+    status,
 )
-from planner.options import EstimateOptions
+from planner.cli.timeline_option import add_timeline_option, check_timeline, write_timeline
+from planner.options import DEGREES, EstimateOptions
 from profiles.errors import NothingFits
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """`estimate MODEL --cluster C`, with degrees of parallelism for one explicit plan; or `estimate --plan FILE`."""
+    """`estimate MODEL --cluster C`, with degrees of parallelism for one explicit plan; `estimate --plan FILE`; or
+    `estimate --from FORMAT SETTINGS --cluster C`."""
     add_model_argument(parser, required=False)
     add_cluster_option(parser, required=False)
     add_options(parser, EstimateOptions)
     add_explicit_arguments(parser)
+    add_timeline_option(parser)
     add_store_option(parser)
     add_json_option(parser)
     parser.set_defaults(run=partial(_run, parser))
@@ -44,20 +50,25 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _run(parser: ArgumentParser, arguments: Namespace) -> None:
     from planner import api
+    from planner.plan_file import parse_plan
 
-    required = (("MODEL", arguments.model), ("--cluster", arguments.cluster)) if arguments.plan is None else ()
-    missing = [name for name, value in required if value is None]
+    given = {"MODEL": arguments.model or arguments.launcher, "--cluster": arguments.cluster}
+    missing = [name for name, value in given.items() if value is None and arguments.plan is None]
     if missing:
         parser.error(f"the following arguments are required: {', '.join(missing)}")
+    explicit = any(getattr(arguments, name) is not None for name in ("plan", "launcher", *DEGREES))
+    check_timeline(arguments, of_plan=explicit)
     try:
-        result = api.estimate(
-            arguments.model,
-            cluster=arguments.cluster,
-            plan=arguments.plan,
-            output=arguments.output,
-            store=store_path(arguments),
-            **cast(EstimateOptions, chosen_options(arguments, EstimateOptions)),
-        )
+        with status("estimating") if arguments.launcher is None else status("comparing with the best plan"):
+            result = api.estimate(
+                arguments.model,
+                cluster=arguments.cluster,
+                plan=arguments.plan,
+                launcher=None if arguments.launcher is None else tuple(arguments.launcher),
+                output=arguments.output,
+                store=store_path(arguments),
+                **cast(EstimateOptions, chosen_options(arguments, EstimateOptions)),
+            )
     except NothingFits as failure:
         if isinstance(failure.result, dict):
             _print(failure.result, arguments)
@@ -65,11 +76,15 @@ def _run(parser: ArgumentParser, arguments: Namespace) -> None:
     _print(result, arguments)
     if arguments.output is not None and not arguments.json:
         print(f"written to {arguments.output}")
+    if arguments.timeline is not None:
+        write_timeline(parse_plan(json.dumps(result["plan"]), "plan"), arguments)
 
 
 def _print(result: dict[str, Any], arguments: Namespace) -> None:
     if arguments.json:
         print_json(result)
+    elif "launcher" in result:
+        print_imported(result, guesses=arguments.assumptions)
     elif "plan" in result:
         print_explicit(result, guesses=arguments.assumptions)
     else:

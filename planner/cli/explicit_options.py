@@ -7,7 +7,15 @@ from pathlib import Path
 
 
 def add_explicit_arguments(parser: ArgumentParser) -> None:
-    """`--plan`, `--output` and `--assumptions`."""
+    """`--from`, `--plan`, `--output` and `--assumptions`."""
+    parser.add_argument(
+        "--from",
+        nargs=2,
+        dest="launcher",
+        metavar=("FORMAT", "SETTINGS"),
+        help="estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
+        " FILE.json (with MODEL)",
+    )
     files = parser.add_argument_group("the plan as a file")
     files.add_argument(
         "--plan", type=Path, metavar="FILE", help="estimate the plan in this file, in place of MODEL and options"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
-from estimator.explicit.recipe import OffloadPart, Overlap
+from estimator.explicit.recipe import OffloadPart, Overlap, ScheduleName
 from estimator.job import MicroBatchRule
 from estimator.memory import OPTIMIZERS
-from planner.options import Group, Option, options_of
+from planner.options import Freedom, Group, Option, options_of
 from profiles.vocabulary import DType
 
 MICRO_BATCH_RULES = get_args(MicroBatchRule)
@@ -19,6 +19,8 @@ MICRO_BATCH_RULES = get_args(MicroBatchRule)
 GROUP_TITLES: dict[Group, str] = {
     "job": "the job",
     "cells": "the Cells and how they are estimated (crius: as the paper has it)",
+    "space": "the space of plans that is searched",
+    "software": "the training software and what it does",
     "plan": "one explicit plan, in place of the Cells (any degree of parallelism makes it one)",
     "training": "the whole training, of an explicit plan",
 }
@@ -169,15 +171,34 @@ def add_options(parser: ArgumentParser, kind: type[Any]) -> None:
         _add_option(groups[option.group], name, declared, option)
 
 
+class _Collect(Action):
+    """Keeps all values of an option that is given several times."""
+
+    def __call__(
+        self,
+        _: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), values))
+
+
 def _add_option(group: _ActionsContainer, name: str, declared: Any, option: Option) -> None:
     """One option: a flag, one of some words, or what `READERS` or its type reads."""
     flag = f"--{name.replace('_', '-')}"
+    if name in REPEATED:
+        group.add_argument(flag, action=_Collect, default=(), metavar=option.metavar, help=option.help)
+        return
     if declared is bool:
         group.add_argument(flag, action="store_true", help=option.help)
         return
     members = [part for part in (get_args(declared) or (declared,)) if part is not type(None)]
     words = option.choices or [word for part in members for word in (get_args(part) or (part,))]
-    reader = READERS.get(name) or (positive_int if int in members else None)
+    # `--schedule` is one word of an estimate and a list of them where plans are searched.
+    lists = any(get_origin(part) is tuple for part in members)
+    reader = READERS.get(name) if lists or name != "schedule" else None
+    reader = reader or (positive_int if int in members else None)
     if reader is not None:
         group.add_argument(flag, type=reader, default=option.default, metavar=option.metavar, help=option.help)
     elif str in words:
@@ -238,17 +259,23 @@ def words_or_none(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     return words
 
 
+REPEATED = ("fix", "max", "min")
+"""Options that can be given several times."""
+
 READERS: dict[str, Callable[[str], Any]] = {
     "micro_batches": micro_batch_rule,
     "stages": positive_ints,
     "hsdp": shard_times_replicate,
     "offload": words_or_none(get_args(OffloadPart)),
+    "schedule": words_of(get_args(ScheduleName)),
+    "allow": words_of(get_args(Freedom)),
     "freeze": layer_range,
     "overlap": words_or_none(get_args(Overlap)),
     "moe_capacity": number,
     "moe_imbalance": number,
     "train_tokens": large_number,
     "failure_rate": number,
+    "profile_budget": positive_rate,
     "checkpoint_time": number,
     "restart_time": number,
 }

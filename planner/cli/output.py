@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -21,7 +21,7 @@ def print_json(value: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of at most 100 columns on stdout. A column whose cells all begin with a digit or a dash is set right."""
+    """A table of at most 100 columns on stdout. A column of figures is set right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -29,7 +29,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, name in enumerate(columns):
-        numeric = bool(rows) and all(row[number][:1].isdigit() or row[number] in ("", "-") for row in rows)
+        numeric = bool(rows) and all(row[number].lstrip("+-")[:1].isdigit() or row[number] in ("", "-") for row in rows)
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
@@ -130,3 +130,22 @@ def progress(title: str) -> Iterator[Report | None]:
             bar.update(task, completed=done, total=total, left=left, what=what)
 
         yield report
+
+
+@contextmanager
+def status(title: str) -> Iterator[Callable[[str], None] | None]:
+    """A line on stderr with the seconds so far and what the work last said, if that is a terminal; else None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def say(sentence: str) -> None:
+            bar.update(task, description=f"{title}: {sentence}"[: WIDTH - 20])
+
+        yield say

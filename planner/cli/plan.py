@@ -1,4 +1,4 @@
-"""`cellplan plan`: the best plan for a model on a cluster, shown and written to a file."""
+"""`cellplan plan`: the best plan for a model on a cluster, shown and written to a file; why it, and what else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from planner.cli.choices import add_choice_options, run_choice
 from planner.cli.options import (
     add_cluster_option,
     add_json_option,
@@ -15,81 +16,137 @@ from planner.cli.options import (
     chosen_options,
     store_path,
 )
-from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table
-from planner.options import JobOptions
+from planner.cli.output import print_json, progress, status
+from planner.cli.timeline_option import add_timeline_option, check_timeline, write_timeline
+from planner.options import SearchOptions
+from profiles.errors import NothingFits
 
 if TYPE_CHECKING:
-    from planner.plan import Plan, PlanStage
+    from planner.plan import Plan
+    from planner.plan_comparison import PlanComparison
+    from planner.search.explain import Certificate, Explanation
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`plan MODEL --cluster C -o plan.json`."""
     add_model_argument(parser)
     add_cluster_option(parser)
-    add_options(parser, JobOptions)
+    add_options(parser, SearchOptions)
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="also why: what binds, what other plans lose, what changes would bring (some thirty searches more)",
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="also the plan of this file beside it: what differs, and what it costs",
+    )
     add_store_option(parser)
     add_json_option(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the plan to this file")
+    add_timeline_option(parser)
+    add_choice_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: Namespace) -> None:
-    from planner import api
-    from planner.plan_file import plan_to_json, save_plan
+    from planner.plan_file import load_plan, save_plan
 
-    chosen = cast(JobOptions, chosen_options(arguments, JobOptions))
-    plan = api.plan(arguments.model, cluster=arguments.cluster, store=store_path(arguments), **chosen)
+    check_timeline(arguments)
+    if arguments.compare is not None:
+        load_plan(arguments.compare)  # what is wrong with it is said before the search, not after
+    if run_choice(arguments):
+        return
+    plan, certificate, explanation = _search(arguments)
     if arguments.output is not None:
         save_plan(plan, arguments.output)
+    comparison = _compare(plan, arguments)
     if arguments.json:
+        _print_json(plan, explanation, comparison)
+    else:
+        _print(plan, certificate, explanation, comparison, arguments)
+    write_timeline(plan, arguments)
+
+
+def _search(arguments: Namespace) -> tuple[Plan, Certificate | None, Explanation | None]:
+    """The plan, with what vouches for it (nothing does for a Cell's), and its explanation where one is asked for."""
+    from planner.search.explain import certify
+    from planner.searching import plan_model
+
+    chosen = cast(SearchOptions, chosen_options(arguments, SearchOptions))
+    if arguments.explain:
+        explanation = _explain(arguments, chosen)
+        return explanation.plan, explanation.certificate, explanation
+    with status("searching") as say:
+        planned = plan_model(
+            arguments.model, cluster=arguments.cluster, store=store_path(arguments), options=chosen, progress=say
+        )
+    return planned.plan, None if planned.best is None else certify(planned.best), None
+
+
+def _explain(arguments: Namespace, chosen: SearchOptions) -> Explanation:
+    from planner import api
+    from planner.cli.explain_output import print_lack
+    from planner.explaining import Lack, describe_lack
+
+    try:
+        with progress("searching") as report:
+            return api.explain(
+                arguments.model, cluster=arguments.cluster, store=store_path(arguments), progress=report, **chosen
+            )
+    except NothingFits as failure:
+        lack = failure.result
+        if isinstance(lack, Lack) and arguments.json:
+            print_json({"plan": None, "explanation": describe_lack(lack)})
+        elif isinstance(lack, Lack):
+            print_lack(lack)
+        raise
+
+
+def _compare(plan: Plan, arguments: Namespace) -> PlanComparison | None:
+    from planner import api
+
+    if arguments.compare is None:
+        return None
+    return api.compare(plan, arguments.compare, profiles=arguments.profiles, store=store_path(arguments))
+
+
+def _print_json(plan: Plan, explanation: Explanation | None, comparison: PlanComparison | None) -> None:
+    import json
+
+    from planner.plan_comparison import describe_plan_comparison
+    from planner.plan_file import plan_to_json
+    from planner.search.explain import describe_explanation
+
+    if explanation is None and comparison is None:
         print(plan_to_json(plan), end="")
         return
-    print_plan(plan)
+    value = {"plan": json.loads(plan_to_json(plan))}
+    if explanation is not None:
+        value["explanation"] = describe_explanation(explanation)
+    if comparison is not None:
+        value["comparison"] = describe_plan_comparison(comparison)
+    print_json(value)
+
+
+def _print(
+    plan: Plan,
+    certificate: Certificate | None,
+    explanation: Explanation | None,
+    comparison: PlanComparison | None,
+    arguments: Namespace,
+) -> None:
+    from planner.cli.explain_output import print_comparison, print_explanation
+    from planner.cli.plan_output import print_plan
+
+    print_plan(plan, certificate)
+    if explanation is not None:
+        print()
+        print_explanation(explanation)
+    if comparison is not None:
+        print()
+        print_comparison(comparison, str(arguments.compare))
     if arguments.output is not None:
         print(f"written to {arguments.output}")
-
-
-def print_plan(plan: Plan) -> None:
-    """The plan's stages, its estimate, and what it rests on."""
-    columns = ("stage", "layers", "devices", "dp", "tp", "recompute", "compute", "communication", "memory")
-    rows = [_row(number, stage) for number, stage in enumerate(plan.stages)]
-    batch = plan.batch
-    title = (
-        f"{plan.model.name} on {plan.cluster}: {batch.micro_batches} micro-batches of {batch.micro_batch} samples,"
-        f" {plan.schedule}, {plan.model.dtype}, {plan.optimizer}"
-    )
-    print_table(title, columns, rows)
-    estimate, basis = plan.estimate, plan.provenance
-    print(f"iteration {format_seconds(estimate.iteration_time_s)}{_interval(plan)}")
-    rates = [f"{format_count(estimate.samples_per_s)} samples/s"]
-    if estimate.tokens_per_s_per_device is not None:
-        rates.append(f"{format_count(estimate.tokens_per_s_per_device)} tokens/s per device")
-    rates.append(f"{estimate.tflops_per_device:.3g} TFLOP/s per device")
-    if estimate.mfu is not None:
-        rates.append(f"MFU {estimate.mfu:.1%}")
-    print(", ".join(rates))
-    print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")
-    communication = basis.communication or "not needed"
-    print(f"compute {basis.compute}, communication {communication}, memory {basis.memory}")
-    print_notes("assumed:", plan.assumptions)
-
-
-def _interval(plan: Plan) -> str:
-    interval = plan.estimate.interval_90_s
-    if interval is None:
-        return f" (no 90% interval: {plan.estimate.interval_90_reason})"
-    return f" (90% interval {format_seconds(interval[0])} to {format_seconds(interval[1])})"
-
-
-def _row(number: int, stage: PlanStage) -> tuple[str, ...]:
-    return (
-        str(number),
-        ", ".join(f"{first}-{end - 1}" for first, end in stage.chunks),
-        f"{len(stage.ranks)} x {stage.device}",
-        str(stage.dp),
-        str(stage.tp),
-        stage.recompute.kind,
-        format_seconds(stage.compute_s),
-        format_seconds(stage.communication_s),
-        format_bytes(stage.memory_bytes),
-    )

@@ -18,15 +18,6 @@ from planner.cli.options import (
 )
 from planner.cli.output import format_bytes, format_seconds, print_json, print_notes, print_table, print_text, progress
 
-PARTS = {
-    "compute_s": "compute",
-    "tp_s": "tensor-parallel communication",
-    "waiting_s": "waiting for other stages",
-    "dp_s": "gradients and weights of the replicas",
-    "optimizer_s": "optimizer",
-    "other_s": "other",
-}
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`run FILE`, and how."""
@@ -96,6 +87,8 @@ def _run(arguments: Namespace) -> None:
 
 
 def _print(result: dict[str, Any]) -> None:
+    from planner.running.comparison import PART_NAMES
+
     measured, estimated = result["measured"], result["estimated"]
     plan = result["plan"]
     print_text(
@@ -115,7 +108,7 @@ def _print(result: dict[str, Any]) -> None:
             format_seconds(parts[key]),
             "-" if estimated is None else format_seconds(estimated["breakdown"][key]),
         )
-        for key, name in PARTS.items()
+        for key, name in PART_NAMES.items()
         if parts[key] > 0 or (estimated is not None and estimated["breakdown"][key] > 0)
     ]
     print_table(f"An iteration of stage {limiting}", ("part", "measured", "estimated"), rows)

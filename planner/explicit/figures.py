@@ -74,7 +74,9 @@ def _recomputed_flops(setup: Setup) -> int:
         again = sum(
             count * sum(op.forward_flops for op in work.again) for chunk in chunks for work, count in chunk.works
         )
-        total += again * len(stage.slots) * setup.micro_batches // turns
+        # Where shares are uneven the fullest replica's chunks stand for all.
+        fullest = setup.samples_per_rank(stage) * stage.dp
+        total += again * len(stage.slots) * setup.micro_batch * setup.micro_batches // (turns * fullest)
     return total
 
 

@@ -10,7 +10,7 @@ from estimator.graph import build_graph
 from models_zoo.model import Model
 from planner.explicit.request import ExplicitRequest, canonical
 from planner.model_sizes import model_sizes
-from planner.plan import Plan, PlanStage
+from planner.plan import Plan, PlanStage, device_types
 from planner.plan_parts import PlanRecipe
 from planner.request import load_place
 from profiles.cluster import Cluster, DeviceSlot
@@ -82,9 +82,9 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
         _refuse(where, "rank_axis_order", ", ".join(plan.rank_axis_order), "tp, cp, dp, pp")
     for number, stage in enumerate(plan.stages):
         _refuse_unsaid(stage, f"stages[{number}]", where)
-        types = sorted({slots[rank].device for rank in stage.ranks})
-        if len(types) > 1:
-            _refuse(where, f"stages[{number}]", f"ranks on {' and '.join(types)}", "devices of one type")
+        types = device_types(slots[rank].device for rank in stage.ranks)
+        if "+" in types and types != stage.device:
+            _refuse(where, f"stages[{number}]", f"ranks on {types}", f"devices of one type, or {stage.device}")
     return canonical(
         Setup(
             model=model,

@@ -18,6 +18,7 @@ from planner.plan import (
     PlanStage,
     RecomputeRule,
     Sharding,
+    device_types,
 )
 from planner.plan_parts import PlanMemory, PlanRecipe, PlanSoftware, PlanTimeBreakdown
 from planner.version import VERSION
@@ -127,7 +128,7 @@ def _record_stage(
     kind = stage.recompute if layers else "none"
     return PlanStage(
         chunks=stage.chunks,
-        device=stage.slots[0].device,
+        device=device_types(slot.device for slot in stage.slots),
         ranks=tuple(range(first_rank, first_rank + len(stage.slots))),
         dp=stage.dp,
         tp=stage.tp,

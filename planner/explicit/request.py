@@ -59,27 +59,54 @@ def refuse(key: str, found: object, expected: str) -> NoReturn:
 
 
 def read_explicit(
-    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any]
+    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any], model: Model | None = None
 ) -> ExplicitRequest:
     """The setup behind `options` (all of `planner.options.EstimateOptions`); InputError where they contradict each
-    other, the model or the cluster."""
+    other, the model or the cluster. `model` None: what `reference` names."""
     _refuse_cell_options(options)
-    model = load_any_model(reference)
+    model = load_any_model(reference) if model is None else model
     tokens = token_count(model, options["seq_len"])
     place = load_place(
         cluster, model, store=store, dtype=options["dtype"], seq_len=tokens, optimizer=options["optimizer"]
     )
     assumed = list(place.notes)
-    framework = _framework(options, assumed)
+    framework = named_framework(options, assumed)
     grid = _grid(model, place, options, assumed)
     schedule = _schedule(options, grid, assumed)
     batch = choose_batch(model, tokens, grid.dp, grid.devices, options, interleaved_over=grid.pp if grid.vpp > 1 else 1)
     assumed += batch.assumptions
     slots = place.free_slots[: grid.devices]
-    zero = _zero(options)
-    recipe = Recipe(
+    recipe = make_recipe(
+        model,
+        place,
+        slots,
+        options,
+        framework=framework,
         global_batch=batch.global_batch,
-        seq_len=tokens,
+        schedule=schedule,
+        zero=_zero(options),
+        assumed=assumed,
+    )
+    setups = _setups(model, place, recipe, grid, batch, slots, options, assumed)
+    return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)))
+
+
+def make_recipe(
+    model: Model,
+    place: Cluster,
+    slots: tuple[DeviceSlot, ...],
+    options: Mapping[str, Any],
+    *,
+    framework: Framework,
+    global_batch: int,
+    schedule: ScheduleName,
+    zero: ZeroStage,
+    assumed: list[str],
+) -> Recipe:
+    """What `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
+    recipe = Recipe(
+        global_batch=global_batch,
+        seq_len=token_count(model, options["seq_len"]),
         dtype=options["dtype"],
         grad_dtype=options["grad_dtype"] or dict(framework.grad_dtype)[options["dtype"]],
         optimizer=options["optimizer"],
@@ -94,8 +121,7 @@ def read_explicit(
         software=software_of(framework),
     )
     assumed += _defaults(options, recipe)
-    setups = _setups(model, place, recipe, grid, batch, slots, options, assumed)
-    return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)))
+    return recipe
 
 
 def software_of(framework: Framework) -> Software:
@@ -131,7 +157,8 @@ def _refuse_cell_options(options: Mapping[str, Any]) -> None:
             refuse(f"--{name}", options[name], "none: an explicit plan has --pp stages and nothing left to choose")
 
 
-def _framework(options: Mapping[str, Any], assumed: list[str]) -> Framework:
+def named_framework(options: Mapping[str, Any], assumed: list[str]) -> Framework:
+    """The training software that the options name, or the generic one."""
     known = load_frameworks()
     name = options["software"]
     if name is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +19,10 @@ from jax.sharding import PartitionSpec
 
 from estimator.explicit.recipe import RecomputeKind
 from models_zoo.jax_layers.parallel import Array
-from models_zoo.layers import Classifier, Head, TransformerBlock
-from models_zoo.model import TokenInput
 from planner.running.jax_leaves import Key, LayerWeights, Leaf, Tree, per_replica
 from planner.running.jax_mesh import DP, EVERYWHERE, PER_DEVICE, PER_REPLICA, TP, Lane
-from planner.running.program import Program, StageProgram
+from planner.running.program import Program, Role, StageProgram, recomputed_layers, role_of
 
-Role = Literal["plain", "start", "decoder_start", "cross", "loss"]
 State = tuple[Array, ...]
 """What passes through: activations, and an encoder's output beside them from the decoder's first layer to the last that
 uses it; after the last layer the loss of each replica."""
@@ -73,7 +70,7 @@ def chunk_layers(
     program: Program, stage: StageProgram, chunk: int, weights: Mapping[int, LayerWeights]
 ) -> tuple[ChunkLayer, ...]:
     """The layers of one of the stage's chunks."""
-    recomputed = _recomputed(program, stage)
+    recomputed = recomputed_layers(program, stage)
     ends = len(program.model.layers)
     return tuple(
         ChunkLayer(
@@ -84,26 +81,6 @@ def chunk_layers(
         )
         for number in range(*stage.chunks[chunk])
     )
-
-
-def role_of(program: Program, number: int) -> Role:
-    """What a layer takes beside the activations."""
-    layer, where = program.model.layers[number], program.model.input
-    if number == 0:
-        return "start"
-    if isinstance(where, TokenInput) and number == where.decoder_start:
-        return "decoder_start"
-    if isinstance(layer, Head | Classifier):
-        return "loss"
-    return "cross" if isinstance(layer, TransformerBlock) and layer.cross_attention is not None else "plain"
-
-
-def _recomputed(program: Program, stage: StageProgram) -> set[int]:
-    """The layers that run again in backward: the stage's first ones, but no layer that makes the loss."""
-    if stage.recompute == "none":
-        return set()
-    held = list(stage.layer_indices())[: stage.recompute_layers]
-    return {number for number in held if not isinstance(program.model.layers[number], Head | Classifier)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,9 @@ from jax.sharding import PartitionSpec
 
 from models_zoo.jax_layers.build import LayerFunction, global_array, layer_function, local_shape, param_spec
 from models_zoo.jax_layers.parallel import Array
-from models_zoo.layers import Embedding, Head
-from models_zoo.model import Model
 from models_zoo.parameters import Parameter, whole_array
 from planner.running.jax_mesh import DP, REPLICATE, SHARD, TP
-from planner.running.program import Program, StageProgram
+from planner.running.program import Program, StageProgram, tied_tables
 
 Key = tuple[int, str]
 """Layer and name; a table that several layers share has `TABLE`."""
@@ -166,17 +164,6 @@ def _leaves(program: Program, stage: StageProgram, layers: Mapping[int, LayerWei
                     parts=stage.shard if zero else 1,
                 ),
             )
-
-
-def tied_tables(model: Model) -> dict[int, str]:
-    """The layers that share the model's token table, and what each calls it; none where one layer alone has it."""
-    found: dict[int, str] = {}
-    for number, layer in enumerate(model.layers):
-        if isinstance(layer, Embedding):
-            found[number] = "tokens.weight"
-        elif isinstance(layer, Head) and layer.tied:
-            found[number] = "vocabulary.weight"
-    return found if len(found) > 1 else {}
 
 
 def per_replica(x: Array) -> Array:

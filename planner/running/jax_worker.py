@@ -114,9 +114,8 @@ def _report_memory(devices: list[Any], before: Held, emit: Emit) -> None:
 
 
 def _refusal(error: InputError) -> dict[str, Any]:
-    rest = f": found {error.found}, expected {error.expected}"
-    where = str(error).removesuffix(rest).removesuffix(f": {error.key}")
-    return {"event": "refused", "where": where, "key": error.key, "found": str(error.found), "expected": error.expected}
+    about = {"where": error.where, "key": error.key, "found": str(error.found), "expected": error.expected}
+    return {"event": "refused", **about}
 
 
 def main() -> None:

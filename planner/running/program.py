@@ -31,6 +31,8 @@ from profiles.vocabulary import AttentionKernel, DType, Shard
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OPTIMIZERS = ("adamw", "sgd")
 Way = Literal["forward", "backward"]
+Role = Literal["plain", "start", "decoder_start", "cross", "loss"]
+"""What a layer takes beside the activations. Plain: nothing; start and decoder_start: inputs, in place of them."""
 DTYPES: tuple[DType, ...] = ("fp32", "bf16", "fp16")
 
 
@@ -170,6 +172,37 @@ def program_of(plan: Plan, model: Model, *, where: str) -> Program:
         micro_batch=plan.batch.micro_batch,
         stages=stages,
     )
+
+
+def role_of(program: Program, number: int) -> Role:
+    """What the layer of that number takes beside the activations."""
+    layer, where = program.model.layers[number], program.model.input
+    if number == 0:
+        return "start"
+    if isinstance(where, TokenInput) and number == where.decoder_start:
+        return "decoder_start"
+    if isinstance(layer, Head | Classifier):
+        return "loss"
+    return "cross" if isinstance(layer, TransformerBlock) and layer.cross_attention is not None else "plain"
+
+
+def recomputed_layers(program: Program, stage: StageProgram) -> set[int]:
+    """The layers that run again in backward: the stage's first ones, but no layer that makes the loss."""
+    if stage.recompute == "none":
+        return set()
+    held = list(stage.layer_indices())[: stage.recompute_layers]
+    return {number for number in held if not isinstance(program.model.layers[number], Head | Classifier)}
+
+
+def tied_tables(model: Model) -> dict[int, str]:
+    """The layers that share the model's token table, and what each calls it; none where one layer alone has it."""
+    found: dict[int, str] = {}
+    for number, layer in enumerate(model.layers):
+        if isinstance(layer, Embedding):
+            found[number] = "tokens.weight"
+        elif isinstance(layer, Head) and layer.tied:
+            found[number] = "vocabulary.weight"
+    return found if len(found) > 1 else {}
 
 
 def _stage(plan: Plan, number: int, stage: PlanStage) -> StageProgram:

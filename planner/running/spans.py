@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-SpanKind = Literal["forward", "backward", "layer", "collective", "wait", "sync", "optimizer"]
+SpanKind = Literal["forward", "backward", "weight", "layer", "collective", "wait", "sync", "optimizer", "offload"]
 SpanPhase = Literal["forward", "backward", "step"]
 
 
@@ -15,9 +15,10 @@ SpanPhase = Literal["forward", "backward", "step"]
 class Span:
     """One piece of a rank's time.
 
-    `forward` and `backward` are tasks of the schedule; inside them lie `layer` (one layer's part) and `collective`
-    (of the tensor-parallel ranks). `wait` is for a message from another stage, `sync` for gradients and weights of the
-    replicas, with collectives inside. `bytes` follows nccl-tests, as `profiles.vocabulary.Collective`.
+    `forward`, `backward` and `weight` (`estimator.schedules.records.Kind`) are tasks of the schedule; inside them lie
+    `layer` (one layer's part) and `collective` (of the tensor-parallel ranks). `wait` is for a message from another
+    stage, `sync` for gradients and weights of the replicas, with collectives inside, `offload` for state kept in host
+    memory. `bytes` follows nccl-tests, as `profiles.vocabulary.Collective`.
     """
 
     kind: SpanKind

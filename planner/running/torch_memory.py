@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import torch
 
-_STATUS = Path("/proc/self/status")
+from estimator.profiling.host_memory import resident_peak_bytes, start_resident_peak
 
 
 @contextmanager
@@ -24,25 +21,5 @@ def peak_growth(device: torch.device) -> Iterator[Callable[[], int]]:
         held = int(torch.cuda.memory_allocated(device))
         yield lambda: int(torch.cuda.max_memory_allocated(device)) - held
         return
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: the peak starts anew
-    before = _resident_bytes()
-    yield lambda: max(0, _peak_bytes() - before)
-
-
-def _resident_bytes() -> int:
-    return _status_bytes("VmRSS") or _peak_bytes()
-
-
-def _peak_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _status_bytes(name: str) -> int:
-    try:
-        lines = _STATUS.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    fields = next((line.split() for line in lines if line.startswith(name)), None)
-    return int(fields[1]) * 1024 if fields else 0
+    before = start_resident_peak()
+    yield lambda: max(0, resident_peak_bytes() - before)

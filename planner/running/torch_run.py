@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,15 +16,12 @@ from estimator.worker_processes import (
     run_workers,
     use_loopback,
 )
+from planner.running.lines import Lines, Progress
 from planner.running.program import Program
-from planner.running.record import Orders, RankIteration, RunRecord
-from planner.running.spans import Span
+from planner.running.record import Orders, RunRecord
 from profiles.errors import InputError, MachineError
 
 WORKER = python_worker("planner.running.torch_worker")
-
-Progress = Callable[[int, int, str], None]
-"""Called with iterations done, iterations in all, and what is done next."""
 
 
 def run_here(
@@ -102,7 +98,7 @@ def run_in_world(
             local_rank=world.rank % world.ranks_per_node,
             emit=emit,
         )
-        # Values of the store, not torch's object collectives, which pickle.
+        # Text in the store: torch's object collectives would rebuild whatever object they are sent.
         store.set(f"record/{world.rank}", json.dumps(own))
         if world.rank != 0:
             store.wait(["record/taken"])
@@ -119,43 +115,3 @@ def run_in_world(
             f"run: rank {world.rank} of {world.world_size} at {world.address}:{world.port}: {last_line(str(error))}"
         ) from error
     return lines.record(orders.warm_ups)
-
-
-class Lines:
-    """What the ranks report, put together."""
-
-    def __init__(self, ranks: int, steps: int, progress: Progress | None) -> None:
-        self.steps, self.progress = steps, progress
-        self.iterations: list[list[RankIteration]] = [[] for _ in range(ranks)]
-        self.peaks = [0] * ranks
-        self.software = ""
-
-    def take(self, rank: int, value: dict[str, Any]) -> None:
-        match value["event"]:
-            case "ready" if rank == 0:
-                self.software = value["software"]
-                self._report("training")
-            case "step":
-                spans = tuple(Span(**span) for span in value["spans"])
-                self.iterations[rank].append(
-                    RankIteration(
-                        seconds=value["seconds"], loss=value["loss"], spans=spans, cpu_seconds=value["cpu_seconds"]
-                    )
-                )
-                self._report("training")
-            case "done":
-                self.peaks[rank] = value["peak_memory_bytes"]
-
-    def _report(self, what: str) -> None:
-        if self.progress is not None:
-            self.progress(min(map(len, self.iterations)), self.steps, what)
-
-    def record(self, warm_ups: int) -> RunRecord:
-        if any(len(own) != self.steps for own in self.iterations):
-            raise MachineError(f"run: found {[len(own) for own in self.iterations]} iterations of {self.steps}")
-        return RunRecord(
-            warm_ups=warm_ups,
-            iterations=tuple(zip(*self.iterations, strict=True)),
-            peak_memory_bytes=tuple(self.peaks),
-            software=self.software,
-        )

@@ -3,27 +3,23 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from estimator.explicit.recipe import RecomputeKind
-from models_zoo.layers import Classifier, Embedding, Head, Layer, TransformerBlock
-from models_zoo.model import Model, TokenInput
+from models_zoo.layers import Layer
 from models_zoo.parameters import layer_parameters, local_array, whole_array, whole_name
 from models_zoo.torch_layers.attention import AttentionHeads
 from models_zoo.torch_layers.build import build_layer
 from models_zoo.torch_layers.parallel import TensorParallel
 from planner.running.data import Batch
-from planner.running.program import Program, StageProgram
+from planner.running.program import Program, Role, StageProgram, recomputed_layers, role_of, tied_tables
 from planner.running.spans import Recorder
-
-Role = Literal["plain", "start", "decoder_start", "cross", "loss"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +96,7 @@ def build_stage(
     however the plan splits them. Layers of one rank that share a table share one tensor."""
     replica, index = stage.place(rank)
     shard = program.shard(stage, replica)
-    recomputed = list(_recomputed(program, stage))
+    recomputed = recomputed_layers(program, stage)
     tables = tied_tables(program.model)
     own_table: nn.Parameter | None = None
     chunks = []
@@ -116,20 +112,10 @@ def build_stage(
                 own_table = _share_table(module, table, own_table)
             if number in recomputed:
                 module = _recompute(module, stage.recompute)
-            role = _role(program, number)
+            role = role_of(program, number)
             built.append(BuiltLayer(index=number, layer=layer, role=role, module=module, table=table))
         chunks.append(tuple(built))
     return tuple(chunks)
-
-
-def _recomputed(program: Program, stage: StageProgram) -> Iterator[int]:
-    """The layers that run again in backward: the first blocks, but no layer that makes the loss."""
-    if stage.recompute == "none":
-        return
-    held = list(stage.layer_indices())
-    for number in held[: stage.recompute_layers]:
-        if not isinstance(program.model.layers[number], Head | Classifier):
-            yield number
 
 
 def _recompute(module: nn.Module, kind: RecomputeKind) -> nn.Module:
@@ -139,28 +125,6 @@ def _recompute(module: nn.Module, kind: RecomputeKind) -> nn.Module:
         if isinstance(part, AttentionHeads):
             part.recomputes = True
     return module
-
-
-def _role(program: Program, number: int) -> Role:
-    layer, where = program.model.layers[number], program.model.input
-    if number == 0:
-        return "start"
-    if isinstance(where, TokenInput) and number == where.decoder_start:
-        return "decoder_start"
-    if isinstance(layer, Head | Classifier):
-        return "loss"
-    return "cross" if isinstance(layer, TransformerBlock) and layer.cross_attention is not None else "plain"
-
-
-def tied_tables(model: Model) -> dict[int, str]:
-    """The layers that share the model's token table, and what each calls it; none where one layer alone has it."""
-    found: dict[int, str] = {}
-    for number, layer in enumerate(model.layers):
-        if isinstance(layer, Embedding):
-            found[number] = "tokens.weight"
-        elif isinstance(layer, Head) and layer.tied:
-            found[number] = "vocabulary.weight"
-    return found if len(found) > 1 else {}
 
 
 def _load_weights(

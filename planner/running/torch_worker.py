@@ -23,13 +23,13 @@ from estimator.worker_processes import read_request
 from planner.plan_file import parse_plan
 from planner.running.data import Data, load_tokens, random_data
 from planner.running.iteration import run_iteration
-from planner.running.program import Program, StageProgram, program_of
+from planner.running.program import Program, StageProgram, program_of, tied_tables
 from planner.running.record import Orders
 from planner.running.spans import Recorder
 from planner.running.torch_exchange import Exchange
 from planner.running.torch_groups import Grouped, Groups, make_groups, tensor_parallel
 from planner.running.torch_memory import peak_growth
-from planner.running.torch_stage import Chunk, TorchStage, build_stage, tied_tables
+from planner.running.torch_stage import Chunk, TorchStage, build_stage
 from planner.running.torch_weights import (
     TORCH_DTYPES,
     FlatWeights,

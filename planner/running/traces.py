@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from estimator.explicit.outcome import Evaluation
+from estimator.schedules.records import Task
 from estimator.schedules.simulate import simulate_schedule
 from planner.running.program import Program
 from planner.running.record import RunRecord
@@ -17,16 +18,24 @@ from profiles.files import write_atomically
 ROWS: dict[SpanKind, tuple[int, str]] = {
     "forward": (1, "schedule"),
     "backward": (1, "schedule"),
+    "weight": (1, "schedule"),
     "sync": (1, "schedule"),
     "optimizer": (1, "schedule"),
+    "offload": (1, "schedule"),
     "wait": (1, "schedule"),
     "layer": (2, "layers"),
     "collective": (3, "collectives"),
 }
 """The row (thread) of a rank (process) that a kind of span stands in."""
 
+NAMES_AFTER: dict[SpanKind, str] = {"sync": "gradients"}
+"""What a span after the schedule is called, where not as its kind."""
+
 ESTIMATED_RANKS_FROM = 1_000_000
 """Process numbers of estimated ranks where both traces share a file."""
+
+Afterwards = Iterable[tuple[SpanKind, float]]
+"""What all stages do once the schedule is done, with its seconds."""
 
 RankSpans = Mapping[int, tuple[Span, ...]]
 
@@ -49,25 +58,30 @@ def estimated_spans(program: Program, evaluation: Evaluation) -> RankSpans:
     simulated = simulate_schedule(shape.schedule, pipeline.stages, pipeline.transfers, shape.micro_batches)
     found: dict[int, tuple[Span, ...]] = {}
     for stage in program.stages:
-        own = [task for task in simulated.tasks if task.stage == stage.number and task.kind != "weight"]
-        spans = [
-            Span(
-                kind=task.kind,
-                name=f"{task.kind} {task.micro_batch}",
-                phase=task.kind,
-                start_s=task.start_s,
-                end_s=task.end_s,
-                chunk=task.chunk,
-                micro_batch=task.micro_batch,
-            )
-            for task in own
-            if task.kind != "weight"
-        ]
-        synced_s = simulated.total_s + pipeline.sync_s
-        spans.append(Span(kind="sync", name="gradients", start_s=simulated.total_s, end_s=synced_s))
-        spans.append(Span(kind="optimizer", name="optimizer", start_s=synced_s, end_s=synced_s + pipeline.optimizer_s))
-        found |= dict.fromkeys(stage.ranks, tuple(spans))
+        own = [task for task in simulated.tasks if task.stage == stage.number]
+        after: Afterwards = (("sync", pipeline.sync_s), ("optimizer", pipeline.optimizer_s))
+        found |= dict.fromkeys(stage.ranks, schedule_spans(own, simulated.total_s, after))
     return found
+
+
+def schedule_spans(tasks: Iterable[Task], end_s: float, after: Afterwards) -> tuple[Span, ...]:
+    """A stage's tasks, and what comes after the schedule's end `end_s`, in its order."""
+    spans = [
+        Span(
+            kind=task.kind,
+            name=f"{task.kind} {task.micro_batch}",
+            phase="forward" if task.kind == "forward" else "backward",
+            start_s=task.start_s,
+            end_s=task.end_s,
+            chunk=task.chunk,
+            micro_batch=task.micro_batch,
+        )
+        for task in tasks
+    ]
+    for kind, seconds in after:
+        spans.append(Span(kind=kind, name=NAMES_AFTER.get(kind, kind), start_s=end_s, end_s=end_s + seconds))
+        end_s += seconds
+    return tuple(spans)
 
 
 def trace_events(program: Program, ranks: RankSpans, basis: str, *, first_process: int = 0) -> Iterator[dict[str, Any]]:
@@ -75,24 +89,29 @@ def trace_events(program: Program, ranks: RankSpans, basis: str, *, first_proces
     schedule, layers and collectives."""
     for rank, spans in sorted(ranks.items()):
         stage = program.stage_of(rank)
-        process = first_process + rank
-        yield _metadata("process_name", process, 0, f"{basis}: rank {rank}, stage {stage.number}")
-        yield {"name": "process_sort_index", "ph": "M", "pid": process, "tid": 0, "args": {"sort_index": process}}
-        for row, title in dict.fromkeys(ROWS[span.kind] for span in spans):
-            yield _metadata("thread_name", process, row, title)
-        for span in spans:
-            # Whole nanoseconds, of both ends: rounded lengths would let neighbours overlap by one.
-            start_us, end_us = round(span.start_s * 1e6, 3), round(span.end_s * 1e6, 3)
-            yield {
-                "name": span.name,
-                "cat": span.kind,
-                "ph": "X",
-                "ts": start_us,
-                "dur": round(end_us - start_us, 3),
-                "pid": process,
-                "tid": ROWS[span.kind][0],
-                "args": _arguments(span),
-            }
+        yield from process_events(first_process + rank, f"{basis}: rank {rank}, stage {stage.number}", spans)
+
+
+def process_events(process: int, name: str, spans: Iterable[Span]) -> Iterator[dict[str, Any]]:
+    """The events of one process."""
+    spans = tuple(spans)
+    yield _metadata("process_name", process, 0, name)
+    yield {"name": "process_sort_index", "ph": "M", "pid": process, "tid": 0, "args": {"sort_index": process}}
+    for row, title in dict.fromkeys(ROWS[span.kind] for span in spans):
+        yield _metadata("thread_name", process, row, title)
+    for span in spans:
+        # Whole nanoseconds, of both ends: rounded lengths would let neighbours overlap by one.
+        start_us, end_us = round(span.start_s * 1e6, 3), round(span.end_s * 1e6, 3)
+        yield {
+            "name": span.name,
+            "cat": span.kind,
+            "ph": "X",
+            "ts": start_us,
+            "dur": round(end_us - start_us, 3),
+            "pid": process,
+            "tid": ROWS[span.kind][0],
+            "args": _arguments(span),
+        }
 
 
 def _metadata(name: str, process: int, thread: int, value: str) -> dict[str, Any]:
@@ -101,7 +120,7 @@ def _metadata(name: str, process: int, thread: int, value: str) -> dict[str, Any
 
 def _arguments(span: Span) -> dict[str, Any]:
     shown: dict[str, Any] = {"phase": span.phase}
-    if span.kind in ("forward", "backward"):
+    if span.kind in ("forward", "backward", "weight"):
         shown |= {"micro_batch": span.micro_batch, "chunk": span.chunk}
     if span.layer is not None:
         shown["layer"] = span.layer
@@ -125,10 +144,11 @@ def save_traces(path: Path, program: Program, record: RunRecord, evaluation: Eva
     else:
         files[path] = measured
     for file, events in files.items():
-        write_atomically(file, _layout(events))
+        write_atomically(file, trace_text(events))
     return tuple(sorted(files))
 
 
-def _layout(events: Iterable[dict[str, Any]]) -> str:
+def trace_text(events: Iterable[dict[str, Any]]) -> str:
+    """The text of a trace file, a line for each event."""
     lines = ",\n".join(json.dumps(event, allow_nan=False) for event in events)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'

@@ -277,7 +277,7 @@ def test_degrees_that_cannot_be_had_say_why(traced: Callable[[str], Model]) -> N
         assert isinstance(found, Infeasible)
         return found
 
-    assert refusal("mlp", 2).reason == "tp = 2: module brings no tensor-parallel plan"
+    assert refusal("mlp", 2).reason == "tp = 2: the model brings no tensor-parallel plan"
     assert refusal("mlp", 2).lacking == "support"
     assert refusal("tiny_gpt_with_plan", 16).reason == "tp = 16: its plan was traced at tp = 1, 2, 4"
     undivided = refusal("undivided_plan", 4)

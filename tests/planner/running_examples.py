@@ -16,9 +16,9 @@ from planner.explicit.evaluation import evaluate_with_store
 from planner.explicit.reading import read_plan
 from planner.plan import Plan
 from planner.plan_file import plan_to_json
+from planner.running.lines import Lines
 from planner.running.program import Program, program_of
 from planner.running.record import Orders, RunRecord
-from planner.running.torch_run import Lines
 from profiles.measurements import DeviceRates
 from profiles.store import ProfileStore
 

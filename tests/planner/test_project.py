@@ -94,7 +94,11 @@ def test_the_public_functions_are_these() -> None:
         "comm_fit",
         "comm_measure",
         "comm_show",
+        "compare",
         "estimate",
+        "explain",
+        "export",
+        "front",
         "hardware_list",
         "hardware_show",
         "models_list",
@@ -105,6 +109,9 @@ def test_the_public_functions_are_these() -> None:
         "profiles_import",
         "profiles_show",
         "run",
+        "side_by_side",
+        "smallest",
+        "timeline",
         "validate",
     ]
 

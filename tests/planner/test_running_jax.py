@@ -300,5 +300,6 @@ def test_a_run_of_a_plan_file_is_the_torch_backends(tmp_path: Path, monkeypatch:
 def test_too_few_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     program, orders = plan_for(tmp_path, 2, dp=2)
-    with pytest.raises(InputError, match="--device: found no GPU"):
+    with pytest.raises(InputError, match="--device: found no GPU") as refused:
         run_here_jax(program, replace(orders, backend="nccl"))
+    assert (refused.value.where, refused.value.key) == ("run", "--device")

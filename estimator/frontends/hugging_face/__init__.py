@@ -6,13 +6,14 @@ A family is a function from the config's keys to a `Chain` of layers; `FAMILIES`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from estimator.frontends.hugging_face import biased, experts, gated
 from estimator.frontends.hugging_face.chain import Chain
 from estimator.frontends.hugging_face.keys import Keys, describe, read_json
+from estimator.frontends.hugging_face.megatron import megatron
 from models_zoo.families import decoder_names
 from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
@@ -42,6 +43,9 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
 }
 """By `model_type`: the prefix of its classes in `architectures`, and its reader."""
 
+OWN_FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {"megatron": ("Megatron", megatron)}
+"""As `FAMILIES`, without a class of transformers."""
+
 TEXT_PART_OF = {"gemma3": "gemma3_text"}
 """The family of a multimodal model's `text_config` where that does not say its `model_type`."""
 
@@ -53,21 +57,28 @@ def load_config_model(path: Path) -> Model:
     `LONGEST_DEFAULT_SEQ_LEN`. Raises InputError for a file that cannot be read, an unknown architecture, or a key that
     is missing or wrong.
     """
-    keys, remarks = _text_part(Keys(where=str(path), values=read_json(path)))
+    name = path.stem if path.stem != "config" else path.resolve().parent.name or path.stem
+    return config_model(read_json(path), where=str(path), name=name)
+
+
+def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
+    """As `load_config_model`, of the keys themselves; `where` stands for the file in messages."""
+    keys, remarks = _text_part(Keys(where=where, values=values))
     family = _family(keys)
-    chain = FAMILIES[family][1](keys)
+    title, read = {**FAMILIES, **OWN_FAMILIES}[family]
+    chain = read(keys)
     seq_len = min(chain.positions, LONGEST_DEFAULT_SEQ_LEN)
     if seq_len < chain.positions:
         remarks.append(f"{seq_len} tokens per sample, of {chain.positions} positions")
     if chain.remark:
         remarks.append(chain.remark)
     return Model(
-        name=path.stem if path.stem != "config" else path.resolve().parent.name or path.stem,
+        name=name,
         family=family,
         layers=(chain.embedding, *chain.blocks, chain.head),
         layer_names=decoder_names(len(chain.blocks)),
         input=TokenInput(seq_len=seq_len),
-        source="; ".join([f"{FAMILIES[family][0]} config {path.name}", *remarks]),
+        source="; ".join([f"{title} config {Path(where).name}", *remarks]),
         kind="config",
     )
 
@@ -90,7 +101,7 @@ def _text_part(keys: Keys) -> tuple[Keys, list[str]]:
 def _family(keys: Keys) -> str:
     """The family by `model_type`, else by the classes in `architectures`."""
     kind = keys.get("model_type", None)
-    if isinstance(kind, str) and kind in FAMILIES:
+    if isinstance(kind, str) and kind in {**FAMILIES, **OWN_FAMILIES}:
         return kind
     classes = keys.get("architectures", None) or []
     by_prefix = {prefix: name for name, (prefix, _) in FAMILIES.items()}

@@ -1,0 +1,1 @@
+"""Exports checked by the tools that read them."""

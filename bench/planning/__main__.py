@@ -1,0 +1,235 @@
+"""How fast the best plan is found, how the time grows, and how the chosen plan does beside published ones.
+
+    python -m bench.planning [--repeats 3] [--quick] [--data DIR] [--json FILE]
+
+The first table times whole commands (CPU seconds of the process, its peak memory); the second how the search grows with
+layers and devices; the third how many plans a second are priced in bulk beside one by one, in the same process; the
+fourth a scheduler's warm calls. With the published runs in DIR, the fifth puts the plan that the search chooses beside
+the fastest published one of the same model, devices and batch: our estimate of both, and what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from estimator.bulk.records import Degrees, Family
+from estimator.explicit.evaluate import evaluate
+from estimator.profiling.host_cpu import cpu_name
+from models_zoo.catalogue import load_model
+from planner.options import SearchOptions, with_defaults
+from planner.search.best import setup_of
+from planner.search.cuts import cuts_of
+from planner.search.exact import Found, search
+from planner.search.request import DeviceSpace, SearchRequest, read_search
+from planner.search.space import recompute_rules, schedules_of, state_rules, ways_of
+from profiles.vocabulary import Infeasible
+
+MOE = Path(__file__).with_name("moe-10t") / "config.json"
+COMMANDS: tuple[tuple[str, tuple[str, ...], float], ...] = (
+    ("llama3-8b on 64 H100", ("llama3-8b", "--cluster", "h100:8x8"), 0.5),
+    ("gpt3-175b on 1,024 A100", ("gpt3-175b", "--cluster", "a100-80gb:128x8"), 1.0),
+    ("llama3-405b on 16,384 H100", ("llama3-405b", "--cluster", "h100:2048x8"), 3.0),
+    ("MoE of 10T on 131,072 H100", (str(MOE), "--cluster", "h100:16384x8", "--global-batch", "16384"), 20.0),
+)
+"""A command and its target in CPU seconds."""
+OTHERS = "llm-analysis 760, Calculon 20-120, SimuMax 2-8 plans a second, by their own accounts"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="bench.planning", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="leave the largest command out")
+    parser.add_argument("--data", type=Path, help="the folder of the published runs")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args(argv)
+    print(f"{cpu_name()}, {os.cpu_count()} cores, {platform.platform()}, python {platform.python_version()}")
+    rows: dict[str, Any] = {}
+    rows["commands"] = time_commands(COMMANDS[: 3 if arguments.quick else 4], arguments.repeats)
+    rows["growth"] = grow(arguments.repeats)
+    rows["bulk"] = price_in_bulk(arguments.repeats)
+    rows["warm"] = ask_warm()
+    if arguments.data is not None:
+        from bench.planning.published import compare_with_published
+
+        rows["published"] = compare_with_published(arguments.data)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def time_commands(commands: Sequence[tuple[str, tuple[str, ...], float]], repeats: int) -> list[dict[str, Any]]:
+    """CPU seconds and peak memory of whole commands, the least of several."""
+    print(f"\nwhole command, least of {repeats}\n")
+    print("| command | CPU | target | peak memory | plans covered | ways to share | iteration |")
+    print("| :-- | --: | --: | --: | --: | --: | --: |")
+    found = []
+    for name, words, target_s in commands:
+        best_s, peak, plan = float("inf"), 0, {}
+        for _ in range(repeats):
+            took_s, memory, text = run_command([sys.executable, "-m", "planner.cli.main", "plan", *words, "--json"])
+            best_s, peak, plan = min(best_s, took_s), max(peak, memory), json.loads(text)
+        ways = len(ways_of(read(*words).spaces[0].space))
+        covered = plan["provenance"]["search_space_size"]
+        iteration = plan["estimate"]["iteration_time_s"]
+        print(
+            f"| {name} | {best_s:.2f} s | {target_s:.1f} s | {peak / 2**20:.0f} MiB | {covered:,} | {ways:,} |"
+            f" {iteration:.3f} s |",
+            flush=True,
+        )
+        found.append({"name": name, "cpu_s": best_s, "target_s": target_s, "peak_bytes": peak, "plans": covered})
+    return found
+
+
+def run_command(words: Sequence[str]) -> tuple[float, int, str]:
+    """CPU seconds, peak bytes and output of a process of its own."""
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    text = process.stdout.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(words)}: exit status {process.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, text
+
+
+def read(model: str, *words: str) -> SearchRequest:
+    """The search behind the words of a command."""
+    cluster = words[words.index("--cluster") + 1]
+    batch = int(words[words.index("--global-batch") + 1]) if "--global-batch" in words else None
+    options = with_defaults(SearchOptions, {"global_batch": batch})
+    return read_search(model, cluster=cluster, store=None, options=options)
+
+
+def grow(repeats: int) -> list[dict[str, Any]]:
+    """CPU seconds of the search alone by layers and by devices."""
+    print("\nthe search alone (Llama-3 8B's blocks, batch 1,024), least CPU seconds\n")
+    print("| layers | devices | CPU | ways | best plan |")
+    print("| --: | --: | --: | --: | :-- |")
+    llama, found = load_model("llama3-8b"), []
+    sizes = [(layers, 256) for layers in (16, 32, 64, 128, 256)]
+    sizes += [(32, devices) for devices in (64, 256, 1024, 4096, 16384, 65536)]
+    for layers, devices in sizes:
+        inner = llama.layers[1:-1]
+        model = replace(llama, layers=(llama.layers[0], *(inner[0] for _ in range(layers)), llama.layers[-1]))
+        options = with_defaults(SearchOptions, {"global_batch": 1024})
+        took, result = [], None
+        for _ in range(repeats):
+            request = read_search(
+                "llama3-8b", cluster=f"h100:{devices // 8}x8", store=None, options=options, model=model
+            )
+            own = request.spaces[0]
+            start = time.process_time()
+            result = search(own.space, own.evaluator)
+            took.append(time.process_time() - start)
+        assert result is not None
+        assert result.best is not None
+        degrees = result.best.degrees
+        print(
+            f"| {layers} | {devices:,} | {min(took):.2f} s | {result.counts.ways:,} | tp {degrees.tp}, pp {degrees.pp},"
+            f" dp {degrees.dp}, cp {degrees.cp} |",
+            flush=True,
+        )
+        found.append({"layers": layers, "devices": devices, "cpu_s": min(took), "ways": result.counts.ways})
+    return found
+
+
+def price_in_bulk(repeats: int) -> dict[str, Any]:
+    """Plans a second, in bulk and one by one: GPT-3's families at tp 8 and several pipelines."""
+    own = read("gpt3-175b", "--cluster", "a100-80gb:128x8").spaces[0]
+    pipelines = [
+        (degrees, pipeline)
+        for degrees in (
+            Degrees(tp=8, pp=pp, dp=dp, samples=samples, sequence_parallel=True)
+            for pp, dp, samples in ((4, 32, 1), (8, 16, 1), (8, 16, 2), (16, 8, 1), (16, 4, 4))
+        )
+        if not isinstance(
+            pipeline := own.evaluator.pipeline(degrees, own.evaluator.placement(1, own.space.slots)), Infeasible
+        )
+    ]
+    families = [(pipeline, family) for degrees, pipeline in pipelines for family in families_of(own, degrees)]
+    plans = sum(family.plans for _, family in families)
+
+    def bulk() -> None:
+        for pipeline, family in families:
+            pipeline.price(family)
+
+    bulk()
+    bulk_s = fastest_s(bulk, repeats)
+    found = search(own.space, own.evaluator).best
+    assert isinstance(found, Found)
+    setup = setup_of(found, own)
+    one_s = fastest_s(lambda: evaluate(setup), max(5, repeats))
+    print(f"\n{plans:,} plans of {len(families)} families priced in bulk: {plans / bulk_s:,.0f} a second")
+    print(
+        f"one by one (a warm evaluation of the best plan): {1 / one_s:,.0f} a second,"
+        f" {plans * one_s / bulk_s:,.0f} times fewer"
+    )
+    print(f"others: {OTHERS}")
+    return {"plans": plans, "plans_per_s": plans / bulk_s, "one_by_one_per_s": 1 / one_s}
+
+
+def families_of(own: DeviceSpace, degrees: Degrees) -> list[Family]:
+    """All families of the space under these degrees."""
+    pipeline = own.evaluator.pipeline(degrees, own.evaluator.placement(1, own.space.slots))
+    assert not isinstance(pipeline, Infeasible)
+    layers = own.evaluator.layers
+    found = []
+    for schedule, vpp in schedules_of(own.space, degrees):
+        cuts = cuts_of(own.space.model, pp=degrees.pp, vpp=vpp, weights=pipeline.layer_s())
+        blocks = max(sum(layers.recomputable(*part) for part in stage) for cut in cuts for stage in cut)
+        found.append(
+            Family(
+                schedule=schedule,
+                cuts=cuts,
+                recompute=recompute_rules(own.space, blocks),
+                states=state_rules(own.space, degrees),
+            )
+        )
+    return found
+
+
+def ask_warm() -> dict[str, Any]:
+    """What a scheduler asks in one process: the best plan of each Cell (devices, stages) of a model."""
+    own = read("llama3-8b", "--cluster", "h100:8x8").spaces[0]
+    took: list[float] = []
+    for _ in range(2):
+        took = []
+        for devices in (1, 2, 4, 8, 16, 32, 64):
+            for stages in (1, 2, 4, 8):
+                if stages > devices:
+                    continue
+                limits = replace(own.space.constraints, fix={"pp": stages, "devices": devices})
+                start = time.process_time()
+                search(replace(own.space, constraints=limits), own.evaluator)
+                took.append(time.process_time() - start)
+    print(
+        f"\nwarm: the best plan of a Cell, {len(took)} of them: median {median(took) * 1e3:.1f} ms,"
+        f" most {max(took) * 1e3:.1f} ms"
+    )
+    return {"cells": len(took), "median_s": median(took), "most_s": max(took)}
+
+
+def fastest_s(call: Callable[[], object], repeats: int) -> float:
+    """Least CPU seconds of `repeats` calls."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.process_time()
+        call()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""The plan that the search chooses beside the fastest published one of the same model, devices, batch and software."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from estimator.bulk.evaluator import BulkEvaluator
+from estimator.bulk.layers import read_layers
+from estimator.explicit.evaluate import evaluate, experts_a_token
+from estimator.explicit.link_times import LinkTimes
+from estimator.explicit.recipe import Setup
+from estimator.layer_times import nothing_measured
+from planner.search.constraints import Constraints
+from planner.search.exact import search
+from planner.search.space import Space
+from planner.validation.prepared import PreparedRun
+from planner.validation.rows import RunRow, read_runs
+from planner.validation.run import predict_row
+from planner.validation.setups import setup_of
+from profiles.efficiencies import load_operator_efficiencies
+from profiles.errors import InputError
+from profiles.training_parameters import load_training_parameters
+
+FEWEST_PLANS = 4
+FEWEST_DEVICES = 8
+
+
+def compare_with_published(data: Path) -> list[dict[str, Any]]:
+    """A line for each group of published plans of one training; its fastest measured plan against the chosen one."""
+    print(
+        f"\nchosen and published plans, groups of {FEWEST_PLANS} plans and more on {FEWEST_DEVICES} devices and more\n"
+    )
+    names = ("source", "model", "devices", "batch", "plans", "fastest published", "measured", "estimated", "chosen")
+    print(f"| {' | '.join((*names, 'estimated', 'ratio'))} |")
+    print("| :-- | :-- | :-- | --: | --: | :-- | --: | --: | :-- | --: | --: |")
+    groups: defaultdict[tuple[object, ...], list[tuple[RunRow, Setup, float]]] = defaultdict(list)
+    for row in read_runs(data / "train_runs.csv"):
+        if row.measured_iteration_time_s is None or row.out_of_memory:
+            continue
+        try:
+            prepared = setup_of(row)
+        except InputError:
+            continue
+        if not isinstance(prepared, PreparedRun) or prepared.setup.devices < FEWEST_DEVICES:
+            continue
+        result = predict_row(row, prepare=lambda _, found=prepared: found, evaluate=evaluate)  # type: ignore[misc]
+        if result.estimated_iteration_time_s is None:
+            continue
+        key = (row.source, *result.configuration)
+        groups[key].append((row, prepared.setup, result.estimated_iteration_time_s))
+    found = [_compare(rows) for rows in groups.values() if len(rows) >= FEWEST_PLANS]
+    ratios = [one["ratio"] for one in found if one["ratio"] is not None]
+    if ratios:
+        better = sum(ratio <= 1 + 1e-9 for ratio in ratios)
+        print(f"\nby our estimates no slower than the fastest published plan in {better} of {len(ratios)} groups")
+    return found
+
+
+def _compare(rows: list[tuple[RunRow, Setup, float]]) -> dict[str, Any]:
+    row, setup, estimated_s = min(rows, key=lambda one: one[0].measured_iteration_time_s or 0.0)
+    recipe, cluster = setup.recipe, setup.cluster
+    parameters = load_training_parameters()
+    evaluator = BulkEvaluator(
+        model=setup.model,
+        cluster=cluster,
+        recipe=replace(recipe, schedule="1f1b"),
+        parameters=parameters,
+        efficiencies_of=load_operator_efficiencies,
+        lookup=nothing_measured,
+        links=LinkTimes(
+            cluster=cluster, parameters=parameters, experts_a_token=experts_a_token(setup.model, recipe.software)
+        ),
+        layers=read_layers(setup.model, recipe),
+        overlap_under=lambda zero: recipe.overlap | {"dp"} if zero == 3 else recipe.overlap,
+    )
+    group = cluster.group_of(setup.stages[0].slots[0])
+    space = Space(
+        model=setup.model,
+        slots=cluster.free_slots,
+        island=min(group.island_size, group.devices),
+        node=group.devices,
+        global_batch=recipe.global_batch,
+        seq_len=recipe.seq_len,
+        dtype=recipe.dtype,
+        constraints=Constraints(most={"devices": setup.devices}, offload=False, sequence_parallel=(True, False)),
+    )
+    best = search(space, evaluator).best
+    chosen, chosen_s, ratio = "nothing fits", None, None
+    if best is not None:
+        degrees, chosen_s = best.degrees, best.iteration_time_s
+        ratio = chosen_s / estimated_s
+        chosen = (
+            f"tp{degrees.tp} pp{degrees.pp} dp{degrees.dp} cp{degrees.cp} mb{degrees.samples} zero{best.state.zero}"
+        )
+        chosen += f" vpp{len(best.cut[0])}" if len(best.cut[0]) > 1 else ""
+    stage = setup.stages[0]
+    published = f"tp{stage.tp} pp{len(setup.stages)} dp{stage.dp} cp{stage.cp} mb{setup.micro_batch // stage.dp}"
+    published += f" zero{stage.zero}" + (f" vpp{len(stage.chunks)}" if len(stage.chunks) > 1 else "")
+    print(
+        f"| {row.source} | {setup.model.name} | {setup.devices} x {group.device.name} | {recipe.global_batch} |"
+        f" {len(rows)} | {published} | {row.measured_iteration_time_s:.3g} s | {estimated_s:.3g} s | {chosen} |"
+        f" {'-' if chosen_s is None else f'{chosen_s:.3g} s'} | {'-' if ratio is None else f'{ratio:.2f}'} |",
+        flush=True,
+    )
+    return {
+        "source": row.source,
+        "fastest_published": row.id,
+        "measured_s": row.measured_iteration_time_s,
+        "estimated_s": estimated_s,
+        "chosen": chosen,
+        "chosen_estimated_s": chosen_s,
+        "ratio": ratio,
+    }

@@ -1,0 +1,136 @@
+"""Plans of two workers of this machine, all of them really run: the truth that approaches are measured against."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.real_runs.__main__ import run_plan
+from bench.tuning.groups import Group, with_cells
+from estimator.cell import CellEstimate
+from planner import api
+from planner.explicit.reading import read_plan
+from planner.options import EstimateOptions
+from planner.plan_file import load_plan
+from planner.request import read_request, search_cells
+from planner.tuning.measured import MEASURED_LOG_SPREAD
+from planner.tuning.records import Candidate
+from planner.tuning.traits import traits_of
+from profiles.store import ProfileStore
+
+MODELS = ("gpt-mini", "bert-mini")
+GLOBAL_BATCH = 8
+PLANS: dict[str, EstimateOptions] = {
+    "dp2, 1 micro-batch": {"dp": 2, "micro_batches": 1},
+    "dp2, 4 micro-batches": {"dp": 2, "micro_batches": 4},
+    "dp2, 4 micro-batches, ZeRO 1": {"dp": 2, "micro_batches": 4, "zero": 1},
+    "tp2, 1 micro-batch": {"tp": 2, "micro_batches": 1},
+    "tp2, 4 micro-batches": {"tp": 2, "micro_batches": 4},
+    "pp2, 4 micro-batches": {"pp": 2, "micro_batches": 4},
+    "pp2, 8 micro-batches": {"pp": 2, "micro_batches": 8},
+    "pp2, 4 micro-batches, gpipe": {"pp": 2, "micro_batches": 4, "schedule": "gpipe"},
+    "pp2, 4 micro-batches, interleaved": {"pp": 2, "vpp": 2, "micro_batches": 4, "schedule": "interleaved"},
+}
+"""Every way to share two workers, with the fewest micro-batches and more, and the schedules that can be run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRow:
+    """Seconds of one plan, estimated and measured; `noise`: how far the rounds lie apart."""
+
+    model: str
+    plan: str
+    estimated_s: float
+    measured_s: float
+    noise: float
+
+
+def run_local(
+    rounds: int, steps: int, progress: Callable[[str], None]
+) -> tuple[tuple[Group, ...], tuple[LocalRow, ...]]:
+    """Groups of the plans above; of iterations and rounds the fastest counts, as others share the machine."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        store = folder / "store.sqlite"
+        # The rates of this machine, which `local` is described by; a budget that allows no more.
+        api.profile("gpt-tiny", framework="torch", dtype="fp32", budget=1e-3, store=store)
+        api.comm_measure(backend="gloo", ranks=(2,), busy=True, timeout=300.0, store=store)
+        groups, rows = [], []
+        for model in MODELS:
+            group, found = _run_model(model, rounds, steps, folder, store, progress)
+            groups.append(group)
+            rows += found
+    return tuple(groups), tuple(rows)
+
+
+def _run_model(
+    model: str, rounds: int, steps: int, folder: Path, store: Path, progress: Callable[[str], None]
+) -> tuple[Group, list[LocalRow]]:
+    estimated: defaultdict[str, list[float]] = defaultdict(list)
+    measured: defaultdict[str, list[float]] = defaultdict(list)
+    paths = {name: _write(model, name, folder / f"{model}.{number}.json", store) for number, name in enumerate(PLANS)}
+    for turn in range(rounds):
+        for name, path in paths.items():
+            found = run_plan(path, "torch", steps, store)
+            estimated[name].append(found["estimated"]["iteration_time_s"])
+            measured[name].append(min(found["measured"]["iteration_times_s"]))
+            progress(f"round {turn + 1}, {model} {name}: {measured[name][-1] * 1e3:.0f} ms")
+    candidates = []
+    with ProfileStore(store) as opened:
+        for name, path in paths.items():
+            (setup,) = read_plan(load_plan(path), where=name, store=opened).setups
+            candidates.append(
+                Candidate(
+                    plan=setup,
+                    estimated_s=min(estimated[name]),
+                    log_spread=MEASURED_LOG_SPREAD,
+                    traits=traits_of(setup),
+                )
+            )
+        cells = _cells(model, opened)
+    group = Group(
+        source="local",
+        name=f"{model}, 2 workers, batch {GLOBAL_BATCH}",
+        candidates=tuple(candidates),
+        measured_s=tuple(min(measured[name]) for name in PLANS),
+    )
+    rows = [
+        LocalRow(
+            model=model,
+            plan=name,
+            estimated_s=min(estimated[name]),
+            measured_s=min(measured[name]),
+            noise=max(measured[name]) / min(measured[name]) - 1,
+        )
+        for name in PLANS
+    ]
+    return with_cells(group, cells), rows
+
+
+def _write(model: str, name: str, path: Path, store: Path) -> Path:
+    fixed: EstimateOptions = {"dtype": "fp32", "global_batch": GLOBAL_BATCH, "recompute": "none"}
+    api.estimate(model, cluster="local:1x2", store=store, output=path, **(fixed | PLANS[name]))
+    return path
+
+
+def _cells(model: str, store: ProfileStore) -> dict[int, CellEstimate]:
+    request = read_request(
+        model,
+        cluster="local:1x2",
+        store=store,
+        dtype="fp32",
+        global_batch=GLOBAL_BATCH,
+        recompute="none",
+        micro_batches="best",
+        stages=(1, 2),
+    )
+    found = [cell for _, cell in search_cells(request, store) if isinstance(cell, CellEstimate)]
+    return {len(cell.stages): cell for cell in found}
+
+
+def describe_rows(rows: Sequence[LocalRow]) -> list[dict[str, object]]:
+    """For JSON."""
+    return [asdict(row) for row in rows]

@@ -1,0 +1,226 @@
+"""Why a plan is the best, for people; and two plans side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.cli.explicit_output import TIME_NAMES
+from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
+from planner.search.summary import percent
+
+if TYPE_CHECKING:
+    from planner.explaining import Lack
+    from planner.plan_comparison import PartPair, PlanComparison
+    from planner.search.explain import Binding, Certificate, Explanation, RunnerUp
+    from planner.search.sensitivity import Sensitivity
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "compute": ("gemm_s", "attention_s", "convolution_s", "memory_bound_s", "launch_s"),
+    "recomp.": ("recompute_s",),
+    "tp": ("tp_s",),
+    "cp": ("cp_s",),
+    "ep": ("ep_s",),
+    "dp": ("dp_s",),
+    "pp": ("pp_s",),
+    "bubble": ("bubble_s",),
+    "optim.": ("optimizer_s", "offload_s"),
+}
+"""Columns of the runners-up and the parts of an iteration that each sums; together they are all parts."""
+MOST_SHOWN = 8
+MOST_COLUMNS = 6
+SEEN = 1e-3
+"""Parts that are never more than this share of an iteration have no column."""
+
+CELL_NAMES = {
+    "compute_s": "compute",
+    "blocking_collectives_s": "collectives within passes",
+    "transfer_s": "pipeline communication",
+    "gradient_sync_s": "data-parallel communication",
+}
+MEMORY_NAMES = {
+    "weight_bytes": "weights",
+    "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer state",
+    "activation_bytes": "activations",
+    "temporary_bytes": "temporary tensors",
+    "communication_bytes": "communication buffers",
+    "peak_bytes": "peak of the fullest device",
+}
+OBJECTIVES = {"time": "time", "cost": "cost", "energy": "energy"}
+
+
+def print_explanation(found: Explanation) -> None:
+    """The summary, what binds, the runners-up, what changes would bring, what constraints cost, and the space."""
+    print_notes("why this plan:", found.summary)
+    print()
+    _print_binding(found.binding, found.plan.estimate.iteration_time_s)
+    _print_runners_up(found)
+    _print_changes(found)
+    _print_space(found.certificate)
+
+
+def _print_binding(binding: Binding, total: float) -> None:
+    """Where the time goes on the stage that sets the pace, by what it waits for."""
+    rows = [("compute", binding.compute_s, ""), ("recomputation", binding.recompute_s, "")]
+    rows += [
+        (f"communication of {one.axis}", one.seconds, f"over {one.link}" if one.link else "")
+        for one in binding.communication
+    ]
+    rows += [("pipeline bubble", binding.bubble_s, ""), ("optimizer's step", binding.optimizer_s, "")]
+    rows += [("offload", binding.offload_s, "to and from the host")]
+    shown = [(name, format_seconds(s), f"{s / total:.1%}", where) for name, s, where in rows if s > SEEN / 10 * total]
+    place = f", on stage {binding.stage} of {binding.stages}, which sets the pace" if binding.stages > 1 else ""
+    print_table(f"What an iteration waits for{place}", ("", "time", "share", ""), shown)
+
+
+def _print_runners_up(found: Explanation) -> None:
+    """The best plan without one choice of the best, a row each: what it loses, part by part."""
+    shown = found.runners_up[:MOST_SHOWN]
+    if not shown:
+        print_text("no runners-up: nothing else fits the space that is left open")
+        print()
+        return
+    total = found.plan.estimate.iteration_time_s
+    sums = [_column_sums(one) for one in shown]
+    largest = {name: max(abs(row[name]) for row in sums) for name in COLUMNS}
+    seen = sorted((name for name in COLUMNS if largest[name] > SEEN * total), key=lambda name: -largest[name])
+    kept = seen if len(seen) <= MOST_COLUMNS else seen[: MOST_COLUMNS - 1]
+    names = [name for name in COLUMNS if name in kept]
+    rest = [sum(value for name, value in row.items() if name not in names) for row in sums]
+    has_rest = any(abs(seconds) > SEEN * total for seconds in rest)
+    fewer = any(one.devices != len(found.plan.devices) for one in shown)
+    rows = [
+        (
+            str(number),
+            _loss(one),
+            format_seconds(one.iteration_time_s),
+            format_seconds(one.simulated_s),
+            *([str(one.devices)] if fewer else []),
+            *(_points(row[name], total) for name in names),
+            *([_points(left, total)] if has_rest else []),
+            f"{one.more_memory_bytes / 2**30:+.1f}",
+        )
+        for number, (one, row, left) in enumerate(zip(shown, sums, rest, strict=True), start=1)
+    ]
+    columns = (
+        "",
+        "loses",
+        "time",
+        "events",
+        *(["devices"] if fewer else []),
+        *names,
+        *(["rest"] if has_rest else []),
+        "GiB",
+    )
+    print_table("Runners-up: what they lose, part by part (in % of the iteration)", columns, rows)
+    for number, one in enumerate(shown, start=1):
+        print_text(f"  {number}  {', '.join(one.without)}: {one.plan}", indent="     ")
+    more = len(found.runners_up) - len(shown)
+    print(f"     ({more} more with --json)\n" if more else "")
+
+
+def _loss(one: RunnerUp) -> str:
+    return percent(one.loss) if one.proved else f"{percent(one.least_loss)} or more"
+
+
+def _column_sums(one: RunnerUp) -> dict[str, float]:
+    parts = dict(one.parts)
+    return {name: sum(parts[part] for part in own) for name, own in COLUMNS.items()}
+
+
+def _points(seconds: float, total: float) -> str:
+    return "-" if abs(seconds) < 5e-4 * total else f"{seconds / total:+.1%}"
+
+
+def _signed(seconds: float, total: float) -> str:
+    if abs(seconds) <= SEEN / 10 * total:
+        return "-"
+    return f"{'+' if seconds > 0 else '-'}{format_seconds(abs(seconds))}"
+
+
+def _gib(more_bytes: float) -> str:
+    return f"{more_bytes / 2**30:+.1f} GiB"
+
+
+def _print_changes(found: Explanation) -> None:
+    """What other hardware, another batch and fewer constraints would bring."""
+    objective = OBJECTIVES[found.objective]
+    title = f"What a change would bring ({objective} a sample)"
+    print_table(title, ("with", objective, "the best plan then"), [_change(one) for one in found.sensitivities])
+    if found.constraints:
+        rows = [_change(one) for one in found.constraints]
+        print_table("What your constraints cost", ("without", objective, "the best plan then"), rows)
+
+
+def _change(one: Sensitivity) -> tuple[str, str, str]:
+    change = percent(one.change)
+    if not one.proved:
+        change = f"{percent(min(one.change, 0.0))} or better"
+    return one.name, change, "; ".join(one.differences) or "the same"
+
+
+def _print_space(certificate: Certificate) -> None:
+    """How large the space is and what removed what."""
+    opened, short = certificate.ways - certificate.bounded, certificate.out_of_memory
+    families = f"{certificate.families:,} famil{'y' if certificate.families == 1 else 'ies'} of plans"
+    memory = f"{short:,} of them do not fit into memory" if short else "all fit into memory"
+    rows = [("ways to share the devices", f"{certificate.considered:,}", "")]
+    rows += [("  removed", f"{count:,}", why) for why, count in certificate.removed]
+    rows += [
+        ("  left", f"{certificate.ways:,}", ""),
+        ("  bounded", f"{certificate.bounded:,}", "no plan of these can be better"),
+        ("  opened", f"{opened:,}", f"{families} of these priced, the others bounded with their communication"),
+        ("plans priced", f"{certificate.plans:,}", memory),
+    ]
+    print_table("The space", ("", "number", ""), rows)
+
+
+def print_lack(found: Lack) -> None:
+    """What would make a plan possible."""
+    if found.reliefs:
+        said = [f"{one.name}: {one.plan}, {format_seconds(one.iteration_time_s)} an iteration" for one in found.reliefs]
+        print_notes("no plan is possible; there would be one:", said)
+    else:
+        print("no plan is possible, nor with any one constraint less or a node more")
+
+
+def print_comparison(found: PlanComparison, name: str) -> None:
+    """Another plan beside the best: how much slower, what it does otherwise, and which parts of it take more."""
+    faster = found.speed
+    if abs(faster - 1) < 5e-4:
+        verdict = "they are as fast"
+    elif faster > 1:
+        verdict = (
+            f"this plan is {faster:.3g} times as fast" if faster >= 1.1 else f"this plan is {faster - 1:.1%} faster"
+        )
+    else:
+        verdict = f"that plan is {1 / faster - 1:.1%} faster"
+    print_text(
+        f"compared with {name}: {format_seconds(found.one_s)} with this plan, {format_seconds(found.other_s)} with"
+        f" that, {verdict}"
+    )
+    for note in found.notes:
+        print_text(f"  - {note}", indent="    ")
+    print_notes("that plan differs in:", found.differences or ("nothing",))
+    print()
+    total = max(found.one_s, found.other_s)
+    pairs = [pair for pair in found.parts if max(pair.one, pair.other) > SEEN / 2 * total]
+    rows = [_pair_row(CELL_NAMES.get(pair.name) or TIME_NAMES[pair.name], pair) for pair in pairs]
+    rest_s = [sum(values) for values in zip(*((p.one, p.other) for p in found.parts if p not in pairs), strict=True)]
+    if rest_s and max(rest_s) > SEEN / 2 * total:
+        rows.append(("the rest", *_seconds_cells(*rest_s)))
+    rows.append(("in all", *_seconds_cells(found.one_s, found.other_s)))
+    print_table("Where the time goes", ("part", "this plan", "that plan", "that takes more"), rows)
+    memory = [
+        (MEMORY_NAMES[pair.name], format_bytes(pair.one), format_bytes(pair.other), _gib(pair.more))
+        for pair in found.memory
+    ]
+    print_table("Memory of the fullest device", ("part", "this plan", "that plan", "that takes more"), memory)
+
+
+def _pair_row(name: str, pair: PartPair) -> tuple[str, str, str, str]:
+    return (name, *_seconds_cells(pair.one, pair.other))
+
+
+def _seconds_cells(one: float, other: float) -> tuple[str, str, str]:
+    return format_seconds(one), format_seconds(other), _signed(other - one, max(one, other))

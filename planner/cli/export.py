@@ -1,0 +1,90 @@
+"""`cellplan export`: a plan as what a training framework or a cluster manager is started with."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Action, ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from planner.cli.options import add_json_option, add_store_option, store_path
+from planner.cli.output import print_json, print_table
+from profiles.errors import NothingFits
+
+
+class _Alone(Action):
+    """A switch beside which the arguments that it waives are not needed."""
+
+    def __init__(self, *, waives: tuple[Action, ...], **words: Any) -> None:
+        super().__init__(nargs=0, default=False, **words)
+        self.waives = waives
+
+    def __call__(self, _: ArgumentParser, namespace: Namespace, *__: object) -> None:
+        setattr(namespace, self.dest, True)
+        for action in self.waives:
+            action.required = False
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """`export PLAN --to FORMAT`, or `export --list`."""
+    plan = parser.add_argument("plan", type=Path, metavar="PLAN", help="the plan file")
+    to = parser.add_argument("--to", required=True, metavar="FORMAT", help="the tool (`--list` shows all)")
+    parser.add_argument("--list", action=_Alone, waives=(plan, to), help="show the formats")
+    parser.add_argument("--script", metavar="FILE", help="the training script that the launcher is to start")
+    parser.add_argument(
+        "--nearest", action="store_true", help="where the tool cannot run the plan, export the nearest that it can"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PATH", help="the file to write, or a folder (where there are several)"
+    )
+    add_store_option(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: Namespace) -> None:
+    from planner import api
+    from planner.export.exporting import list_formats
+
+    if arguments.list:
+        _print_formats(list_formats(), as_json=arguments.json)
+        return
+    try:
+        result = api.export(
+            arguments.plan,
+            to=arguments.to,
+            script=arguments.script,
+            nearest=arguments.nearest,
+            output=arguments.output,
+            store=store_path(arguments),
+        )
+    except NothingFits as failure:
+        if arguments.json:
+            print_json(failure.result)
+        raise
+    if arguments.json:
+        print_json(result)
+        return
+    _print_files(result["files"], arguments.output)
+    for note in result["notes"]:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _print_formats(formats: list[dict[str, str]], *, as_json: bool) -> None:
+    if as_json:
+        print_json(formats)
+    else:
+        print_table("Formats", ("format", "of"), [(one["format"], one["summary"]) for one in formats])
+
+
+def _print_files(files: list[dict[str, str]], output: Path | None) -> None:
+    """The texts, each under its name where there are several; or where they were written."""
+    if output is not None:
+        folder = output.is_dir()
+        for one in files:
+            print(f"written to {output / one['name'] if folder else output}")
+        return
+    for number, one in enumerate(files):
+        if len(files) > 1:
+            print(f"{chr(10) if number else ''}==> {one['name']} <==")
+        print(one["text"], end="")

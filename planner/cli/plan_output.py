@@ -1,0 +1,185 @@
+"""A plan for people: its settings, its stages, its estimate, what vouches for it and what was assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text
+
+if TYPE_CHECKING:
+    from planner.plan import Plan, PlanStage
+    from planner.search.explain import Certificate
+
+FEW_CHUNKS = 3
+FEW_STAGES = 4
+
+
+def print_plan(plan: Plan, certificate: Certificate | None = None) -> None:
+    """The plan's settings and stages, its estimate with what vouches for it, and what it rests on."""
+    batch = plan.batch
+    types = {stage.device for stage in plan.stages}
+    devices = f"{len(plan.devices)} {' and '.join(sorted(types))}"
+    print_text(f"{plan.model.name} on {plan.cluster}: {batch.global_batch} samples an iteration on {devices}")
+    for sentence in describe_settings(plan):
+        print_text(f"  {sentence}", indent="    ")
+    _print_stages(plan)
+    estimate, basis = plan.estimate, plan.provenance
+    print(f"iteration {format_seconds(estimate.iteration_time_s)}{_interval(plan)}")
+    rates = [f"{format_count(estimate.samples_per_s)} samples/s"]
+    if estimate.tokens_per_s_per_device is not None:
+        rates.append(f"{format_count(estimate.tokens_per_s_per_device)} tokens/s per device")
+    rates.append(f"{estimate.tflops_per_device:.3g} TFLOP/s per device")
+    if estimate.mfu is not None:
+        rates.append(f"MFU {estimate.mfu:.1%}")
+    print(", ".join(rates))
+    print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")
+    communication = basis.communication or "not needed"
+    print(f"compute {basis.compute}, communication {communication}, memory {basis.memory}")
+    if certificate is not None:
+        print_text(describe_certificate(certificate), indent="  ")
+    print_notes("assumed:", plan.assumptions)
+
+
+def describe_settings(plan: Plan) -> list[str]:
+    """What the stages' table does not tell: how the batch, the schedule and the state are shared."""
+    batch, stages = plan.batch, plan.stages
+    per_rank = _listed(
+        "+".join(map(str, stage.micro_batch_shares))
+        if stage.micro_batch_shares
+        else f"{batch.micro_batch / stage.dp:g}"
+        for stage in stages
+    )
+    chunks = len(stages[0].chunks)
+    schedule = f"{plan.schedule} in {chunks} chunks of layers a stage" if chunks > 1 else plan.schedule
+    batches = "1 micro-batch" if batch.micro_batches == 1 else f"{batch.micro_batches} micro-batches"
+    samples = "1 sample" if batch.micro_batch == 1 else f"{batch.micro_batch} samples"
+    said = [
+        f"{batches} of {samples} ({per_rank} a rank), {schedule}, {plan.model.dtype}, {plan.optimizer}",
+        f"optimizer sharding: {_listed(map(_sharding, stages))}",
+    ]
+    if any(stage.tp > 1 for stage in stages):
+        shares = "yes" if all(stage.sequence_parallel for stage in stages if stage.tp > 1) else "no"
+        said.append(f"sequence parallelism: {shares}")
+    if any(stage.offload for stage in stages):
+        held = _listed(" and ".join(stage.offload) or "nothing" for stage in stages)
+        said.append(f"held in host memory: {held}")
+    return said
+
+
+def _sharding(stage: PlanStage) -> str:
+    sharding = stage.sharding
+    if not sharding.zero:
+        return "none (ZeRO 0)"
+    what = {1: "optimizer state", 2: "optimizer state and gradients", 3: "weights, gradients and optimizer state"}
+    copies = f", {sharding.replicate} times" if sharding.replicate > 1 else ""
+    return f"ZeRO {sharding.zero}, {what[sharding.zero]} over {sharding.shard} ranks{copies}"
+
+
+def describe_certificate(certificate: Certificate) -> str:
+    """What was searched, whether it is proved, and the closed form against events, in a line."""
+    searched = (
+        f"searched: {format_count(certificate.plans)} plans of {certificate.ways - certificate.bounded} ways to share"
+        f" the devices priced, the other {certificate.bounded} ways bounded"
+    )
+    if certificate.proved:
+        proof = "proved: no plan of the space is better"
+    elif certificate.gap is None:
+        proof = "cut short, nothing proved"
+    else:
+        proof = f"cut short: a better plan is at most {certificate.gap:.1%} better"
+    return f"{searched}; {proof}; {describe_events(certificate)}"
+
+
+def describe_events(certificate: Certificate) -> str:
+    """The iteration by events beside the closed form."""
+    if certificate.simulated_s is None:
+        return "no pipeline to run by events"
+    more = certificate.simulated_s / certificate.iteration_time_s - 1
+    same = "as much" if abs(more) < 5e-4 else f"{more:+.1%}"
+    return f"run by events it takes {format_seconds(certificate.simulated_s)} ({same})"
+
+
+def _interval(plan: Plan) -> str:
+    interval = plan.estimate.interval_90_s
+    if interval is None:
+        return f" (no 90% interval: {plan.estimate.interval_90_reason})"
+    return f" (90% interval {format_seconds(interval[0])} to {format_seconds(interval[1])})"
+
+
+def _print_stages(plan: Plan) -> None:
+    """A row for each stage; of many, one for each run of those that are alike."""
+    stages = plan.stages
+    mixed = len({stage.device for stage in stages}) > 1
+    degrees = ["dp", "tp", *(name for name in ("cp", "ep", "etp") if any(getattr(one, name) > 1 for one in stages))]
+    runs = [[number] for number in range(len(stages))]
+    if len(stages) > FEW_STAGES:
+        alike = groupby(
+            range(len(stages)), key=lambda number: (_sizes(stages[number]), _row(stages[number], degrees, mixed=mixed))
+        )
+        runs = [list(run) for _, run in alike]
+    rows = []
+    for run in runs:
+        first, last = stages[run[0]], stages[run[-1]]
+        span = str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}"
+        layers = describe_layers(first) if len(run) == 1 else f"{_counted(first)} each"
+        memory = sorted(stages[number].memory_bytes for number in run)
+        spread = _range(format_bytes(memory[0]), format_bytes(memory[-1]))
+        rows.append((span, layers, *_row(last, degrees, mixed=mixed), spread))
+    print_table("", ("stage", "layers", "devices", *degrees, "recompute", "compute", "communication", "memory"), rows)
+
+
+def _range(low: str, high: str) -> str:
+    """From the one to the other, with one unit where it is the same.
+
+    >>> _range("30 GiB", "44.3 GiB"), _range("4", "4"), _range("900 MiB", "1.2 GiB")
+    ('30-44.3 GiB', '4', '900 MiB to 1.2 GiB')
+    """
+    if low == high:
+        return low
+    (least, _, unit), (_, _, other) = low.partition(" "), high.partition(" ")
+    return f"{least}-{high}" if unit == other else f"{low} to {high}"
+
+
+def _sizes(stage: PlanStage) -> tuple[int, ...]:
+    return tuple(end - first for first, end in stage.chunks)
+
+
+def _counted(stage: PlanStage) -> str:
+    """How many layers a stage has: by chunk, or of many chunks from the least to the most.
+
+    4+5, 12 chunks of 1-2
+    """
+    sizes = _sizes(stage)
+    if len(sizes) <= FEW_CHUNKS:
+        return "+".join(map(str, sizes))
+    return f"{len(sizes)} chunks of {_range(str(min(sizes)), str(max(sizes)))}"
+
+
+def describe_layers(stage: PlanStage) -> str:
+    """The layers of a stage: their ranges, or of many chunks how large they are."""
+    if len(stage.chunks) > FEW_CHUNKS:
+        return _counted(stage)
+    return ", ".join(f"{first}-{end - 1}" if end - first > 1 else str(first) for first, end in stage.chunks)
+
+
+def _row(stage: PlanStage, degrees: Iterable[str], *, mixed: bool) -> tuple[str, ...]:
+    """All of a stage but its layers and memory; `mixed`: devices are of several types."""
+    rule = stage.recompute
+    part = f" {rule.layers}" if rule.kind != "none" and rule.layers < sum(_sizes(stage)) else ""
+    return (
+        f"{len(stage.ranks)} x {stage.device}" if mixed else str(len(stage.ranks)),
+        *(str(getattr(stage, name)) for name in degrees),
+        f"{rule.kind}{part}",
+        format_seconds(stage.compute_s),
+        format_seconds(stage.communication_s),
+    )
+
+
+def _listed(values: Iterable[str]) -> str:
+    """The value that all have, or the runs of equal ones."""
+    runs = [(value, len(list(group))) for value, group in groupby(values)]
+    if len(runs) == 1:
+        return runs[0][0]
+    return "; ".join(value if count == 1 else f"{count} x {value}" for value, count in runs)

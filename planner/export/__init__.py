@@ -1,0 +1,1 @@
+"""Plans in the formats of launchers and cluster managers."""

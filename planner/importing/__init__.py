@@ -1,0 +1,1 @@
+"""Settings of launchers that a user has: read, estimated as an explicit plan, and compared with the best."""

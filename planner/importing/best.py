@@ -1,0 +1,96 @@
+"""The best plan for the job of a launcher's present setting, of those that the launcher can run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from estimator.explicit.recipe import Overlap, Setup, ZeroStage
+from estimator.profiling.setting import Framework
+from planner.explicit.estimate import Evaluate
+from planner.explicit.recording import record_plan
+from planner.explicit.request import ExplicitRequest
+from planner.importing.comparison import FindBest
+from planner.options import Tool
+from planner.plan import Plan
+from planner.request import open_existing
+from planner.search.best import find_best
+from planner.search.constraints import Constraints
+from planner.search.request import SearchRequest, make_space
+from profiles.cluster import DeviceSlot
+from profiles.errors import NothingFits
+from profiles.store import ProfileStore
+from profiles.vocabulary import Infeasible
+
+
+def best_of_setting(tool: Tool, *, store: Path | None, profiles: Framework | None) -> FindBest:
+    """What finds the best plan beside a setting of `tool`, with what the store at `store` has measured."""
+
+    def find(request: ExplicitRequest, evaluate: Evaluate) -> Plan | None:
+        with open_existing(store) as opened:
+            search = search_of(request, tool=tool, store=opened, profiles=profiles)
+            return _best_plan(search, evaluate)
+
+    return find
+
+
+def search_of(
+    request: ExplicitRequest, *, tool: Tool, store: ProfileStore | None, profiles: Framework | None
+) -> SearchRequest:
+    """The search over all plans that `tool` can run for the model, batch, precision, optimizer and software of a setup,
+    on its devices."""
+    setup = request.setups[0]
+    recipe = replace(setup.recipe, schedule="1f1b")
+    return SearchRequest(
+        reference=request.reference,
+        model=setup.model,
+        cluster=setup.cluster,
+        spaces=tuple(
+            make_space(
+                setup.model,
+                setup.cluster,
+                slots,
+                recipe,
+                constraints=Constraints(tool=tool),
+                overlap_under=partial(_always, recipe.overlap),
+                profiles=profiles,
+                modelled=True,
+                store=store,
+            )
+            for slots in _by_type(setup)
+        ),
+        objective="time",
+        limit=None,
+        assumptions=(f"plans that {tool} can run, trained as the present setting is",),
+    )
+
+
+def _best_plan(search: SearchRequest, evaluate: Evaluate) -> Plan | None:
+    try:
+        best = find_best(search)
+    except NothingFits:
+        return None
+    setup = best.winner.setup
+    evaluation = evaluate(setup)
+    if isinstance(evaluation, Infeasible):
+        raise RuntimeError(f"a plan that was found is not possible: {evaluation.reason}")
+    plan = record_plan(setup, evaluation, reference=search.reference, assumptions=search.assumptions)
+    found = best.plan.provenance
+    covered = replace(
+        plan.provenance, search_space_size=found.search_space_size, optimality_proved=found.optimality_proved
+    )
+    return replace(plan, provenance=covered)
+
+
+def _always(overlap: frozenset[Overlap], _: ZeroStage) -> frozenset[Overlap]:
+    return overlap
+
+
+def _by_type(setup: Setup) -> list[tuple[DeviceSlot, ...]]:
+    found: dict[str, list[DeviceSlot]] = {}
+    for stage in setup.stages:
+        for slot in stage.slots:
+            found.setdefault(slot.device, []).append(slot)
+    order = {slot: number for number, slot in enumerate(setup.cluster.slots)}
+    return [tuple(sorted(slots, key=order.__getitem__)) for slots in found.values()]

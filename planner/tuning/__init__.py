@@ -1,0 +1,1 @@
+"""Which candidate plans are worth a measurement before one is chosen: Crius's halves by name, and our default."""

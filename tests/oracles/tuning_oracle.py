@@ -1,0 +1,73 @@
+"""Brute force for `planner.tuning`: measure all, try every plan, condition on one measurement after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from estimator.cell import CellEstimate, CellRules, assemble_cell
+from estimator.job import Job
+from estimator.stage_options import Machine, StagePlace, best_recompute
+from planner.tuning.measured import ErrorModel
+from planner.tuning.records import Candidate, Measurement, P
+from profiles.vocabulary import Infeasible
+
+
+def fastest(measured_s: Sequence[float | None]) -> float | None:
+    """Measure all."""
+    return min((seconds for seconds in measured_s if seconds is not None), default=None)
+
+
+def is_in_half(dp: int, tp: int, favour: str) -> bool:
+    """A plan is in the half of its side unless a plan of the same stage lies nearer to sqrt(N), or on it, beyond it."""
+    devices = dp * tp
+    degree = tp if favour == "dp" else dp
+    return not any(devices % other == 0 and other * other >= devices for other in range(1, degree))
+
+
+def best_in_halves(
+    job: Job, machine: Machine, cell: CellEstimate, places: Sequence[StagePlace], rules: CellRules
+) -> tuple[float, int]:
+    """The least estimate of all plans of the halves, each assembled by itself; and how many of them can be had."""
+    choices = []
+    for stage, place in zip(cell.stages, places, strict=True):
+        count = len(place.slots)
+        ways = [(count // tp, tp) for tp in range(1, count + 1) if count % tp == 0]
+        options = [
+            best_recompute(job, machine, place, dp=dp, tp=tp) for dp, tp in ways if is_in_half(dp, tp, stage.favour)
+        ]
+        choices.append([(stage.favour, option) for option in options if not isinstance(option, Infeasible)])
+    times = [
+        assemble_cell(job, machine, places, [(one,) for one in plan], rules=rules).iteration_time_s
+        for plan in product(*choices)
+    ]
+    return min(times), len(times)
+
+
+def condition_in_turn(
+    candidates: Sequence[Candidate[P]], done: Sequence[Measurement], errors: ErrorModel
+) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each candidate's log seconds: one measurement after the other is taken in,
+
+    mean_j += cov_ij / cov_ii (log t_i - mean_i),  cov_jk -= cov_ij cov_ik / cov_ii
+    """
+    count = len(candidates)
+    mean = [math.log(one.estimated_s) for one in candidates]
+    covariance = np.empty((count, count))
+    for i, one in enumerate(candidates):
+        for j, other in enumerate(candidates):
+            apart = math.dist(one.traits, other.traits) ** 2
+            shared = errors.common + errors.alike * math.exp(-apart / 2) + (errors.own if i == j else 0.0)
+            covariance[i, j] = one.log_spread * other.log_spread * shared
+    for measurement in done:
+        if measurement.seconds is None:
+            continue
+        i = measurement.number
+        gain = covariance[i] / covariance[i, i]
+        surprise = math.log(measurement.seconds) - mean[i]
+        mean = [old + float(step) * surprise for old, step in zip(mean, gain, strict=True)]
+        covariance = covariance - np.outer(gain, covariance[i])
+    return mean, [math.sqrt(max(0.0, covariance[i, i])) for i in range(count)]

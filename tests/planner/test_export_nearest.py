@@ -1,0 +1,142 @@
+"""The nearest plan that a tool can run, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.exports.facts import differences
+from bench.exports.plans import make_plan
+from planner import api
+from planner.export import nearest
+from planner.export.formats import load_exporter
+from planner.export.nearest import find_nearest
+from planner.export.records import CannotExpress, Export, ExportContext, ExportFile
+from planner.plan import Plan
+from planner.plan_file import load_plan, save_plan
+from profiles.errors import NothingFits
+from tests.planner.export_reading import READERS
+
+
+def plan_file(name: str, folder: Path) -> Path:
+    file = folder / "plan.json"
+    save_plan(make_plan(name), file)
+    return file
+
+
+def refuse_export(plan: Plan, context: ExportContext) -> Export:  # noqa: ARG001
+    raise CannotExpress(tool="nothing", key="stages[].dp", found=1, expected="no plan at all")
+
+
+def accept_even(plan: Plan, context: ExportContext) -> Export:  # noqa: ARG001
+    """A tool that runs one schedule, and stages of even tp alone."""
+    if plan.schedule != "1f1b" and len(plan.stages) > 1:
+        raise CannotExpress(tool="even", key="schedule", found=plan.schedule, expected="1f1b")
+    if plan.stages[0].tp % 2:
+        raise CannotExpress(tool="even", key="stages[0].tp", found=plan.stages[0].tp, expected="an even tp")
+    return Export(files=(ExportFile(name="x", text=f"tp {plan.stages[0].tp}\n"),))
+
+
+def test_one_thing_is_changed_where_that_is_enough() -> None:
+    plan = make_plan("llama zb-h1")
+    found = find_nearest(plan, exporter=load_exporter("megatron"), context=ExportContext())
+    assert found.nearest is not None
+    assert found.nearest.changes == ("schedule 1f1b (the plan: zb-h1)",)
+    assert found.nearest.plan.estimate.iteration_time_s > found.refused_time_s
+    assert found.refused_time_s == pytest.approx(plan.estimate.iteration_time_s)
+
+
+def test_the_nearest_is_accepted_fits_and_trains_the_same() -> None:
+    plan = make_plan("llama tp8 pp2")
+    for name in ("deepspeed", "accelerate", "maxtext"):
+        exporter = load_exporter(name)
+        found = find_nearest(plan, exporter=exporter, context=ExportContext()).nearest
+        assert found is not None, name
+        assert exporter(found.plan, ExportContext()) == found.export
+        assert found.plan.batch.global_batch == plan.batch.global_batch
+        assert len(found.plan.devices) == len(plan.devices)
+        assert found.plan.model == plan.model
+        assert found.changes
+
+
+@pytest.mark.parametrize("tool", READERS)
+@pytest.mark.parametrize("name", ["llama dualpipe", "mixtral ep4", "llama offload", "llama uneven chunks"])
+def test_files_of_the_nearest_say_what_it_says(name: str, tool: str) -> None:
+    found = find_nearest(make_plan(name), exporter=load_exporter(tool), context=ExportContext()).nearest
+    if found is not None:
+        assert differences(tool, READERS[tool](found.export), found.plan) == []
+    none = {"torchtitan", "torchtitan-toml"} if name == "mixtral ep4" else set()
+    large = {"deepspeed", "accelerate"} if name == "llama uneven chunks" else set()
+    assert (found is None) == (tool in none | large), "no such model there, or no memory"
+
+
+def test_no_plan_is_found_for_another_model() -> None:
+    """No change of the plan makes a bert of a decoder."""
+    found = find_nearest(make_plan("bert"), exporter=load_exporter("megatron"), context=ExportContext())
+    assert found.nearest is None
+
+
+def test_uneven_stages_are_made_alike() -> None:
+    """tp 2 in both stages, where the plan has it in one."""
+    plan = uneven_plan()
+    found = find_nearest(plan, exporter=accept_even, context=ExportContext()).nearest
+    assert found is not None
+    assert {stage.tp for stage in found.plan.stages} == {2}
+    assert any(change.startswith("tp 2 (the plan: 1 | 2)") for change in found.changes)
+
+
+def uneven_plan() -> Plan:
+    """gpt-tiny in two stages: dp 2, then tp 2."""
+    plan = make_plan("gpt tp2 pp2")
+    first, second = plan.stages
+    sharding = replace(first.sharding, shard=1, replicate=4)
+    return replace(plan, stages=(replace(first, tp=1, dp=4, sharding=sharding), second), batch=batch_of(plan))
+
+
+def batch_of(plan: Plan):  # type: ignore[no-untyped-def]
+    return replace(plan.batch, micro_batch=4, micro_batches=plan.batch.global_batch // 4)
+
+
+def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    monkeypatch.setattr(nearest, "MOST_LOOKS", 20)
+
+    def count(plan: Plan, context: ExportContext) -> Export:
+        looks.append(plan)
+        return refuse_export(plan, context)
+
+    assert find_nearest(make_plan("llama zero 1"), exporter=count, context=ExportContext()).nearest is None
+    assert 0 < len(looks) <= 20
+
+
+def test_the_refusal_names_key_nearest_and_both_times(tmp_path: Path) -> None:
+    file = plan_file("llama zb-h1", tmp_path)
+    with pytest.raises(NothingFits) as caught:
+        api.export(file, to="megatron")
+    said = str(caught.value)
+    assert said.startswith("megatron cannot express schedule: found zb-h1; it runs 1f1b or interleaved;")
+    assert "the nearest plan that it runs (--nearest exports it): schedule 1f1b (the plan: zb-h1)" in said
+    result = caught.value.result
+    assert isinstance(result, dict)
+    assert result["refused"]["key"] == "schedule"
+    assert result["nearest"]["iteration_time_s"] > result["refused"]["iteration_time_s"] > 0
+    assert result["nearest"]["plan"]["schedule"] == "1f1b"
+
+
+def test_nearest_exports_it_and_says_so(tmp_path: Path) -> None:
+    result = api.export(plan_file("llama zb-h1", tmp_path), to="megatron", nearest=True)
+    assert [one["name"] for one in result["files"]] == ["megatron.sh"]
+    assert "these files are of the nearest plan that it runs: schedule 1f1b" in result["notes"][0]
+
+
+def test_a_plan_that_cannot_be_read_again_is_refused_all_the_same(tmp_path: Path) -> None:
+    """Its model's file is gone: no nearest, and its own time."""
+    config = tmp_path / "config.json"
+    config.write_text((Path("bench") / "exports" / "windowed.json").read_text(encoding="utf-8"), encoding="utf-8")
+    plan = load_plan(plan_file("llama dualpipe", tmp_path))
+    gone = replace(plan, cluster="h100:1x1")
+    found = find_nearest(gone, exporter=load_exporter("accelerate"), context=ExportContext())
+    assert found.nearest is None
+    assert found.refused_time_s == plan.estimate.iteration_time_s

@@ -1,0 +1,133 @@
+"""The search over several groups of devices: equal to looking at every plan, never worse than one group alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from estimator.explicit.recipe import Recipe, ScheduleName
+from models_zoo.families import gpt, llama, mixtral
+from models_zoo.model import Model
+from planner.search.constraints import Constraints
+from planner.search.mixed import search_mixed
+from planner.search.request import SearchRequest, make_space
+from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
+from profiles.cluster_file import load_cluster
+from tests.oracles.mixed_oracle import best_of_all
+
+MODELS = (
+    gpt("g", hidden=256, layers=3, heads=4, vocab=30000, seq_len=256),
+    llama("l", hidden=512, layers=4, heads=8, kv_heads=2, ffn_hidden=1024, vocab=4096, seq_len=512),
+    llama("w", hidden=1024, layers=6, heads=8, kv_heads=8, ffn_hidden=4096, vocab=1024, seq_len=1024),
+    mixtral(
+        "m", hidden=256, layers=2, heads=4, kv_heads=2, ffn_hidden=512, experts=4, top_k=2, vocab=4096, seq_len=256
+    ),
+)
+TYPES = ("a40", "a10", "a100-80gb", "h100", "l40s")
+
+
+def request_of(
+    model: Model, cluster: Cluster, *, constraints: Constraints | None = None, recipe: Recipe | None = None, **more: Any
+) -> SearchRequest:
+    """A search of all that is free."""
+    recipe = recipe or Recipe(global_batch=8, seq_len=model.seq_len)
+    devices = dict.fromkeys(slot.device for slot in cluster.free_slots)
+    return SearchRequest(
+        reference=model.name,
+        model=model,
+        cluster=cluster,
+        spaces=tuple(
+            make_space(
+                model,
+                cluster,
+                tuple(slot for slot in cluster.free_slots if slot.device == device),
+                recipe,
+                constraints=constraints or Constraints(schedules=("1f1b",)),
+                overlap_under=lambda _zero: recipe.overlap,
+                profiles=None,
+                modelled=False,
+                store=None,
+            )
+            for device in devices
+        ),
+        **({"objective": "time", "limit": None, "assumptions": ()} | more),
+    )
+
+
+def changed(cluster: Cluster, rng: random.Random) -> Cluster:
+    """With other memory on each type of device, and thinner links."""
+
+    def nodes(group: NodeGroup) -> NodeGroup:
+        memory = round(rng.choice([0.9, 1.3, 1.8, 3.0, 8.0, 8.0]) * 2**30)
+        nic = replace(group.nic_link, bandwidth_bytes_per_s=group.nic_link.bandwidth_bytes_per_s / rng.choice([1, 20]))
+        return replace(group, device=replace(group.device, memory_bytes=memory), nic_link=nic)
+
+    def site(own: Site) -> Site:
+        return replace(own, nodes=tuple(map(nodes, own.nodes)), oversubscription=rng.choice([1.0, 4.0]))
+
+    return replace(cluster, sites=tuple(map(site, cluster.sites)))
+
+
+def two_sites(first: Cluster, second: Cluster, bandwidth_bytes_per_s: float) -> Cluster:
+    """The two as sites of one cluster."""
+    link = SiteLink(between=("north", "south"), bandwidth_bytes_per_s=bandwidth_bytes_per_s, latency_s=1e-3)
+    sites = replace(first.sites[0], name="north"), replace(second.sites[0], name="south")
+    return Cluster(text="two sites", sites=sites, site_links=(link,))
+
+
+def most_of_one_type(cluster: Cluster) -> int:
+    """Devices of the most numerous type at one site."""
+    return max(Counter((slot.device, slot.site) for slot in cluster.free_slots).values())
+
+
+def random_request(rng: random.Random) -> SearchRequest:
+    """A search of some hundred plans."""
+    model = rng.choice(MODELS)
+    one, other = rng.sample(TYPES, 2)
+    shapes = [f"{name}:{rng.choice(['1x1', '1x2', '2x1', '1x3', '2x2', '3x1'])}" for name in (one, other)]
+    if rng.random() < 0.3:
+        shapes[1] = shapes[1].replace(other, rng.choice([one, other]))
+        same = shapes[0].split(":")[0] == shapes[1].split(":")[0]
+        clusters = [changed(load_cluster(shape), rng) for shape in shapes]
+        if same:
+            clusters = [load_cluster(shape) for shape in shapes]
+        cluster = two_sites(clusters[0], clusters[1], rng.choice([1e8, 1e10]))
+    else:
+        cluster = changed(load_cluster("+".join(shapes)), rng)
+    schedules: tuple[tuple[ScheduleName, ...], ...] = (("1f1b",), ("1f1b",), ("gpipe",), ("1f1b", "gpipe"))
+    constraints = Constraints(
+        schedules=rng.choice(schedules),
+        zero=rng.choice([(0,), (0, 1), (1,), (0, 3), (3,)]),
+        recompute=rng.choice([("none",), ("none", "selective"), ("none", "full"), ("full",)]),
+        most=rng.choice([{}, {"tp": 1}, {"pp": 3}, {"tp": 2, "pp": 4}]),
+        least=rng.choice([{}, {"pp": 2}, {"dp": 2}, *[{"devices": most_of_one_type(cluster) + 1}] * 3]),
+        fix=rng.choice([{}, {"micro_batches": 2}, {"micro_batches": 1}]),
+    )
+    recipe = Recipe(
+        global_batch=rng.choice([2, 4, 6, 8, 12, 30]),
+        seq_len=model.seq_len,
+        grad_dtype=rng.choice(["fp32", "bf16"]),
+        overlap=frozenset(rng.sample(["dp", "tp"], rng.randint(0, 2))),
+    )
+    return request_of(model, cluster, constraints=constraints, recipe=recipe)
+
+
+@pytest.mark.parametrize("block", range(12))
+def test_equal_to_every_plan(block: int) -> None:
+    rng = random.Random(block)
+    compared = 0
+    while compared < 10:
+        request = random_request(rng)
+        best = best_of_all(request, 500)
+        if best is None:
+            continue
+        compared += 1
+        found = search_mixed(request, math.inf)
+        assert found.proved
+        assert found.value == pytest.approx(best, rel=1e-9)
+        assert found.lower_bound == pytest.approx(best, rel=1e-9)
