@@ -83,11 +83,10 @@ class _Steps:
         self.done, self.name = self.done + 1, name
         self.say("")
 
-    def say(self, sentence: str) -> None:
-        """What the search under way says."""
+    def say(self, _: str) -> None:
+        """The search under way got on: what it says itself would be too long beside a bar."""
         if self.report is not None:
-            total = max(self.total, self.done + 1)
-            self.report(self.done, total, None, f"{self.name}: {sentence}" if sentence else self.name)
+            self.report(self.done, max(self.total, self.done + 1), None, self.name)
 
 
 def _search_all(changed: tuple[Variant, ...], best: Best | None, steps: _Steps) -> list[tuple[str, Best]]:

@@ -35,6 +35,7 @@ from bench.tuning.report import (
     write_sources,
 )
 from estimator.profiling.host_cpu import cpu_name
+from planner.tuning.measured import Rules
 from profiles.files import write_atomically
 
 RUNS = "train_runs.csv"
@@ -85,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Fit half": write_half(groups["fit"]),
         "All rows": write_half(groups["all"]),
         "All rows, inside each Cell": write_cells(groups["all"]),
-        "Surer or cheaper": "The default's odds are those that a 90% interval leaves below itself; they were not chosen"
-        " by this table.\n\n" + write_odds(groups),
+        "Surer or cheaper": f"The default's odds ({Rules().odds}) are the most in this table with which the choices in"
+        " the fit half are 99.5% accurate.\n\n" + write_odds(groups),
         "Where our default missed the best of the held half": write_missed(groups["held"]),
         FIT: fitted,
         LOCAL: local,

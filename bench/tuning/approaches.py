@@ -11,7 +11,7 @@ from bench.tuning.groups import Group, table_of
 from planner.tuning.measured import ErrorModel, Rules, ask_where_it_matters
 from planner.tuning.records import ask_in_turn, tune
 
-ALONE = ErrorModel(common=0.0, alike=0.0, own=1.0)
+ALONE = ErrorModel(common=0.0, alike=0.0, own=1.0, freedom=10**4)
 """Each estimate errs on its own: nothing is learned from the measurements of other plans."""
 
 

@@ -12,12 +12,14 @@ from scipy.optimize import minimize
 
 from bench.tuning.groups import Group
 from estimator.explicit.recipe import Setup
-from planner.tuning.measured import ErrorModel, error_covariance
+from planner.tuning.measured import ErrorModel, error_scales
 from planner.tuning.records import Candidate
 from planner.tuning.traits import TRAITS
 
 FITTED = ("tp", "pp", "dp", "samples", "recompute")
 """Traits in which enough groups of the fit half differ."""
+FREEDOMS = (3, 5, 10, 20, 40)
+"""Degrees of freedom that are tried."""
 PRIOR = 0.05
 """Weight of the squared logarithm of each parameter: what the rows do not tell stays near 1."""
 
@@ -33,13 +35,18 @@ class Fit:
 
 
 def fit_error_model(groups: Sequence[Group]) -> Fit:
-    """Maximum of the groups' normal log likelihood, with a weak prior."""
+    """Maximum of the groups' log likelihood, with a weak prior."""
+    return max((_fit(groups, freedom) for freedom in FREEDOMS), key=lambda fit: fit.log_likelihood)
+
+
+def _fit(groups: Sequence[Group], freedom: int) -> Fit:
     names = list(TRAITS)
     start = np.log([0.1, 0.5, 0.1, *(1.0 for _ in FITTED)])
 
     def model(point: NDArray[np.float64]) -> tuple[ErrorModel, dict[str, float]]:
         common, alike, own, *lengths = (float(value) for value in np.exp(point))
-        return ErrorModel(common=common, alike=alike, own=own), dict(zip(FITTED, lengths, strict=True))
+        errors = ErrorModel(common=common, alike=alike, own=own, freedom=freedom)
+        return errors, dict(zip(FITTED, lengths, strict=True))
 
     def cost(point: NDArray[np.float64]) -> float:
         errors, lengths = model(point)
@@ -52,7 +59,8 @@ def fit_error_model(groups: Sequence[Group]) -> Fit:
     scale = [TRAITS[name][1] / lengths.get(name, TRAITS[name][1]) for name in names]
 
     def alone(share: NDArray[np.float64]) -> float:
-        return -log_likelihood(groups, ErrorModel(common=0.0, alike=0.0, own=float(np.exp(share[0]))), scale)
+        errors = ErrorModel(common=0.0, alike=0.0, own=float(np.exp(share[0])), freedom=freedom)
+        return -log_likelihood(groups, errors, scale)
 
     return Fit(
         errors=errors,
@@ -63,20 +71,19 @@ def fit_error_model(groups: Sequence[Group]) -> Fit:
 
 
 def log_likelihood(groups: Sequence[Group], errors: ErrorModel, scale: Sequence[float]) -> float:
-    """Of log(measured / estimated) in all groups, traits multiplied by `scale`."""
-    total = 0.0
+    """Of log(measured / estimated) in all groups, each jointly Student-t, traits multiplied by `scale`."""
+    total, freedom = 0.0, errors.freedom
     for group in groups:
         timed = [
             (_scaled(candidate, scale), math.log(seconds / candidate.estimated_s))
             for candidate, seconds in zip(group.candidates, group.measured_s, strict=True)
             if seconds is not None
         ]
-        covariance = error_covariance([candidate for candidate, _ in timed], errors)
-        found = np.array([error for _, error in timed])
-        lower = np.linalg.cholesky(covariance)
-        whitened = np.linalg.solve(lower, found)
-        total -= float(whitened @ whitened) / 2 + float(np.log(np.diag(lower)).sum())
-        total -= len(timed) * math.log(2 * math.pi) / 2
+        lower = np.linalg.cholesky(error_scales([candidate for candidate, _ in timed], errors))
+        whitened = np.linalg.solve(lower, np.array([error for _, error in timed]))
+        whole = freedom + len(timed)
+        total += math.lgamma(whole / 2) - math.lgamma(freedom / 2) - len(timed) * math.log(freedom * math.pi) / 2
+        total -= float(np.log(np.diag(lower)).sum()) + whole / 2 * math.log1p(float(whitened @ whitened) / freedom)
     return total
 
 

@@ -12,7 +12,7 @@ from bench.tuning.local import LocalRow
 from planner.tuning.measured import ErrorModel, Rules
 from planner.tuning.traits import TRAITS
 
-ODDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+ODDS = (0.025, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2)
 HALVES: tuple[Half, ...] = ("fit", "held", "all")
 COLUMNS = ("groups", "plans", "measured", "accuracy", "worst", "saving", "most", "in sum")
 DEFAULT = "our default"
@@ -94,7 +94,7 @@ def write_odds(by_half: Mapping[Half, Sequence[Group]]) -> str:
     """Surer or cheaper: other odds of the default."""
     rows = []
     for odds in ODDS:
-        row = [f"{odds:.2f}"]
+        row = [f"{odds:.3f}"]
         for half in HALVES:
             found = add_up(outcomes(by_half[half], by_default(Rules(odds=odds))))
             row += (
@@ -129,6 +129,7 @@ def write_fit(fit: Fit, plans: int) -> str:
         ("share common to a group", f"{fit.errors.common:.2f}", f"{known.common:.2f}"),
         ("share alike in like plans", f"{fit.errors.alike:.2f}", f"{known.alike:.2f}"),
         ("each plan's own share", f"{fit.errors.own:.3f}", f"{known.own:.3f}"),
+        ("degrees of freedom", str(fit.errors.freedom), str(known.freedom)),
     ]
     rows += [(f"length in {name}", f"{value:.2f}", f"{TRAITS[name][1]:.2f}") for name, value in fit.lengths.items()]
     return (

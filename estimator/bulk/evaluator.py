@@ -22,6 +22,9 @@ from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import Infeasible
 
+MOST_PIPELINES = 20_000
+"""So many are kept for who asks again."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BulkEvaluator:
@@ -44,9 +47,20 @@ class BulkEvaluator:
     measured_alone: bool = False
     _shards: dict[object, RankShards] = field(default_factory=dict, repr=False)
     _placements: dict[int, Placement] = field(default_factory=dict, repr=False)
+    _alone: dict[object, float] = field(default_factory=dict, repr=False)
+    _pipelines: dict[object, Pipeline | Infeasible] = field(default_factory=dict, repr=False)
 
     def pipeline(self, degrees: Degrees, placement: Placement) -> Pipeline | Infeasible:
-        """The pipeline of `degrees` on the first places of `placement`; Infeasible where it cannot be."""
+        """The pipeline of `degrees` on the first places of `placement`; Infeasible where it cannot be. Asked again, it
+        is the same one, with what it has priced."""
+        key = (degrees, id(placement.slots))
+        if key not in self._pipelines:
+            if len(self._pipelines) >= MOST_PIPELINES:
+                self._pipelines.clear()
+            self._pipelines[key] = self._pipeline(degrees, placement)
+        return self._pipelines[key]
+
+    def _pipeline(self, degrees: Degrees, placement: Placement) -> Pipeline | Infeasible:
         size = degrees.stage_devices
         if size % (degrees.ep * degrees.etp):
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
@@ -93,6 +107,13 @@ class BulkEvaluator:
         )
 
     def compute_alone_s(self, degrees: Degrees, slots: Sequence[DeviceSlot]) -> float:
+        """`_compute_alone_s`, once for each kind of device."""
+        key = (degrees, slots[0].site, slots[0].group)
+        if key not in self._alone:
+            self._alone[key] = self._compute_alone_s(degrees, slots)
+        return self._alone[key]
+
+    def _compute_alone_s(self, degrees: Degrees, slots: Sequence[DeviceSlot]) -> float:
         """Seconds of one micro-batch through all layers forward and backward, with no communication, no recomputation,
         no gradients to add to and no other worker: the least that the stages of any pipeline of such ranks take
         together. Infinite where a layer cannot be held so."""

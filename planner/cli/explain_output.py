@@ -27,7 +27,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 """Columns of the runners-up and the parts of an iteration that each sums; together they are all parts."""
 MOST_SHOWN = 8
-MOST_COLUMNS = 6
+MOST_COLUMNS = 7
 SEEN = 1e-3
 """Parts that are never more than this share of an iteration have no column."""
 
@@ -112,7 +112,7 @@ def _print_runners_up(found: Explanation) -> None:
         *(["rest"] if has_rest else []),
         "GiB",
     )
-    print_table("Runners-up: what they lose, part by part (in % of the iteration)", columns, rows)
+    print_table("Runners-up: what they lose, in % of the iteration; memory of the fullest device", columns, rows)
     for number, one in enumerate(shown, start=1):
         print_text(f"  {number}  {', '.join(one.without)}: {one.plan}", indent="     ")
     more = len(found.runners_up) - len(shown)
@@ -138,8 +138,8 @@ def _signed(seconds: float, total: float) -> str:
     return f"{'+' if seconds > 0 else '-'}{format_seconds(abs(seconds))}"
 
 
-def _gib(more_bytes: float) -> str:
-    return f"{more_bytes / 2**30:+.1f} GiB"
+def _signed_bytes(more: float) -> str:
+    return f"{'+' if more > 0 else '-'}{format_bytes(abs(more))}" if more else "-"
 
 
 def _print_changes(found: Explanation) -> None:
@@ -147,6 +147,9 @@ def _print_changes(found: Explanation) -> None:
     objective = OBJECTIVES[found.objective]
     title = f"What a change would bring ({objective} a sample)"
     print_table(title, ("with", objective, "the best plan then"), [_change(one) for one in found.sensitivities])
+    if not any(one.kind == "flops" for one in found.sensitivities):
+        print_text("What faster devices would bring is not known: layers are measured on these.")
+        print()
     if found.constraints:
         rows = [_change(one) for one in found.constraints]
         print_table("What your constraints cost", ("without", objective, "the best plan then"), rows)
@@ -212,7 +215,7 @@ def print_comparison(found: PlanComparison, name: str) -> None:
     rows.append(("in all", *_seconds_cells(found.one_s, found.other_s)))
     print_table("Where the time goes", ("part", "this plan", "that plan", "that takes more"), rows)
     memory = [
-        (MEMORY_NAMES[pair.name], format_bytes(pair.one), format_bytes(pair.other), _gib(pair.more))
+        (MEMORY_NAMES[pair.name], format_bytes(pair.one), format_bytes(pair.other), _signed_bytes(pair.more))
         for pair in found.memory
     ]
     print_table("Memory of the fullest device", ("part", "this plan", "that plan", "that takes more"), memory)

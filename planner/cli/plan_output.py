@@ -83,6 +83,8 @@ def describe_certificate(certificate: Certificate) -> str:
         f"searched: {format_count(certificate.plans)} plans of {certificate.ways - certificate.bounded} ways to share"
         f" the devices priced, the other {certificate.bounded} ways bounded"
     )
+    if not certificate.plans:
+        searched = f"searched: the first plans priced bound all {certificate.ways} ways to share the devices"
     if certificate.proved:
         proof = "proved: no plan of the space is better"
     elif certificate.gap is None:

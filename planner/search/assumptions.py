@@ -25,8 +25,8 @@ def training_assumed(model: Model, recipe: Recipe, options: Mapping[str, Any]) -
     return said
 
 
-def freedom_assumed(devices: int, options: Mapping[str, Any]) -> list[str]:
-    """Of the space: what is open because nobody said otherwise."""
+def freedom_assumed(devices: int, options: Mapping[str, Any], *, has_host: bool) -> list[str]:
+    """Of the space: what is open because nobody said otherwise. `has_host`: there is memory beside the devices'."""
     said = []
     if options["devices"] is None:
         said.append(f"all {devices} free devices may be used (--devices)")
@@ -41,7 +41,7 @@ def freedom_assumed(devices: int, options: Mapping[str, Any]) -> list[str]:
     if left:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in left.values())
         said.append(f"{_listed(list(left))} {'are' if len(left) > 1 else 'is'} open ({flags})")
-    if not options["no_offload"]:
+    if has_host and not options["no_offload"]:
         said.append("the optimizer's state may be in host memory (--no-offload)")
     if options["tool"] is None:
         said.append("any training framework that runs the plan (--tool)")

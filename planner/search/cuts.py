@@ -23,8 +23,9 @@ def cuts_of(model: Model, *, pp: int, vpp: int, weights: Sequence[float], everyt
 
     All contiguous ones with a layer in each chunk where these are `FEW` (or `everything`). Else: the even one; those
     whose first and last chunk have fewer blocks by what embedding and head weigh, and one more or less than that, with
-    the others even; and where blocks differ the one whose heaviest chunk by `weights` (a layer's each) is lightest.
-    Empty where there are fewer layers than chunks.
+    the others even; and where blocks differ the one whose heaviest chunk by `weights` (a layer's each) is lightest. Of
+    several chunks a stage, ends have one block fewer at most: chunks of a stage that differ much stall its ring, which
+    the closed form of interleaving does not see. Empty where there are fewer layers than chunks.
     """
     embeds, heads = isinstance(model.layers[0], Embedding), isinstance(model.layers[-1], Head)
     blocks = len(model.layers) - embeds - heads
@@ -49,7 +50,12 @@ def _cuts(
         inner = combinations(range(1, layers), chunks - 1)
         found.update(dict.fromkeys(_staged((0, *edges, layers), pp, vpp) for edges in inner))
     else:
-        found.update(dict.fromkeys(_staged(edges, pp, vpp) for edges in _lighter_ends(model, chunks, ends)))
+        found.update(
+            dict.fromkeys(
+                _staged(edges, pp, vpp)
+                for edges in _lighter_ends(model, chunks, ends, most=1 if vpp > 1 else chunks * layers)
+            )
+        )
         if weights is not None:
             found[_staged(lightest(weights, chunks), pp, vpp)] = None
     return tuple(found)
@@ -67,11 +73,11 @@ def _staged(edges: Sequence[int], pp: int, vpp: int) -> Cut:
     )
 
 
-def _lighter_ends(model: Model, chunks: int, ends: tuple[int, int]) -> Iterator[tuple[int, ...]]:
+def _lighter_ends(model: Model, chunks: int, ends: tuple[int, int], *, most: int) -> Iterator[tuple[int, ...]]:
     embeds, heads = isinstance(model.layers[0], Embedding), isinstance(model.layers[-1], Head)
     blocks = len(model.layers) - embeds - heads
     share = -(-blocks // chunks)
-    firsts, lasts = (_lighter(share, end) for end in ends)
+    firsts, lasts = (_lighter(share, min(end, most), most) for end in ends)
     for first in firsts:
         for last in [blocks - first] if chunks == 2 else lasts:
             middle = blocks - first - last
@@ -82,9 +88,10 @@ def _lighter_ends(model: Model, chunks: int, ends: tuple[int, int]) -> Iterator[
             yield tuple(accumulate(counts, initial=0))
 
 
-def _lighter(share: int, end: int) -> list[int]:
-    """Blocks of a chunk that also holds an end as heavy as so many blocks: as many fewer, and one more or less."""
-    fewer = {max(0, end + more) for more in (-1, 0, 1)}
+def _lighter(share: int, end: int, most: int) -> list[int]:
+    """Blocks of a chunk that also holds an end as heavy as so many blocks: as many fewer, and one more or less, but no
+    more than `most`."""
+    fewer = {min(most, max(0, end + more)) for more in (-1, 0, 1)}
     return [share - less for less in sorted(fewer) if share - less >= 0]
 
 

@@ -52,8 +52,8 @@ class Exposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What holds the plan back: `resource` is the one of which a little more would save most (None: none would), and
-    `memory_gain` what 8 GiB more would change (None: not tried).
+    """What holds the plan back: `resource` is the one of which a little more would save most (None: none would; where
+    compute was measured, what takes most), and `memory_gain` what 8 GiB more would change (None: not tried).
 
     What an iteration's time is made of on the stage that sets the pace (`ahead`: how far its passes are above the
     stages' mean), and where memory is scarcest: `spare_bytes` are left on a device of `fullest_stage` if the allocator
@@ -182,12 +182,9 @@ def find_binding(winner: Candidate, sensitivities: Sequence[Sensitivity] = ()) -
             exposed.append(Exposed(axis=axis, seconds=seconds, link=link))
     spare = spare_bytes(winner)
     fullest = min(range(len(spare)), key=lambda stage: spare[stage])
-    names = {"flops": "compute", "memory_bandwidth": "memory bandwidth"}
-    rates = [one for one in sensitivities if one.kind in ("flops", "memory_bandwidth", "link") and one.change < 0]
-    best = min(rates, key=lambda one: one.change, default=None)
     memory = [one.change for one in sensitivities if one.kind == "memory"]
     return Binding(
-        resource=None if best is None else names.get(best.kind, best.name.removeprefix("10% faster ")),
+        resource=_scarcest(sensitivities, breakdown, exposed),
         memory_gain=min(memory, default=None),
         stage=pace,
         stages=len(setup.stages),
@@ -203,6 +200,20 @@ def find_binding(winner: Candidate, sensitivities: Sequence[Sensitivity] = ()) -
         device_memory_bytes=evaluation.device_memory_bytes[fullest],
         spare_bytes=spare[fullest],
     )
+
+
+def _scarcest(sensitivities: Sequence[Sensitivity], breakdown: TimeBreakdown, exposed: Sequence[Exposed]) -> str | None:
+    """The resource of which more saves most; where compute was measured and so not varied, what takes most."""
+    names = {"flops": "compute", "memory_bandwidth": "memory bandwidth"}
+    rates = [one for one in sensitivities if one.kind in (*names, "link")]
+    if not any(one.kind == "flops" for one in rates):
+        link = max(exposed, key=lambda one: one.seconds, default=None)
+        if link is None or link.seconds < _compute_s(breakdown) + breakdown.recompute_s:
+            return "compute"
+    best = min(rates, key=lambda one: one.change, default=None)
+    if best is None or best.change >= 0:
+        return None
+    return names.get(best.kind, best.name.removeprefix("10% faster "))
 
 
 def _compute_s(breakdown: TimeBreakdown) -> float:

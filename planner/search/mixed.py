@@ -25,8 +25,11 @@ from estimator.explicit.recipe import ScheduleName, Setup
 from estimator.layer_times import nothing_measured
 from planner.objectives import amount
 from planner.search.exact import ROUNDING, Counts
+from planner.search.mixed_bounds import in_order
+from planner.search.mixed_columns import list_segments
 from planner.search.mixed_cuts import BestCut, Pipe, best_cut
-from planner.search.mixed_frames import Frame, Frames, in_order, list_segments
+from planner.search.mixed_frames import Frame, Lister
+from planner.search.mixed_linear import Linear
 from planner.search.mixed_pipes import PipeMaker
 from planner.search.mixed_prices import contents_of
 from planner.search.mixed_segments import Pricer
@@ -138,6 +141,7 @@ class _Search:
             links=self.links,
             contents=contents_of(evaluator.layers),
         )
+        self.linear = Linear(pricer=self.pricer)
         self.maker = PipeMaker(pricer=self.pricer, schedules=_schedules(space))
         self.iteration_s = evaluator.parameters.of("iteration_s")
         self.value, self.doubtful = incumbent, math.inf
@@ -145,17 +149,12 @@ class _Search:
         self.evaluation: Evaluation | None = None
         self.weights: dict[Segment, float] = {}
         self.done: set[tuple[Frame, ScheduleName, bool]] = set()
-        self.bounded = self.cut = self.tried = self.serial = 0
+        self.considered = self.bounded = self.cut = self.tried = self.serial = 0
 
     def run(self) -> MixedResult:
-        weight_of = None if self.request.objective == "time" else self._weight_of
-        lister = list_segments(self.space, self.pricer, weight_of, iteration_s=self.iteration_s, below=self.value)
-        quick = lister.frames(self.value, most=QUICK_SEGMENTS)
-        self._work(quick, frames=QUICK_FRAMES, cuts=min(QUICK_CUTS, self.most))
-        frames = lister.frames(self.value)
-        before = self.bounded
-        bound = self._work(frames, frames=MOST_FRAMES, cuts=self.most)
-        bound = min(bound, frames.beyond, self.doubtful)
+        self._work(self._lister(), segments=QUICK_SEGMENTS, frames=QUICK_FRAMES, cuts=min(QUICK_CUTS, self.most))
+        before, lister = self.bounded, self._lister()
+        bound = min(self._work(lister, segments=None, frames=MOST_FRAMES, cuts=self.most), self.doubtful)
         return MixedResult(
             setup=self.setup,
             evaluation=self.evaluation,
@@ -163,10 +162,10 @@ class _Search:
             lower_bound=min(bound, self.value),
             proved=self._is_settled(bound),
             counts=Counts(
-                considered=frames.considered,
+                considered=self.considered,
                 removed={},
-                ways=frames.considered,
-                bounded=frames.considered - (self.bounded - before),
+                ways=self.considered,
+                bounded=self.considered - (self.bounded - before),
                 families=self.cut,
                 plans=self.tried,
                 out_of_memory=0,
@@ -174,26 +173,36 @@ class _Search:
             notes=self.notes,
         )
 
+    def _lister(self) -> Lister:
+        weight_of = None if self.request.objective == "time" else self._weight_of
+        columns = list_segments(self.space, self.linear, weight_of, iteration_s=self.iteration_s, below=self.value)
+        return Lister(
+            space=self.space, columns=columns, iteration_s=self.iteration_s, same_value=self.request.objective == "time"
+        )
+
     def _is_settled(self, bound: float) -> bool:
         return bound >= self.value * (1 - ROUNDING)
 
-    def _work(self, listed: Frames, *, frames: int, cuts: int) -> float:
-        """Through the frames in the order of their bounds, at most so many of them; the bound of what is left."""
+    def _work(self, lister: Lister, *, segments: int | None, frames: int, cuts: int) -> float:
+        """Through the frames of the fastest `segments` of each party in the order of their bounds, at most so many of
+        them; the bound of what is left."""
+        listed = lister.frames(self.value, most=segments)
+        self.considered = listed.considered
         frames, cuts = self.bounded + frames, self.cut + cuts if cuts < self.most else self.most
         waiting: list[_Item] = []
-        ahead = in_order(listed)
+        ahead = in_order(listed, lister)
         following = next(ahead, None)
         while waiting or following is not None:
             from_list = following is not None and (not waiting or following[0] < waiting[0].bound)
             bound = following[0] if following is not None and from_list else waiting[0].bound
             if self._is_settled(bound) or self.bounded >= frames or self.cut >= cuts:
-                return bound
+                return min(bound, listed.beyond)
             if following is not None and from_list:
                 self._open(listed.frame(following[1]), bound, waiting)
                 following = next(ahead, None)
             else:
                 self._cut(heapq.heappop(waiting))
-        return math.inf
+        return listed.beyond
 
     def _weight_of(self, segment: Segment) -> float:
         """What a second of the segment's devices takes of the objective."""
@@ -216,8 +225,11 @@ class _Search:
             if (frame, pipe.schedule, pipe.overlapped) in self.done:
                 continue
             low_s = bound / factor - self.iteration_s
-            high_s = self.value / factor - pipe.fixed_s
-            least_s = pipe.least_s(low_s, min(high_s, HOPELESS * low_s), CLOSE)
+            high_s = min(self.value / factor - pipe.fixed_s, HOPELESS * low_s)
+            if pipe.allowances(high_s)[0][0] < 0:
+                continue
+            pipe = self.maker.with_messages(frame, pipe)
+            least_s = pipe.least_s(low_s, high_s, CLOSE)
             found = max(bound, (least_s + pipe.fixed_s) * factor)
             if not self._is_settled(found):
                 self.serial += 1

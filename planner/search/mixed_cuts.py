@@ -45,6 +45,17 @@ class FrameStage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Ranges:
+    """Runs of layers that can be worth a look: ends (first layers, lengths), beyond the model for none, their contents,
+    and of each stage seconds that no rule under which they fit falls below, with messages."""
+
+    ends: Integers
+    contents: Integers
+    least_s: tuple[Floats, ...]
+    limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pipe:
     """Stages that layers are still to be cut over. `fixed_s`: what an iteration takes besides passes, gradients and
     steps. The only state is a cache."""
@@ -54,18 +65,18 @@ class Pipe:
     micro_batches: int
     overlapped: bool
     fixed_s: float
-    _least: list[Floats] = field(default_factory=list, repr=False)
+    _ranges: list[_Ranges] = field(default_factory=list, repr=False)
 
-    def least_by_range(self) -> list[Floats]:
-        """Of each stage: no rule under which layers [first, end) fit takes less for a micro-batch, with messages."""
-        if not self._least:
-            known: dict[tuple[int, int, int, int], Floats] = {}
-            for stage in self.stages:
-                key = tuple(map(id, (stage.table, stage.fits, stage.below_s, stage.above_s)))
-                if key not in known:
-                    known[key] = _least_by_range(stage)  # type: ignore[index]
-                self._least.append(known[key])  # type: ignore[index]
-        return self._least
+    @property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return len(self.stages[0].table.contents.ids) - 1
+
+    def ranges(self, limit_s: float) -> _Ranges:
+        """Those that pass m times within `limit_s`, and perhaps some more."""
+        if not self._ranges or self._ranges[0].limit_s < limit_s:
+            self._ranges[:] = [_ranges(self, limit_s)]
+        return self._ranges[0]
 
     def allowances(self, limit_s: float) -> list[Floats]:
         """For each stage and first layer: the most that the stages before may take for a micro-batch together, if the
@@ -74,13 +85,13 @@ class Pipe:
         A stage of c seconds that m micro-batches pass makes the iteration take at least m c beside what the stages
         before take for one (`estimator.schedules.bulk.lower_bounds`).
         """
-        layers = len(self.stages[0].table.contents.ids) - 1
-        after = np.full(layers + 1, -np.inf)
-        after[layers] = limit_s
+        ranges = self.ranges(limit_s)
+        after = np.full(self.layers + 2, -np.inf)
+        after[self.layers] = limit_s
         found = [after]
-        for least in reversed(self.least_by_range()):
-            room = np.minimum(limit_s - self.micro_batches * least, after[None, :] - least)
-            after = room.max(axis=1)
+        for least in reversed(ranges.least_s):
+            room = np.minimum(limit_s - self.micro_batches * least, after[ranges.ends] - least)
+            after = np.append(room.max(axis=1), -np.inf)
             found.append(after)
         return found[::-1]
 
@@ -98,11 +109,28 @@ class Pipe:
         return low_s
 
 
-def _least_by_range(stage: FrameStage) -> Floats:
-    least = np.where(stage.fits, stage.table.relaxed_s(), np.inf).min(axis=0)
-    found = np.append(least, np.inf)[stage.table.contents.ids]
-    found = found + stage.below_s[:, None] + stage.above_s[None, :]
-    return np.asarray(found)
+def _ranges(pipe: Pipe, limit_s: float) -> _Ranges:
+    contents = pipe.stages[0].table.contents
+    lengths = np.array([end - first for first, end in contents.ranges])
+    least: dict[tuple[int, int], Floats] = {}
+    longest = 1
+    for stage in pipe.stages:
+        key = id(stage.table), id(stage.fits)
+        if key not in least:
+            own = np.where(stage.fits, stage.table.relaxed_s(), np.inf).min(axis=0)
+            longest = max(longest, int(lengths[pipe.micro_batches * own <= limit_s].max(initial=1)))
+            least[key] = np.append(own, np.inf)
+    ends = np.minimum(np.arange(pipe.layers + 1)[:, None] + np.arange(1, longest + 1), pipe.layers + 1)
+    beyond = np.concatenate([contents.ids, np.full((pipe.layers + 1, 1), -1)], axis=1)
+    found = np.take_along_axis(beyond, ends, axis=1)
+    whole: dict[tuple[int, int, int, int], Floats] = {}
+    for stage in pipe.stages:
+        where = id(stage.table), id(stage.fits), id(stage.below_s), id(stage.above_s)
+        if where not in whole:
+            above = np.append(stage.above_s, 0.0)[ends]
+            whole[where] = least[where[:2]][found] + stage.below_s[:, None] + above
+    every = tuple(whole[id(stage.table), id(stage.fits), id(stage.below_s), id(stage.above_s)] for stage in pipe.stages)
+    return _Ranges(ends=ends, contents=found, least_s=every, limit_s=limit_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +158,7 @@ def best_cut(pipe: Pipe, limit_s: float) -> tuple[BestCut | None, int]:
 
     Exact for gpipe and 1f1b whose stages stand still for their messages.
     """
-    count, layers = len(pipe.stages), len(pipe.stages[0].table.contents.ids) - 1
-    passes_limit = limit_s - pipe.fixed_s
+    count, passes_limit = len(pipe.stages), limit_s - pipe.fixed_s
     rooms = pipe.allowances(passes_limit)
     figures = np.zeros((1, 11))
     figures[:, OPEN : CLOSED + 1] = -np.inf
@@ -151,7 +178,7 @@ def best_cut(pipe: Pipe, limit_s: float) -> tuple[BestCut | None, int]:
             return None, tried
         last = number + 1 == count or pipe.stages[number + 1].opens
         labels = _undominated(labels, by_rule=not last, within=SAME * passes_limit)
-    ended = labels.used == layers
+    ended = labels.used == pipe.layers
     figures = labels.figures[ended]
     total = _passes_s(pipe, figures) + figures[:, SYNC] + figures[:, STEP] + pipe.fixed_s
     if not len(total) or total.min() >= limit_s:
@@ -183,26 +210,26 @@ def _extend(pipe: Pipe, number: int, labels: _Labels, room_s: Floats, limit_s: f
     """Every label with every run of layers for stage `number` from which a plan below the limit can come; `room_s`: by
     layer, what the stages so far may take together."""
     stage, table = pipe.stages[number], pipe.stages[number].table
-    ids = table.contents.ids[labels.used]  # (labels, ends)
+    ranges = pipe.ranges(limit_s)
+    ends, ids = ranges.ends[labels.used], ranges.contents[labels.used]  # (labels, lengths)
     relaxed = np.where(stage.fits, table.relaxed_s(), np.inf)
     relaxed = np.concatenate([relaxed, np.full((len(relaxed), 1), np.inf)], axis=1)
-    least = relaxed[labels.rule[:, None], ids] + stage.below_s[labels.used][:, None] + stage.above_s[None, :]
+    above = np.append(stage.above_s, 0.0)
+    least = relaxed[labels.rule[:, None], ids] + stage.below_s[labels.used][:, None] + above[ends]
     before = labels.figures[:, UP] + labels.figures[:, DOWN]
     spent = labels.figures[:, SYNC] + labels.figures[:, STEP]
-    m = pipe.micro_batches
-    possible = (before + spent)[:, None] + np.maximum(m * least, least + (limit_s - room_s)[None, :]) <= limit_s
-    origin, end = np.nonzero(possible)
-    rule, content = labels.rule[origin], ids[origin, end]
+    needed = np.maximum(pipe.micro_batches * least, least + (limit_s - room_s)[ends])
+    origin, length = np.nonzero((before + spent)[:, None] + needed <= limit_s)
+    end, rule, content = ends[origin, length], labels.rule[origin], ids[origin, length]
     exact = table.exact(rule, content, overlapped=pipe.overlapped)
-    below, above = stage.below_s[labels.used[origin]], stage.above_s[end]
     figures = _next_figures(
         pipe,
         number,
         labels.figures[origin],
         forward_s=exact.forward_s[rule, content],
         backward_s=exact.backward_s[rule, content],
-        below_s=below,
-        above_s=above,
+        below_s=stage.below_s[labels.used[origin]],
+        above_s=above[end],
         reduce_s=exact.reduce_s[rule, content],
         gather_s=exact.gather_s[rule, content],
         step_s=exact.optimizer_s[rule, content],

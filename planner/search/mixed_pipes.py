@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.passes import Floats
 from estimator.explicit.evaluate import tied_bytes
 from estimator.explicit.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
 from planner.explicit.request import canonical
 from planner.search.mixed_cuts import BestCut, FrameStage, Pipe, flying_of
 from planner.search.mixed_frames import Frame
 from planner.search.mixed_prices import StageTable
-from planner.search.mixed_segments import Pricer, SegmentPrices
+from planner.search.mixed_segments import Pricer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class PipeMaker:
         return "p2p" not in self.pricer.recipe.overlap
 
     def pipes(self, frame: Frame) -> Iterator[Pipe]:
-        """Every pipeline of the frame, none where a layer cannot be held."""
+        """Every pipeline of the frame, none where a layer cannot be held; without the messages from segment to segment."""
         many = frame.stages > 1
         prices = []
         for segment in frame.segments:
@@ -48,7 +48,10 @@ class PipeMaker:
         stages = [stage for own in prices for stage in own.stages]
         tables = [table for own in prices for table in own.tables]
         opens = [number == 0 for own in prices for number in range(len(own.stages))]
-        hops = self._hops(prices)
+        nothing = self.pricer.no_hop
+        hops = [nothing, *(hop for own in prices for hop in (*own.hops_s, nothing))]
+        if not self.waits:
+            hops = [nothing] * len(hops)
         micro_batches = self.pricer.recipe.global_batch // frame.segments[0].micro_batch
         fixed_s = self.pricer.links.parameters.of("iteration_s") + self._tied_s(stages, frame.segments[0].micro_batch)
         zeros = {zero for table in tables for _, zero in table.rules}
@@ -73,6 +76,19 @@ class PipeMaker:
                     overlapped=overlapped,
                     fixed_s=fixed_s,
                 )
+
+    def with_messages(self, frame: Frame, pipe: Pipe) -> Pipe:
+        """A pipeline of the frame with the messages between its segments."""
+        if len(frame.segments) == 1 or not self.waits:
+            return pipe
+        stages, place = list(pipe.stages), 0
+        for one, other in pairwise(frame.segments):
+            place += one.pp
+            last, first = self.pricer.space.stage(one, one.pp - 1), self.pricer.space.stage(other, 0)
+            took = self.pricer.hop_s(last, first, one.micro_batch)
+            stages[place - 1] = replace(stages[place - 1], above_s=took)
+            stages[place] = replace(stages[place], below_s=took)
+        return replace(pipe, stages=tuple(stages), _ranges=[])
 
     def setup(self, frame: Frame, pipe: Pipe, best: BestCut) -> Setup:
         """The plan that a cut of the frame's pipe is."""
@@ -115,17 +131,6 @@ class PipeMaker:
                 fits = fits & beside[:, None]
             self._fits[key] = table, fits
         return self._fits[key][1]
-
-    def _hops(self, prices: list[SegmentPrices]) -> list[Floats]:
-        """Of each stage the message to it, then that from the last one: none at either end."""
-        nothing = self.pricer.no_hop
-        found = [nothing]
-        for place, own in enumerate(prices):
-            if place:
-                here, there = prices[place - 1].stages[-1], own.stages[0]
-                found.append(self.pricer.hop_s(here, there, own.segment.micro_batch))
-            found += own.hops_s
-        return [*found, nothing] if self.waits else [nothing] * (len(found) + 1)
 
     def _tied_s(self, stages: list[StageSetup], micro_batch: int) -> float:
         """What first and last stage take to sum the gradient of a table that they share."""

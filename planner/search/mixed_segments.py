@@ -1,9 +1,8 @@
-"""The prices of segments: tables of their stages, messages between these, and what no stage of them falls below."""
+"""The prices of segments: tables of their stages, and messages between these."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -47,7 +46,6 @@ class Pricer:
     recipe: Recipe
     links: LinkTimes
     contents: Contents
-    _linear: dict[object, Floats | None] = field(default_factory=dict, repr=False)
     _shards: dict[object, ShardTable | None] = field(default_factory=dict, repr=False)
     _segments: dict[tuple[Segment, bool], SegmentPrices | None] = field(default_factory=dict, repr=False)
     _tables: dict[object, StageTable | None] = field(default_factory=dict, repr=False)
@@ -85,31 +83,6 @@ class Pricer:
         kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
         return tuple((kind, limits.recompute_layers if kind == "full" else None) for kind in kinds)
 
-    def least_s(self, segment: Segment) -> Floats | None:
-        """By kind of layer: a stage of n_k layers takes at least the sum of n_k times these for a micro-batch; None
-        where a layer cannot be held so.
-
-        A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the
-        layers take twice as long. So it is no less than any of its tangent planes through nothing, such as that at the
-        whole model; and what the whole takes longer than without one layer is no more than that plane says of the
-        layer. Of collectives only those of tp count, and these as if nobody else used the links.
-        """
-        found = []
-        for number in segment.groups:
-            own = self.least_of_group_s(segment, number)
-            if own is None:
-                return None
-            found.append(own)
-        return np.asarray(np.maximum.reduce(found))
-
-    def least_of_group_s(self, segment: Segment, number: int) -> Floats | None:
-        """`least_s` by the ranks of one of the segment's groups."""
-        samples = segment.samples[segment.groups.index(number)]
-        key = (number, segment.layout, samples, self._batches(segment) == 1)
-        if key not in self._linear:
-            self._linear[key] = self._tangent(segment, number, samples)
-        return self._linear[key]
-
     def price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
         """The segment in a pipeline; None where a layer cannot be held so."""
         key = (segment, many)
@@ -134,7 +107,8 @@ class Pricer:
             self._hops[key] = np.array([0.0, *took]) if len(took) > 1 else np.full_like(self.no_hop, took[0])
         return self._hops[key]
 
-    def _batches(self, segment: Segment) -> int:
+    def batches(self, segment: Segment) -> int:
+        """Micro-batches an iteration."""
         return self.recipe.global_batch // segment.micro_batch
 
     def _price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
@@ -179,7 +153,7 @@ class Pricer:
         key = (group.own.device, segment.layout, samples, setup.micro_batches == 1, axes)
         if key not in self._shards:
             on_axis = self.links.on_axes_of(stage)
-            shards = self._made(setup, number, on_axis)
+            shards = self.shards(setup, number, on_axis)
             self._shards[key] = None
             if shards is not None:
                 if segment.layout not in self._held:
@@ -202,7 +176,7 @@ class Pricer:
         )
         return on_one_device(whole, stage, self.space.groups[number].device, samples=samples, stages=stages)
 
-    def _made(
+    def shards(
         self, setup: Setup, number: int, on_axis: Callable[[CollectiveOp, float, str], float]
     ) -> RankShards | None:
         """The layers as the ranks of the only kind in `setup` hold them; None where they cannot."""
@@ -219,55 +193,6 @@ class Pricer:
             features=features_of(setup.recipe),
         )
         return None if shards.refused() is not None else shards
-
-    def _tangent(self, segment: Segment, number: int, samples: int) -> Floats | None:
-        group, layout = self.space.groups[number], segment.layout
-        holders = layout.ep * layout.etp
-        dp = holders // math.gcd(layout.tp, holders)
-        slots = group.places(layout.tp)[: layout.tp * dp]
-        chunks = ((0, len(self.contents.layers.kind_of_layer)),)
-        stage = StageSetup(
-            chunks=chunks,
-            slots=slots,
-            tp=layout.tp,
-            dp=dp,
-            ep=layout.ep,
-            etp=layout.etp,
-            sequence_parallel=layout.sequence_parallel,
-        )
-        nodes = self.links.cluster.group_of(slots[0])
-        inside = layout.tp <= min(nodes.island_size, nodes.devices)
-        on_tp = self.links.on_axes_of(StageSetup(chunks=chunks, slots=slots[: layout.tp], tp=layout.tp))
-
-        def on_axis(op: CollectiveOp, size_bytes: float, axis: str) -> float:
-            return on_tp(op, size_bytes, axis) if axis == "tp" and inside else 0.0
-
-        batch = samples * dp
-        setup = Setup(
-            model=self.space.model,
-            cluster=self.links.cluster,
-            recipe=replace(self.recipe, global_batch=batch * self._batches(segment)),
-            stages=(stage,),
-            micro_batch=batch,
-        )
-        shards = self._made(setup, number, on_axis)
-        return None if shards is None else self._tangent_of(shards)
-
-    def _tangent_of(self, shards: RankShards) -> Floats:
-        """What the whole model takes longer than without one layer, by kind of layer; the least of what may be
-        recomputed."""
-        layers, found = self.contents.layers, []
-        count = len(layers.kind_of_layer)
-        for kind, some in self.recomputed():
-            whole = layers.composition(0, count, 0 if kind == "none" or some is not None else count)
-            less = [tuple((one, n - (one == other)) for one, n in whole) for other, _ in whole]
-            passes = shards.chunks([whole, *less], kind)
-            both = passes.forward_s + passes.backward_s
-            own = np.zeros(len(layers.kinds))
-            for ((layer, _), _), without in zip(whole, both[1:], strict=True):
-                own[layer] = both[0] - without
-            found.append(own)
-        return np.asarray(np.minimum.reduce(found))
 
     def _pattern(self, slots: tuple[DeviceSlot, ...]) -> tuple[object, ...]:
         """Slots by their places relative to the first one's node, where all nodes of a site are as near to another."""

@@ -94,7 +94,7 @@ def read_search(
     if not by_type:
         _refuse("--cluster", f"{place.text}, of which nothing is free", "a cluster with free devices")
     constraints = read_constraints(options, assumed)
-    assumed += freedom_assumed(len(place.free_slots), options)
+    assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
     global_batch = _global_batch(model, tokens, by_type, options, assumed)
     framework = named_framework(options, assumed)
     spaces = []

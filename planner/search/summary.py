@@ -74,12 +74,15 @@ def percent(share: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Seconds in three digits.
+    """Seconds in three digits, with a unit that fits.
 
-    >>> seconds(1261.7), seconds(0.0123), seconds(18.0)
-    ('1262 s', '0.0123 s', '18 s')
+    >>> seconds(1261.7), seconds(0.0123), seconds(18.0), seconds(2e-5)
+    ('1262 s', '12.3 ms', '18 s', '20 us')
     """
-    return f"{value:.0f} s" if abs(value) >= 100 else f"{value:.3g} s"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if abs(value) >= size:
+            return f"{value / size:.0f} {unit}" if abs(value) >= 100 * size else f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} us"
 
 
 def not_proved(certificate: Certificate) -> str:
@@ -147,12 +150,14 @@ def _runner_up(objective: Objective, runners_up: Sequence[RunnerUp]) -> str:
     said = f"The closest other plan ({first.without[0]}) {_loses(objective, first)}"
     if first.loss >= CLOSE:
         return f"{said}."
+    if first.loss >= 5e-5:
+        said += ": less than estimates tell apart"
     clear = next((one for one in runners_up if one.loss >= CLOSE), None)
     worse = {"time": "slower", "cost": "dearer", "energy": "more wasteful"}[objective]
     after = (
         "" if clear is None else f" The first that is clearly {worse} ({clear.without[0]}) {_loses(objective, clear)}."
     )
-    return f"{said}: less than estimates tell apart.{after}"
+    return f"{said}.{after}"
 
 
 def _loses(objective: Objective, other: RunnerUp) -> str:
@@ -160,7 +165,7 @@ def _loses(objective: Objective, other: RunnerUp) -> str:
     name, more_s = max(other.parts, key=lambda pair: pair[1])
     most = f", most of it by {PART_NAMES[name]} (+{seconds(more_s)})" if more_s > 0 else ""
     if other.loss < 5e-5:
-        return "loses nothing"
+        return "is as good"
     if objective != "time":
         took = seconds(other.iteration_time_s)
         return f"loses {percent(other.loss).lstrip('+')}, with {took} on {other.devices} devices"

@@ -1,0 +1,152 @@
+"""Plans priced in bulk against `evaluate`, one by one, for models of every kind; and the bounds below them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from estimator.bulk.evaluator import BulkEvaluator
+from estimator.bulk.layers import read_layers
+from estimator.bulk.pipeline import Pipeline
+from estimator.bulk.records import Degrees, Family, Rule, StateRule
+from estimator.explicit.evaluate import evaluate, experts_a_token
+from estimator.explicit.link_times import LinkTimes
+from estimator.explicit.outcome import Evaluation
+from estimator.explicit.recipe import Overlap, Recipe, ScheduleName, Setup
+from estimator.layer_times import nothing_measured
+from models_zoo.catalogue import load_model
+from planner.explicit.request import software_of
+from planner.search.cuts import cuts_of
+from planner.validation.software import load_frameworks
+from profiles.cluster_file import load_cluster
+from profiles.efficiencies import load_operator_efficiencies
+from profiles.training_parameters import load_training_parameters
+from profiles.vocabulary import Infeasible
+
+MODELS = (
+    "gpt-tiny",
+    "llama3-8b",
+    "mixtral-8x7b",
+    "wide-resnet-tiny",
+    "nmt-tiny",
+    "bert-mini",
+    "moe-mini",
+)
+RULES: tuple[Rule, ...] = (("none", None), ("selective", None), ("full", 1), ("full", 2), ("full", None))
+STATES = (
+    StateRule(),
+    StateRule(zero=1),
+    StateRule(zero=2),
+    StateRule(zero=3),
+    StateRule(zero=1, offload=frozenset({"optimizer"})),
+)
+
+
+def _evaluator(rng: random.Random, name: str) -> BulkEvaluator:
+    model = load_model(name)
+    cluster = load_cluster(rng.choice(["h100:2x8", "a100-80gb:3x6", "a100-80gb:4x4"]))
+    framework = rng.choice(list(load_frameworks().values()))
+    overlaps: tuple[Overlap, ...] = ("dp", "tp", "p2p", "ep")
+    recipe = Recipe(
+        global_batch=rng.choice([16, 24, 48]),
+        seq_len=min(model.seq_len, 1024),
+        grad_dtype=rng.choice(["fp32", "bf16"]),
+        software=software_of(framework),
+        overlap=frozenset(rng.sample(overlaps, rng.randint(0, 4))),
+        vocabulary_multiple=rng.choice([1, 128]),
+        frozen_layers=(0, 2) if rng.random() < 0.2 else None,
+    )
+    parameters = load_training_parameters()
+    return BulkEvaluator(
+        model=model,
+        cluster=cluster,
+        recipe=recipe,
+        parameters=parameters,
+        efficiencies_of=load_operator_efficiencies,
+        lookup=nothing_measured,
+        links=LinkTimes(
+            cluster=cluster, parameters=parameters, experts_a_token=experts_a_token(model, recipe.software)
+        ),
+        layers=read_layers(model, recipe),
+        overlap_under=lambda _zero: recipe.overlap,
+    )
+
+
+def _degrees(rng: random.Random, evaluator: BulkEvaluator) -> Degrees | None:
+    tokens = evaluator.recipe.seq_len
+    tp = rng.choice([1, 2, 4])
+    found = Degrees(
+        tp=tp,
+        pp=rng.choice([1, 2, 3, 4]),
+        dp=rng.choice([1, 2, 4]),
+        cp=rng.choice([1, 1, 2]) if tokens else 1,
+        ep=rng.choice([1, 2]),
+        etp=rng.choice([1, tp]),
+        samples=rng.choice([1, 2]),
+        sequence_parallel=tp > 1 and bool(tokens) and rng.random() < 0.5,
+    )
+    fits = found.stage_devices * found.pp <= len(evaluator.cluster.free_slots)
+    divides = evaluator.recipe.global_batch % (found.dp * found.samples) == 0
+    return found if fits and divides else None
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed", range(3))
+def test_bulk_equals_one_by_one(name: str, seed: int) -> None:
+    rng = random.Random(f"{name} {seed}")
+    evaluator = _evaluator(rng, name)
+    checked = 0
+    for _ in range(40):
+        degrees = _degrees(rng, evaluator)
+        schedule: ScheduleName = rng.choice(["1f1b", "gpipe", "interleaved", "zb-h1"])
+        if degrees is None or (schedule == "interleaved" and degrees.pp == 1):
+            continue
+        vpp = rng.choice([2, 3]) if schedule == "interleaved" else 1
+        pipeline = evaluator.pipeline(degrees, evaluator.placement(1, evaluator.cluster.free_slots))
+        if isinstance(pipeline, Infeasible) or (vpp > 1 and pipeline.micro_batches % degrees.pp):
+            continue
+        cuts = cuts_of(evaluator.model, pp=degrees.pp, vpp=vpp, weights=pipeline.layer_s())
+        if not cuts:
+            continue
+        checked += _check(rng, evaluator, pipeline, schedule, rng.sample(cuts, min(2, len(cuts))))
+        if checked > 40:
+            break
+    assert checked
+
+
+def _check(
+    rng: random.Random, evaluator: BulkEvaluator, pipeline: Pipeline, schedule: ScheduleName, cuts: list[object]
+) -> int:
+    family = Family(schedule=schedule, cuts=tuple(cuts), recompute=RULES, states=STATES)  # type: ignore[arg-type]
+    priced = pipeline.price(family)
+    by_state = pipeline.least_by_state_s(family)
+    by_cut = pipeline.least_by_cut_s(schedule, family.cuts)
+    least = pipeline.least_s(waits=schedule in ("gpipe", "1f1b"))
+    least = pipeline.least_with_state_s(STATES, at_least_s=least)
+    fits = priced.lacking_bytes <= 0
+    times = priced.total_s
+    assert (times >= least * (1 - 1e-9)).all()
+    assert (times.min(axis=(1, 2)) >= by_cut * (1 - 1e-9)).all()
+    for cut in range(len(family.cuts)):
+        for state in range(len(STATES)):
+            if fits[cut, :, state].any():
+                assert times[cut, fits[cut, :, state], state].min() >= by_state[cut, state] * (1 - 1e-9)
+    places = [(cut, rule, state) for cut in range(len(family.cuts)) for rule in range(5) for state in range(5)]
+    for cut, rule, state in rng.sample(places, 8):
+        setup = Setup(
+            model=evaluator.model,
+            cluster=evaluator.cluster,
+            recipe=replace(evaluator.recipe, schedule=schedule),
+            stages=pipeline.stage_setups(family.cuts[cut], RULES[rule], STATES[state]),
+            micro_batch=pipeline.degrees.samples * pipeline.degrees.dp,
+        )
+        found = evaluate(setup)
+        assert isinstance(found, Evaluation), found
+        assert times[cut, rule, state] == pytest.approx(found.iteration_time_s, rel=1e-9)
+        lacking = max(
+            rank.needed_bytes - capacity for rank, capacity in zip(found.memory, found.device_memory_bytes, strict=True)
+        )
+        assert priced.lacking_bytes[cut, rule, state] == pytest.approx(lacking, abs=2)
+    return 8
