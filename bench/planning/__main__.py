@@ -122,7 +122,11 @@ def grow(repeats: int) -> list[dict[str, Any]]:
     sizes += [(32, devices) for devices in (64, 256, 1024, 4096, 16384, 65536)]
     for layers, devices in sizes:
         inner = llama.layers[1:-1]
-        model = replace(llama, layers=(llama.layers[0], *(inner[0] for _ in range(layers)), llama.layers[-1]))
+        model = replace(
+            llama,
+            layers=(llama.layers[0], *(inner[0] for _ in range(layers)), llama.layers[-1]),
+            layer_names=tuple(f"layer {number}" for number in range(layers + 2)),
+        )
         options = with_defaults(SearchOptions, {"global_batch": 1024})
         took, result = [], None
         for _ in range(repeats):
@@ -146,7 +150,8 @@ def grow(repeats: int) -> list[dict[str, Any]]:
 
 
 def price_in_bulk(repeats: int) -> dict[str, Any]:
-    """Plans a second, in bulk and one by one: GPT-3's families at tp 8 and several pipelines."""
+    """Plans a second, in bulk and one by one: GPT-3's families at tp 8 and several pipelines, and Llama-3 8B's with all
+    contiguous cuts of four stages, whose arrays are long."""
     own = read("gpt3-175b", "--cluster", "a100-80gb:128x8").spaces[0]
     pipelines = [
         (degrees, pipeline)
@@ -177,6 +182,16 @@ def price_in_bulk(repeats: int) -> dict[str, Any]:
         f" {plans * one_s / bulk_s:,.0f} times fewer"
     )
     print(f"others: {OTHERS}")
+    large = read("llama3-8b", "--cluster", "h100:8x8").spaces[0]
+    degrees = Degrees(tp=2, pp=4, dp=8, samples=1, sequence_parallel=True)
+    pipeline = large.evaluator.pipeline(degrees, large.evaluator.placement(1, large.space.slots))
+    assert not isinstance(pipeline, Infeasible)
+    every = cuts_of(large.space.model, pp=4, vpp=1, weights=pipeline.layer_s(), everything=True)
+    family = Family(
+        schedule="1f1b", cuts=every, recompute=recompute_rules(large.space, 9), states=state_rules(large.space, degrees)
+    )
+    whole_s = fastest_s(lambda: pipeline.price(family), repeats)
+    print(f"one family with all {len(every):,} cuts, {family.plans:,} plans: {family.plans / whole_s:,.0f} a second")
     return {"plans": plans, "plans_per_s": plans / bulk_s, "one_by_one_per_s": 1 / one_s}
 
 

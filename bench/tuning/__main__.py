@@ -1,10 +1,10 @@
 """How good a choice among many plans is, and how many of them it measures: writes RESULTS.md.
 
-    python -m bench.tuning --data DIR [--fit] [--real-runs] [--rounds 3] [--steps 3] [--out FOLDER] [--json FILE]
+    python -m bench.tuning --data DIR [--fit] [--real-runs] [--rounds 2] [--steps 3] [--out FOLDER] [--json FILE]
 
 from the root of the repository; DIR holds train_runs.csv (its columns: planner/validation/COLUMNS.md). One minute.
 `--fit` fits the error model anew on the fit half and shows it beside the committed one; `--real-runs` trains every plan
-of two workers of this machine, some twelve minutes; without either, its section is kept as RESULTS.md has it.
+of two workers of this machine, some ten minutes; without either, its section is kept as RESULTS.md has it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write to")
     parser.add_argument("--fit", action="store_true", help="fit the error model")
     parser.add_argument("--real-runs", action="store_true", help="train the plans of two workers of this machine")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of --real-runs (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of --real-runs (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=3, help="measured iterations of a run (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write every group's outcomes here as well")
     options = parser.parse_args(arguments)

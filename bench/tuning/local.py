@@ -37,6 +37,9 @@ PLANS: dict[str, EstimateOptions] = {
 """Every way to share two workers, with the fewest micro-batches and more, and the schedules that can be run."""
 
 
+_Times = defaultdict[tuple[str, str], list[float]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRow:
     """Seconds of one plan, estimated and measured; `noise`: how far the rounds lie apart."""
@@ -51,41 +54,40 @@ class LocalRow:
 def run_local(
     rounds: int, steps: int, progress: Callable[[str], None]
 ) -> tuple[tuple[Group, ...], tuple[LocalRow, ...]]:
-    """Groups of the plans above; of iterations and rounds the fastest counts, as others share the machine."""
+    """Groups of the plans above. Each round measures links, layers and contention anew before it runs the plans; of
+    rounds and iterations the fastest counts, as others share the machine."""
+    estimated: _Times = defaultdict(list)
+    measured: _Times = defaultdict(list)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        store = folder / "store.sqlite"
-        # The rates of this machine, which `local` is described by; a budget that allows no more.
-        api.profile("gpt-tiny", framework="torch", dtype="fp32", budget=1e-3, store=store)
-        api.comm_measure(backend="gloo", ranks=(2,), busy=True, timeout=300.0, store=store)
-        groups, rows = [], []
-        for model in MODELS:
-            group, found = _run_model(model, rounds, steps, folder, store, progress)
-            groups.append(group)
-            rows += found
-    return tuple(groups), tuple(rows)
+        for turn in range(rounds):
+            store = folder / f"{turn}.sqlite"
+            # The rates of this machine, which `local` is described by; a budget that allows no more.
+            api.profile("gpt-tiny", framework="torch", dtype="fp32", budget=1e-3, store=store)
+            api.comm_measure(backend="gloo", ranks=(2,), busy=True, timeout=300.0, store=store)
+            for model in MODELS:
+                for number, plan in enumerate(PLANS):
+                    path = _write(model, plan, folder / f"{model}.{number}.json", store)
+                    found = run_plan(path, "torch", steps, store)
+                    estimated[model, plan].append(found["estimated"]["iteration_time_s"])
+                    measured[model, plan].append(min(found["measured"]["iteration_times_s"]))
+                    progress(f"round {turn + 1}, {model} {plan}: {measured[model, plan][-1] * 1e3:.0f} ms")
+        described = [_describe(model, folder, store, estimated, measured) for model in MODELS]
+    return tuple(group for group, _ in described), tuple(row for _, rows in described for row in rows)
 
 
-def _run_model(
-    model: str, rounds: int, steps: int, folder: Path, store: Path, progress: Callable[[str], None]
+def _describe(
+    model: str, folder: Path, store: Path, estimated: _Times, measured: _Times
 ) -> tuple[Group, list[LocalRow]]:
-    estimated: defaultdict[str, list[float]] = defaultdict(list)
-    measured: defaultdict[str, list[float]] = defaultdict(list)
-    paths = {name: _write(model, name, folder / f"{model}.{number}.json", store) for number, name in enumerate(PLANS)}
-    for turn in range(rounds):
-        for name, path in paths.items():
-            found = run_plan(path, "torch", steps, store)
-            estimated[name].append(found["estimated"]["iteration_time_s"])
-            measured[name].append(min(found["measured"]["iteration_times_s"]))
-            progress(f"round {turn + 1}, {model} {name}: {measured[name][-1] * 1e3:.0f} ms")
     candidates = []
     with ProfileStore(store) as opened:
-        for name, path in paths.items():
+        for number, name in enumerate(PLANS):
+            path = folder / f"{model}.{number}.json"
             (setup,) = read_plan(load_plan(path), where=name, store=opened).setups
             candidates.append(
                 Candidate(
                     plan=setup,
-                    estimated_s=min(estimated[name]),
+                    estimated_s=min(estimated[model, name]),
                     log_spread=MEASURED_LOG_SPREAD,
                     traits=traits_of(setup),
                 )
@@ -95,15 +97,15 @@ def _run_model(
         source="local",
         name=f"{model}, 2 workers, batch {GLOBAL_BATCH}",
         candidates=tuple(candidates),
-        measured_s=tuple(min(measured[name]) for name in PLANS),
+        measured_s=tuple(min(measured[model, name]) for name in PLANS),
     )
     rows = [
         LocalRow(
             model=model,
             plan=name,
-            estimated_s=min(estimated[name]),
-            measured_s=min(measured[name]),
-            noise=max(measured[name]) / min(measured[name]) - 1,
+            estimated_s=min(estimated[model, name]),
+            measured_s=min(measured[model, name]),
+            noise=max(measured[model, name]) / min(measured[model, name]) - 1,
         )
         for name in PLANS
     ]

@@ -332,10 +332,9 @@ class _Search:
         below_s = self.best.value / factor if self.best else math.inf
         priced = pipeline.price(family, below_s=min(below_s, 1e300), spare_bytes=self._spare_bytes())
         fits = priced.lacking_bytes <= 0
-        if not coarsely:
-            self.families += 1
-            self.plans += family.plans
-            self.out_of_memory += int(family.plans - fits.sum())
+        self.families += not coarsely
+        self.plans += family.plans
+        self.out_of_memory += int(family.plans - fits.sum())
 
         def found_at(place: Sequence[int]) -> Found:
             cut, rule, state = place

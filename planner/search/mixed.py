@@ -152,8 +152,10 @@ class _Search:
         self.considered = self.bounded = self.cut = self.tried = self.serial = 0
 
     def run(self) -> MixedResult:
-        self._work(self._lister(), segments=QUICK_SEGMENTS, frames=QUICK_FRAMES, cuts=min(QUICK_CUTS, self.most))
-        before, lister = self.bounded, self._lister()
+        self._work(
+            self._lister(quickly=True), segments=QUICK_SEGMENTS, frames=QUICK_FRAMES, cuts=min(QUICK_CUTS, self.most)
+        )
+        before, lister = self.bounded, self._lister(quickly=False)
         bound = min(self._work(lister, segments=None, frames=MOST_FRAMES, cuts=self.most), self.doubtful)
         return MixedResult(
             setup=self.setup,
@@ -173,9 +175,11 @@ class _Search:
             notes=self.notes,
         )
 
-    def _lister(self) -> Lister:
+    def _lister(self, *, quickly: bool) -> Lister:
         weight_of = None if self.request.objective == "time" else self._weight_of
-        columns = list_segments(self.space, self.linear, weight_of, iteration_s=self.iteration_s, below=self.value)
+        columns = list_segments(
+            self.space, self.linear, weight_of, iteration_s=self.iteration_s, below=self.value, quickly=quickly
+        )
         return Lister(
             space=self.space, columns=columns, iteration_s=self.iteration_s, same_value=self.request.objective == "time"
         )

@@ -1,8 +1,8 @@
 """Bounds of frames by what their devices can hold: in the order of these the frames come.
 
-Within T, where the stages before take S for a micro-batch and a stage takes c, S + m c is no more than T. By a rule that
-takes t_r for all layers a stage holds at most the share x_r of the model that fits; so c seconds hold no more than the
-lower of c / t_r and x_r under the best rule, and that is no more than
+Within T, where the stages before take S for a micro-batch and a stage takes c, S + m c is no more than T. By a rule
+that takes t_r for all layers a stage holds at most the share x_r of the model that fits; so c seconds hold no more than
+the lower of c / t_r and x_r under the best rule, and that is no more than
 
     a + l c,    a = max(0, max_r x_r (1 - l t_r)),   for any l > 0.
 
@@ -23,11 +23,13 @@ from itertools import pairwise, product
 import numpy as np
 
 from estimator.bulk.passes import Floats
+from planner.search.exact import ROUNDING
 from planner.search.mixed_columns import SCALES, Column, Columns, Integers
 from planner.search.mixed_frames import Frames, Lister, Rows
 
-AT_ONCE = 4096
-"""So many frames are bounded in one go, those with the least bounds first."""
+AT_ONCE = (256, 4096)
+"""So many frames are bounded in one go, those with the least bounds first: at first few, then twice as many each time
+up to the most."""
 PARTS = 4
 """A segment's stages in so many runs, each bounded by its last stage, which has the fewest micro-batches under way."""
 SLOW = 1e-3
@@ -39,17 +41,19 @@ MOST_PRODUCTS = 3
 
 
 def in_order(frames: Frames, lister: Lister) -> Iterator[tuple[float, int]]:
-    """(bound, number) of the frames, the least bound first, each bounded anew once its turn comes."""
+    """(bound, number) of the frames, the least bound first, each bounded anew once its turn comes; of those that can
+    fit."""
     order = np.argsort(frames.bounds, kind="stable")
     waiting: list[tuple[float, int]] = []
-    start = 0
+    start, size = 0, AT_ONCE[0]
     while start < len(order) or waiting:
         if start < len(order) and (not waiting or waiting[0][0] > frames.bounds[order[start]]):
-            chosen = order[start : start + AT_ONCE]
-            start += len(chosen)
+            chosen = order[start : start + size]
+            start, size = start + len(chosen), min(2 * size, AT_ONCE[1])
             bounds = np.maximum(frames.bounds[chosen], bound_by_memory(frames, chosen, lister))
             for bound, number in zip(bounds.tolist(), chosen.tolist(), strict=True):
-                heapq.heappush(waiting, (bound, number))
+                if bound < np.inf:
+                    heapq.heappush(waiting, (bound, number))
         else:
             yield heapq.heappop(waiting)
 
@@ -77,7 +81,7 @@ class _Run:
 
 
 def _least_s(rows: Rows, numbers: Integers, columns: Columns) -> Floats:
-    """Seconds of the passes of frames, at least."""
+    """Seconds of the passes of frames, at least; infinite where layers do not fit."""
     m = rows.micro_batches
     later = np.zeros(len(numbers), dtype=np.int64)
     runs: list[list[_Run]] = []
@@ -98,22 +102,34 @@ def _least_s(rows: Rows, numbers: Integers, columns: Columns) -> Floats:
         layer_s.append(column.heaviest_s[own])
         later = later + pp
     options = range(rates[0].shape[2])
-    every = (
-        product(options, repeat=len(runs)) if len(runs) <= MOST_PRODUCTS else ((one,) * len(runs) for one in options)
-    )
+    held = [_held(segment, rate) for segment, rate in zip(runs, rates, strict=True)]
+    waits = [(1 - 1 / m) ** sum(run.count for run in segment)[:, None] for segment in runs]
+    alike = ((one,) * len(runs) for one in options)
+    every = product(options, repeat=len(runs)) if len(runs) <= MOST_PRODUCTS else alike
     best = np.zeros((len(numbers), SCALES))
-    waits = 1 - 1 / m
     for picked in every:
-        speed, held = np.zeros((len(numbers), SCALES)), np.zeros((len(numbers), SCALES))
-        for segment, rate, option in zip(runs, rates, picked, strict=True):
-            chosen = rate[:, :, option]
-            for run in segment:
-                kept = run.share * (1 - chosen[:, :, None] / rate[:, :, :-1])
-                held += run.count[:, None] * np.maximum(0.0, kept.max(axis=2))
-                speed = np.where(chosen > speed, chosen - (chosen - speed) * waits ** run.count[:, None], speed)
-        best = np.maximum(best, (1 - held) / speed)
-    whole = m * _slowest_layers_s(runs, layer_s, int(columns.counts[columns.heaviest]))
-    return np.asarray(np.maximum(best.max(axis=1), whole))
+        speed, whole = np.zeros_like(best), np.zeros_like(best)
+        for place, option in enumerate(picked):
+            whole += held[place][option]
+            rate = rates[place][:, :, option]
+            speed = np.where(rate > speed, rate - (rate - speed) * waits[place], speed)
+        best = np.maximum(best, (1 - whole) / speed)
+    count = int(columns.counts[columns.heaviest])
+    every_run = [run for segment in runs for run in segment]
+    shares = sum((run.count[:, None] * run.share.max(axis=2) for run in every_run), np.zeros_like(best))
+    layers = sum((run.count * run.layers.max(axis=1) for run in every_run), np.zeros(len(numbers)))
+    fits = (shares.min(axis=1) >= 1 - ROUNDING) & (layers >= count)
+    return np.where(fits, np.maximum(best.max(axis=1), m * _slowest_layers_s(runs, layer_s, count)), np.inf)
+
+
+def _held(segment: list[_Run], rate: Floats) -> list[Floats]:
+    """For each rate that is tried the sum of a over a segment's stages, (frames, scales)."""
+    found = []
+    for option in range(rate.shape[2]):
+        spared = 1 - rate[:, :, option, None] / rate[:, :, :-1]
+        each = (run.count[:, None] * np.maximum(0.0, (run.share * spared).max(axis=2)) for run in segment)
+        found.append(sum(each, np.zeros(rate.shape[:2])))
+    return found
 
 
 def _slowest_layers_s(runs: list[list[_Run]], layer_s: list[Floats], count: int) -> Floats:
@@ -132,8 +148,8 @@ def _slowest_layers_s(runs: list[list[_Run]], layer_s: list[Floats], count: int)
 
 
 def _run(column: Column, own: Integers, count: Integers, flying: Integers, columns: Columns) -> _Run:
-    """With so many micro-batches under way. At a price p for memory a stage's share is no more than p times the room and
-    what each kind of layer is worth beyond its price; p is what the heaviest kind needs."""
+    """With so many micro-batches under way. At a price p for memory a stage's share is no more than p times the room
+    and what each kind of layer is worth beyond its price; p is what the heaviest kind needs."""
     weights, counts, heaviest = columns.scales, columns.counts, columns.heaviest
     # (frames, groups, rules, kinds)
     needed = column.standing_bytes[own][:, :, None, :] + flying[:, None, None, None] * column.saved_bytes[own]

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 SCALES = 3
 """By so many different ways to weigh layers against each other frames are bounded; the highest bound counts."""
 NEAR = 2
-"""Where nothing is known to fit yet, so many ways to share a micro-batch on either side of the even one are listed."""
+"""Where it has to be quick, so many ways to share a micro-batch on either side of the evenest one are listed."""
 
 WeightOf = Callable[[Segment], float]
 """What a second of a segment's devices takes of the objective."""
@@ -75,10 +75,10 @@ class Columns:
 
 
 def list_segments(
-    space: MixedSpace, linear: Linear, weight_of: WeightOf | None, *, iteration_s: float, below: float
+    space: MixedSpace, linear: Linear, weight_of: WeightOf | None, *, iteration_s: float, below: float, quickly: bool
 ) -> Columns:
     """All segments with their bounds; `weight_of` None: a second costs the same wherever. Of segments on all groups at
-    once only those that could have a value less than `below`; where that is infinite, those with the evenest shares."""
+    once only those that could have a value less than `below`; `quickly`: those with the evenest shares."""
     limits, global_batch = space.constraints, space.first.space.global_batch
     counts = np.bincount(linear.pricer.contents.layers.kind_of_layer)
     found: dict[int, dict[tuple[int, ...], list[tuple[Segment, list[LinearRank]]]]] = {}
@@ -89,7 +89,11 @@ def list_segments(
             segments: list[Segment] = []
             for choices in space.segments(party, micro_batch):
                 if len(party) == len(space.groups) and len(choices) > 1:
-                    segments += _promising(choices, linear, counts, weight_of, iteration_s, below)
+                    even = _evenest(choices, linear, counts)
+                    if quickly:
+                        segments += choices[max(0, even - NEAR) : even + NEAR]
+                    else:
+                        segments += _promising(choices, even, linear, counts, weight_of, iteration_s, below)
                 else:
                     segments += choices
             priced = [(segment, own) for segment in segments if (own := linear.ranks(segment)) is not None]
@@ -158,8 +162,21 @@ def _heaviest(weights: Floats, counts: Integers) -> int:
     return int(np.argmax((weights * counts).mean(axis=0)))
 
 
+def _evenest(choices: Sequence[Segment], linear: Linear, counts: Integers) -> int:
+    """The first of the choices in which the first type takes no less time than the second."""
+    low, high = 0, len(choices)
+    while low < high:
+        middle = (low + high) // 2
+        if _whole_s(choices[middle], 0, linear, counts) >= _whole_s(choices[middle], -1, linear, counts):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 def _promising(
     choices: Sequence[Segment],
+    even: int,
     linear: Linear,
     counts: Integers,
     weight_of: WeightOf | None,
@@ -171,23 +188,16 @@ def _promising(
     batches = linear.pricer.batches(choices[0])
     reach = 1 - (1 - 1 / batches) ** choices[0].pp
 
-    def whole_s(place: int, type_: int) -> float:
-        rank = linear.rank(choices[place], choices[place].groups[type_])
-        return math.inf if rank is None else float((rank.seconds @ counts).min())
-
     def is_promising(place: int, type_: int) -> bool:
         weight = weight_of(choices[place]) if weight_of else 1.0
-        return (whole_s(place, type_) / reach + iteration_s) * weight < below
+        return (_whole_s(choices[place], type_, linear, counts) / reach + iteration_s) * weight < below
 
-    low, high = 0, len(choices)
-    while low < high:
-        middle = (low + high) // 2
-        if whole_s(middle, 0) >= whole_s(middle, -1):
-            high = middle
-        else:
-            low = middle + 1
-    if math.isinf(below):
-        return list(choices[max(0, low - NEAR) : low + NEAR])
-    after = next((place for place in range(low, len(choices)) if not is_promising(place, 0)), len(choices))
-    before = next((place for place in range(low - 1, -1, -1) if not is_promising(place, -1)), -1)
+    after = next((place for place in range(even, len(choices)) if not is_promising(place, 0)), len(choices))
+    before = next((place for place in range(even - 1, -1, -1) if not is_promising(place, -1)), -1)
     return list(choices[before + 1 : after])
+
+
+def _whole_s(segment: Segment, type_: int, linear: Linear, counts: Integers) -> float:
+    """Seconds of all layers on a rank of the segment's first or last group, at least."""
+    rank = linear.rank(segment, segment.groups[type_])
+    return math.inf if rank is None else float((rank.seconds @ counts).min())

@@ -51,8 +51,8 @@ class Rows:
 @dataclass(frozen=True, kw_only=True)
 class Frames:
     """Frames by sequence, with bounds in the unit of the objective and what a second of their devices takes of it;
-    `place` is the number of the first of each sequence. `beyond`: no frame that is not listed has a smaller value, other
-    than those that were asked to be left out."""
+    `place` is the number of the first of each sequence. `beyond`: no frame that is not listed has a smaller value,
+    other than those that were asked to be left out."""
 
     bounds: Floats
     weights: Floats

@@ -1,10 +1,10 @@
 """What stages take and hold at least, as sums over their layers: known before any stage is priced.
 
 A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the layers take
-twice as long. So it is no less than any of its tangent planes through nothing, such as that at the whole model; and what
-the whole takes longer than without one layer is no more than that plane says of the layer. Of collectives only those of
-tp count, and these as if nobody else used the links. Of memory what a rank keeps for a micro-batch counts, and weights,
-gradients and optimizer state; buffers, and what lives for one layer, do not.
+twice as long. So it is no less than any of its tangent planes through nothing, such as that at the whole model; and
+what the whole takes longer than without one layer is no more than that plane says of the layer. Of collectives only
+those of tp count, and these as if nobody else used the links. Of memory what a rank keeps for a micro-batch counts, and
+weights, gradients and optimizer state; buffers, and what lives for one layer, do not.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Linear:
         if key not in self._standing:
             recipe, known = self.pricer.recipe, features_of(self.pricer.recipe)
             stage = replace(self.pricer.space.stage(segment, 0), shares=None)
-            found = []
+            found: list[Floats] = []
             for zero in dict.fromkeys(zero for _, zero in self.pricer.rules(dp=segment.dp, many=True)):
                 own = standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, known)
-                found.append(own.weights + own.gradients + own.optimizer)
+                found.append(np.asarray(own.weights + own.gradients + own.optimizer))
             self._standing[key] = np.asarray(np.minimum.reduce(found))
         return self._standing[key]
 

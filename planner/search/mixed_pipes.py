@@ -37,7 +37,7 @@ class PipeMaker:
         return "p2p" not in self.pricer.recipe.overlap
 
     def pipes(self, frame: Frame) -> Iterator[Pipe]:
-        """Every pipeline of the frame, none where a layer cannot be held; without the messages from segment to segment."""
+        """Every pipeline of the frame, none where a layer cannot be held. Messages between segments are left out."""
         many = frame.stages > 1
         prices = []
         for segment in frame.segments:

@@ -3,10 +3,11 @@
 Before any measurement log(measured / estimated) of a group's candidates is taken as jointly Student-t around 0, with
 `freedom` degrees and the scale matrix
 
-    K(i, j) = s_i s_j (common + alike exp(-|x_i - x_j|^2 / 2) + own [i = j])
+    K(i, j) = s^2 (common + alike exp(-|x_i - x_j|^2 / 2) + own [i = j])
 
-s_i the candidate's `log_spread` and x_i its traits: what errs for all plans of the group alike, what errs alike for
-plans that are near, and what is each plan's own, noise of measuring included. So each measurement corrects the
+x_i the candidate's traits: what errs for all plans of the group alike, what errs alike for plans that are near, and
+what is each plan's own, noise of measuring included. s is the widest `log_spread` of the group: on the fit half that is
+likelier than each plan's own, which leaps where a plan falls into another class. So each measurement corrects the
 estimates of the others, and all of them together say whether the group's estimates err more than was thought, or less
 (Shah, Wilson, Ghahramani, "Student-t Processes as Alternatives to Gaussian Processes", AISTATS 2014, lemma 3):
 
@@ -34,20 +35,20 @@ from planner.tuning.records import Ask, Candidate, Measurement, P
 from planner.tuning.student import Student
 
 Z_90 = NormalDist().inv_cdf(0.95)
-MEASURED_LOG_SPREAD = 0.08
-"""Of estimates whose layer times and links are measured on the same machine: root mean square of log(estimated /
-measured) over the 16 runs with torch in `bench/real_runs/RESULTS.md`."""
+MEASURED_LOG_SPREAD = 0.12
+"""Of estimates whose layer times and links are measured on the same machine: with the shares below that is a scale of
+0.08, the root mean square of log(estimated / measured) over the 16 runs with torch in `bench/real_runs/RESULTS.md`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorModel:
-    """How the estimates of one group err together, as shares of the variance. The defaults are the most likely values
-    given the fit half of the run tables (`python -m bench.tuning --fit`)."""
+    """How the estimates of one group err together, as shares of the squared spread. The defaults are the most likely
+    values given the fit half of the run tables (`python -m bench.tuning --fit`)."""
 
-    common: float = 0.08
-    alike: float = 0.48
-    own: float = 0.014
-    freedom: int = 5
+    common: float = 0.063
+    alike: float = 0.356
+    own: float = 0.0105
+    freedom: int = 10
 
     def __post_init__(self) -> None:
         if min(self.common, self.alike) < 0 or self.own <= 0 or self.freedom < 1:
@@ -60,7 +61,7 @@ class Rules:
     `odds`. Fewer odds mean more measurements and a surer choice; the default are the most, in steps of 0.025, with
     which choices in the fit half of the run tables are 99.5% accurate (`bench/tuning/RESULTS.md` has others)."""
 
-    odds: float = 0.075
+    odds: float = 0.1
     gain: float = 0.01
     errors: ErrorModel = ErrorModel()
 
@@ -134,11 +135,11 @@ def foresee(
 
 def error_scales(candidates: Sequence[Candidate[P]], errors: ErrorModel) -> NDArray[np.float64]:
     """The scale matrix of the log errors of the estimates, before anything is measured."""
-    spread = np.array([one.log_spread for one in candidates])
+    spread = max(one.log_spread for one in candidates)
     traits = np.array([one.traits for one in candidates], dtype=np.float64).reshape(len(candidates), -1)
     apart = ((traits[:, None, :] - traits[None, :, :]) ** 2).sum(axis=-1)
     shared = errors.common + errors.alike * np.exp(-apart / 2)
-    found: NDArray[np.float64] = np.outer(spread, spread) * (shared + errors.own * np.eye(len(candidates)))
+    found: NDArray[np.float64] = spread**2 * (shared + errors.own * np.eye(len(candidates)))
     return found
 
 

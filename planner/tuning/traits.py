@@ -10,10 +10,10 @@ from estimator.explicit.recipe import RecomputeKind, Setup
 RECOMPUTES: dict[RecomputeKind, float] = {"none": 0.0, "selective": 0.5, "full": 1.0}
 
 TRAITS: dict[str, tuple[Callable[[Setup], float], float]] = {
-    "tp": (lambda setup: math.log2(setup.stages[0].tp), 0.27),
-    "pp": (lambda setup: math.log2(len(setup.stages)), 2.5),
-    "dp": (lambda setup: math.log2(setup.stages[0].dp * setup.stages[0].cp), 2.6),
-    "samples": (lambda setup: math.log2(setup.micro_batch / setup.stages[0].dp), 0.81),
+    "tp": (lambda setup: math.log2(setup.stages[0].tp), 0.26),
+    "pp": (lambda setup: math.log2(len(setup.stages)), 3.6),
+    "dp": (lambda setup: math.log2(setup.stages[0].dp * setup.stages[0].cp), 3.5),
+    "samples": (lambda setup: math.log2(setup.micro_batch / setup.stages[0].dp), 0.83),
     "recompute": (lambda setup: RECOMPUTES[setup.stages[0].recompute], 3.1),
     "cp": (lambda setup: math.log2(setup.stages[0].cp), 1.0),
     "ep": (lambda setup: math.log2(setup.stages[0].ep), 1.0),

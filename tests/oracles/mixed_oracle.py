@@ -62,7 +62,11 @@ def every_setup(request: SearchRequest) -> Iterator[Setup]:
                 if not limits.permits("devices", sum(len(stage.slots) for stage in stages)):
                     continue
                 rules = [
-                    [(kind, zero) for kind in limits.recompute for zero in (limits.zero if one.stages[0].dp > 1 else (0,))]
+                    [
+                        (kind, zero)
+                        for kind in limits.recompute
+                        for zero in (limits.zero if one.stages[0].dp > 1 else (0,))
+                    ]
                     for one in chosen
                 ]
                 for inner in itertools.combinations(range(1, layers), len(stages) - 1):

@@ -50,24 +50,29 @@ def best_in_halves(
 def condition_in_turn(
     candidates: Sequence[Candidate[P]], done: Sequence[Measurement], errors: ErrorModel
 ) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each candidate's log seconds: one measurement after the other is taken in,
+    """Centre and scale of each candidate's log seconds: one measurement after the other is taken in,
 
-    mean_j += cov_ij / cov_ii (log t_i - mean_i),  cov_jk -= cov_ij cov_ik / cov_ii
+    mean_j += K_ij / K_ii e,  K_jk = (K_jk - K_ij K_ik / K_ii) (f + e^2 / K_ii) / (f + 1),  f += 1
+
+    with e = log t_i - mean_i.
     """
-    count = len(candidates)
+    count, freedom = len(candidates), errors.freedom
+    spread = max(one.log_spread for one in candidates)
     mean = [math.log(one.estimated_s) for one in candidates]
-    covariance = np.empty((count, count))
+    scales = np.empty((count, count))
     for i, one in enumerate(candidates):
         for j, other in enumerate(candidates):
             apart = math.dist(one.traits, other.traits) ** 2
             shared = errors.common + errors.alike * math.exp(-apart / 2) + (errors.own if i == j else 0.0)
-            covariance[i, j] = one.log_spread * other.log_spread * shared
+            scales[i, j] = spread**2 * shared
     for measurement in done:
         if measurement.seconds is None:
             continue
         i = measurement.number
-        gain = covariance[i] / covariance[i, i]
+        gain = scales[i] / scales[i, i]
         surprise = math.log(measurement.seconds) - mean[i]
         mean = [old + float(step) * surprise for old, step in zip(mean, gain, strict=True)]
-        covariance = covariance - np.outer(gain, covariance[i])
-    return mean, [math.sqrt(max(0.0, covariance[i, i])) for i in range(count)]
+        wider = (freedom + surprise**2 / scales[i, i]) / (freedom + 1)
+        scales = (scales - np.outer(gain, scales[i])) * wider
+        freedom += 1
+    return mean, [math.sqrt(max(0.0, scales[i, i])) for i in range(count)]

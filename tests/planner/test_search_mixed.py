@@ -13,7 +13,7 @@ import pytest
 from estimator.explicit.recipe import Recipe, ScheduleName
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.search.constraints import Constraints
+from planner.search.constraints import Constraints, Number
 from planner.search.mixed import search_mixed
 from planner.search.request import SearchRequest, make_space
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
@@ -100,12 +100,14 @@ def random_request(rng: random.Random) -> SearchRequest:
     else:
         cluster = changed(load_cluster("+".join(shapes)), rng)
     schedules: tuple[tuple[ScheduleName, ...], ...] = (("1f1b",), ("1f1b",), ("gpipe",), ("1f1b", "gpipe"))
+    several: dict[Number, int] = {"devices": most_of_one_type(cluster) + 1}
+    least: list[dict[Number, int]] = [{}, {"pp": 2}, {"dp": 2}, several, several, several]
     constraints = Constraints(
         schedules=rng.choice(schedules),
         zero=rng.choice([(0,), (0, 1), (1,), (0, 3), (3,)]),
         recompute=rng.choice([("none",), ("none", "selective"), ("none", "full"), ("full",)]),
         most=rng.choice([{}, {"tp": 1}, {"pp": 3}, {"tp": 2, "pp": 4}]),
-        least=rng.choice([{}, {"pp": 2}, {"dp": 2}, *[{"devices": most_of_one_type(cluster) + 1}] * 3]),
+        least=rng.choice(least),
         fix=rng.choice([{}, {"micro_batches": 2}, {"micro_batches": 1}]),
     )
     recipe = Recipe(

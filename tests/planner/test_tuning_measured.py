@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import t as student
 
 from planner.tuning.measured import ErrorModel, Rules, ask_where_it_matters, foresee, log_spread
 from planner.tuning.records import Candidate, Measurement, ask_in_turn, tune
+from planner.tuning.student import Student
 from tests.oracles.tuning_oracle import condition_in_turn, fastest
 from tests.planner.tuning_examples import Counting, groups, make_candidates
 
@@ -46,8 +48,10 @@ def test_where_the_choice_is_final_no_plan_left_is_likely_to_be_faster(
     assert found.best.seconds is not None
     mean, spread = condition_in_turn(candidates, found.measurements, ErrorModel())
     bar = math.log(found.best.seconds * (1 - RULES.gain))
+    ran = sum(one.seconds is not None for one in found.measurements)
     for number in set(range(len(candidates))) - seen:
-        assert NormalDist(mean[number], max(spread[number], 1e-9)).cdf(bar) <= RULES.odds + 1e-6
+        ahead = (bar - mean[number]) / max(spread[number], 1e-9)
+        assert student.cdf(ahead, ErrorModel().freedom + ran) <= RULES.odds + 1e-6
 
 
 @given(groups())
@@ -81,6 +85,11 @@ def test_the_unit_of_time_does_not_matter(
     assert len(plain.asked) == len(other.asked)
 
 
+def sum_of_shares() -> float:
+    errors = ErrorModel()
+    return errors.common + errors.alike + errors.own
+
+
 def test_a_clear_winner_takes_one_measurement() -> None:
     oracle = Counting([1.05, 2.0, 3.0])
     found = tune(make_candidates([1.0, 2.0, 3.0]), oracle, ask_where_it_matters())
@@ -101,7 +110,7 @@ def test_what_one_plan_shows_is_learned_for_plans_like_it() -> None:
     measured = [1.4, 1.68, 1.82]
     learned, alone = Counting(measured), Counting(measured)
     tune(alike, learned, ask_where_it_matters())
-    tune(alike, alone, ask_where_it_matters(Rules(errors=ErrorModel(common=0.0, alike=0.0, own=1.0))))
+    tune(alike, alone, ask_where_it_matters(Rules(errors=ErrorModel(common=0.0, alike=0.0, own=1.0, freedom=10**4))))
     assert learned.asked == [0]
     assert sorted(alone.asked) == [0, 1, 2]
 
@@ -145,7 +154,26 @@ def test_asking_again_is_a_bug() -> None:
 def test_nothing_measured_leaves_the_estimates() -> None:
     outlook = foresee(make_candidates([1.0, 2.0], spread=0.1), [])
     assert np.exp(outlook.mean) == pytest.approx([1.0, 2.0])
-    assert outlook.spread == pytest.approx([0.1, 0.1])
+    assert outlook.spread == pytest.approx([0.1 * math.sqrt(sum_of_shares())] * 2)
+
+
+@given(st.integers(2, 60), st.floats(-30, 30))
+def test_students_distribution_is_scipys(freedom: int, at: float) -> None:
+    found = Student(freedom)
+    assert found.below(at) == pytest.approx(student.cdf(at, freedom), abs=1e-12)
+    assert found.density(at) == pytest.approx(student.pdf(at, freedom), rel=1e-9)
+
+
+@pytest.mark.parametrize("at", [-2.0, 0.0, 0.7])
+def test_the_expected_excess_is_the_integral(at: float) -> None:
+    whole, _ = quad(lambda x: (at - x) * student.pdf(x, 12), -math.inf, at)
+    assert Student(12).expected_excess(at) == pytest.approx(whole, rel=1e-8)
+
+
+def test_a_surprise_widens_what_is_not_known() -> None:
+    candidates = make_candidates([1.0, 1.0], spread=0.1)
+    expected, surprised = (foresee(candidates, [Measurement(number=0, seconds=t)]) for t in (1.0, 2.0))
+    assert expected.spread[1] < surprised.spread[1]
 
 
 def test_the_spread_of_a_90_percent_interval() -> None:
