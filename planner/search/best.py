@@ -14,6 +14,8 @@ from planner.explicit.recording import record_plan
 from planner.explicit.request import canonical
 from planner.plan import Plan
 from planner.search.exact import Counts, Found, SearchResult, search
+from planner.search.mixed import MixedResult, search_mixed
+from planner.search.mixed_found import MixedFound, describe_mixed, mixed_found
 from planner.search.request import DeviceSpace, SearchRequest
 from profiles.errors import NothingFits
 from profiles.vocabulary import Infeasible
@@ -56,26 +58,43 @@ class Best:
 
 
 def find_best(request: SearchRequest, *, progress: Progress | None = None, runners_up: int = 0) -> Best:
-    """The plan of the least objective on any one type of device; NothingFits with the nearest miss where none fits."""
+    """The plan of the least objective, on one type of device or on several groups of them (`planner.search.mixed`);
+    NothingFits with the nearest miss where none fits."""
     results = [(own, _search_one(request, own, progress)) for own in request.spaces]
-    found = [(result.best, own) for own, result in results if result.best is not None]
-    if not found:
-        raise NothingFits(why_nothing(request, results))
-    best, where = min(found, key=lambda pair: pair[0].value)
     others = sorted(
-        [(one, own) for own, result in results for one in (result.best, *result.runners_up) if one and one is not best],
+        [(one, own) for own, result in results for one in (result.best, *result.runners_up) if one],
         key=lambda pair: pair[0].value,
     )
-    counts = sum_counts([result.counts for _, result in results])
-    proved = all(result.proved for _, result in results)
-    winner = evaluate_found(best, where)
+    mixed = search_mixed(request, others[0][0].value if others else math.inf, most=request.limit, progress=progress)
+    if mixed.setup is None and not others:
+        raise NothingFits(why_nothing(request, results))
+    counts = sum_counts([*(result.counts for _, result in results), mixed.counts])
+    proved = all(result.proved for _, result in results) and mixed.proved
+    winner = _mixed_candidate(request, mixed) or evaluate_found(*others.pop(0))
     return Best(
-        plan=_plan_of(request, winner, counts, proved=proved),
+        plan=_plan_of(request, winner, counts, mixed.notes, proved=proved),
         winner=winner,
         runners_up=tuple(evaluate_found(one, own) for one, own in others[:runners_up]),
-        lower_bound=min(result.lower_bound for _, result in results),
+        lower_bound=min(mixed.lower_bound, *(result.lower_bound for _, result in results)),
         proved=proved,
         counts=counts,
+    )
+
+
+def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | None:
+    """The plan that was found on several groups, where one was."""
+    setup, evaluation = mixed.setup, mixed.evaluation
+    if setup is None or evaluation is None or evaluation.pipeline is None:
+        return None
+    pace = setup.stages[evaluation.pipeline.bottleneck]
+    own = next(own for own in request.spaces if own.device == pace.slots[0].device)
+    tables = {table.id: table for other in request.spaces for table in other.link_tables}
+    return Candidate(
+        found=mixed_found(setup, evaluation, mixed.value, own),
+        space=replace(own, link_tables=tuple(tables.values())),
+        setup=setup,
+        evaluation=evaluation,
+        simulated_s=simulated_s(setup, evaluation),
     )
 
 
@@ -138,8 +157,11 @@ def simulated_s(setup: Setup, evaluation: Evaluation) -> float | None:
     return events.total_s + (evaluation.iteration_time_s - busy_s)
 
 
-def _plan_of(request: SearchRequest, winner: Candidate, counts: Counts, *, proved: bool) -> Plan:
-    plan = record_plan(winner.setup, winner.evaluation, reference=request.reference, assumptions=request.assumptions)
+def _plan_of(
+    request: SearchRequest, winner: Candidate, counts: Counts, notes: tuple[str, ...], *, proved: bool
+) -> Plan:
+    assumed = (*request.assumptions, *notes)
+    plan = record_plan(winner.setup, winner.evaluation, reference=request.reference, assumptions=assumed)
     covered = replace(plan.provenance, search_space_size=max(1, counts.plans), optimality_proved=proved)
     return replace(plan, provenance=covered)
 
@@ -180,7 +202,10 @@ def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchR
     if len(lacking) == len(request.spaces):
         return f"{named}: no plan is possible: {'; '.join(lacking)}"
     removed = sum_counts([result.counts for _, result in results]).removed
-    reasons = "; ".join(f"{why} ({number} ways)" for why, number in sorted(removed.items(), key=lambda pair: -pair[1]))
+    reasons = "; ".join(
+        f"{why} ({number} ways)"
+        for why, number in sorted(removed.items(), key=lambda pair: (not pair[0].startswith("your"), -pair[1]))
+    )
     return f"{named}: no plan is possible; of the ways to share the devices each falls to one of: {reasons or 'no way'}"
 
 
@@ -189,6 +214,8 @@ def describe_found(found: Found) -> str:
 
     tp 2, pp 4, dp 8, 1 sample a rank, interleaved in 2 chunks, ZeRO 1, full recomputation of 3 layers
     """
+    if isinstance(found, MixedFound):
+        return describe_mixed(found)
     degrees = found.degrees
     named = [("tp", degrees.tp), ("pp", degrees.pp), ("dp", degrees.dp), ("cp", degrees.cp), ("ep", degrees.ep)]
     parts = [f"{name} {value}" for name, value in named if value > 1 or name in ("tp", "pp", "dp")]

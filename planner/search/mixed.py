@@ -90,12 +90,16 @@ def search_mixed(
 
 
 def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
-    """Why there is nothing to search, in sentences where somebody could wonder."""
+    """Why there is nothing to search, in sentences where somebody could wonder. On one group there is, if replicas that
+    divide the batch leave devices idle."""
     limits = space.constraints
-    if len(space.groups) < 2:
-        return ()
+    if len(space.groups) == 1:
+        devices = min(len(space.groups[0].slots), limits.fix.get("devices", limits.most.get("devices", 1 << 60)))
+        if limits.tool is not None or space.first.space.global_batch % devices == 0:
+            return ()
     if any(group.own.lookup is not nothing_measured for group in space.groups):
-        return ("plans on several types of device or sites are not searched: layer times are measured on one type",)
+        words = "plans on several types of device or sites are not searched: layer times are measured on one type"
+        return (words,) if len(space.groups) > 1 else ()
     if not limits.permits("cp", 1) or not limits.permits("vpp", 1) or not _schedules(space):
         return ()
     return None

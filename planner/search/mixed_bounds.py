@@ -103,7 +103,7 @@ def _least_s(rows: Rows, numbers: Integers, columns: Columns) -> Floats:
         later = later + pp
     options = range(rates[0].shape[2])
     held = [_held(segment, rate) for segment, rate in zip(runs, rates, strict=True)]
-    waits = [(1 - 1 / m) ** sum(run.count for run in segment)[:, None] for segment in runs]
+    waits = [(1 - 1 / m) ** np.add.reduce([run.count for run in segment])[:, None] for segment in runs]
     alike = ((one,) * len(runs) for one in options)
     every = product(options, repeat=len(runs)) if len(runs) <= MOST_PRODUCTS else alike
     best = np.zeros((len(numbers), SCALES))

@@ -107,10 +107,7 @@ def with_node(request: SearchRequest, own: DeviceSpace) -> SearchRequest:
         slots = tuple(slot for slot in cluster.free_slots if slot.device == one.device)
         return replace(one, space=replace(one.space, slots=slots))
 
-    return with_constraints(
-        replace(grown, spaces=tuple(changed(one) if one.device == own.device else one for one in grown.spaces)),
-        longer,
-    )
+    return with_constraints(replace(grown, spaces=tuple(map(changed, grown.spaces))), longer)
 
 
 def map_groups(cluster: Cluster, change: Callable[[NodeGroup], NodeGroup]) -> Cluster:

@@ -98,7 +98,7 @@ def replace_worker(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 def test_a_worker_that_dies_is_named_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_worker(monkeypatch, "import sys; print('one'); print('first', file=sys.stderr); sys.exit('out of luck')")
-    with pytest.raises(MachineError, match="exit status 1, worker [01]: out of luck"):
+    with pytest.raises(MachineError, match=r"exit status 1, worker [01]: out of luck"):
         measure_links(link_name="l", timeout_s=30)
 
 
