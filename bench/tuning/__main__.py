@@ -4,7 +4,7 @@
 
 from the root of the repository; DIR holds train_runs.csv (its columns: planner/validation/COLUMNS.md). One minute.
 `--fit` fits the error model anew on the fit half and shows it beside the committed one; `--real-runs` trains every plan
-of two workers of this machine, some ten minutes; without either, its section is kept as RESULTS.md has it.
+of two workers of this machine, ten to fifteen minutes; without either, its section is kept as RESULTS.md has it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
     if any(group.own.lookup is not nothing_measured for group in space.groups):
         words = "plans on several types of device or sites are not searched: layer times are measured on one type"
         return (words,) if len(space.groups) > 1 else ()
-    if not limits.permits("cp", 1) or not limits.permits("vpp", 1) or not _schedules(space):
+    tool = limits.limits
+    kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
+    if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and kinds):
         return ()
     return None
 

@@ -35,7 +35,7 @@ down, or of both; the latest sum of gradients, the longest step, and less the ba
 @dataclass(frozen=True, kw_only=True)
 class FrameStage:
     """One stage of a frame: its table, what fits, and seconds of the messages between it and the stages below and above
-    it, by the layer before which they are sent. `opens`: it is the first of its segment, whose stages have one rule."""
+    it, by the layer before which they are sent. `opens`: it is the first of stages that have one rule."""
 
     table: StageTable
     fits: NDArray[np.bool_]

@@ -55,7 +55,9 @@ class Linear:
         return self._ranks[key]
 
     def ranks(self, segment: Segment) -> list[LinearRank] | None:
-        """One of each of the segment's groups; None where one cannot hold a layer so."""
+        """One of each of the segment's groups; None where one cannot hold a layer so, or no rule allows it."""
+        if not any(self.pricer.rules(dp=segment.dp, many=many) for many in (False, True)):
+            return None
         found = [self.rank(segment, number) for number in segment.groups]
         known = [one for one in found if one is not None]
         return known if len(known) == len(found) else None
@@ -67,7 +69,8 @@ class Linear:
             recipe, known = self.pricer.recipe, features_of(self.pricer.recipe)
             stage = replace(self.pricer.space.stage(segment, 0), shares=None)
             found: list[Floats] = []
-            for zero in dict.fromkeys(zero for _, zero in self.pricer.rules(dp=segment.dp, many=True)):
+            rules = (rule for many in (False, True) for rule in self.pricer.rules(dp=segment.dp, many=many))
+            for zero in dict.fromkeys(zero for _, zero in rules):
                 own = standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, known)
                 found.append(np.asarray(own.weights + own.gradients + own.optimizer))
             self._standing[key] = np.asarray(np.minimum.reduce(found))

@@ -47,7 +47,13 @@ class PipeMaker:
             prices.append(own)
         stages = [stage for own in prices for stage in own.stages]
         tables = [table for own in prices for table in own.tables]
-        opens = [number == 0 for own in prices for number in range(len(own.stages))]
+        # What a tool recomputes and shards is the same in all stages.
+        anew = self.pricer.space.constraints.tool is None
+        opens = [
+            number == 0 and (anew or place == 0)
+            for place, own in enumerate(prices)
+            for number in range(len(own.stages))
+        ]
         nothing = self.pricer.no_hop
         hops = [nothing, *(hop for own in prices for hop in (*own.hops_s, nothing))]
         if not self.waits:

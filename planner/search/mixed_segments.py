@@ -84,7 +84,7 @@ class Pricer:
         return tuple((kind, limits.recompute_layers if kind == "full" else None) for kind in kinds)
 
     def price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
-        """The segment in a pipeline; None where a layer cannot be held so."""
+        """The segment in a pipeline; None where a layer cannot be held so, or no rule allows it."""
         key = (segment, many)
         if key not in self._segments:
             self._segments[key] = self._price(segment, many=many)
@@ -112,6 +112,8 @@ class Pricer:
         return self.recipe.global_batch // segment.micro_batch
 
     def _price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
+        if not self.rules(dp=segment.dp, many=many):
+            return None
         stages = tuple(self.space.stage(segment, number) for number in range(segment.pp))
         tables = []
         for stage in stages:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from estimator.explicit.build import Degrees, block_refuses
 from estimator.explicit.evaluate import evaluate
 from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Setup, StageSetup
+from estimator.explicit.recipe import Setup, StageSetup, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
+from planner.objectives import amount
+from planner.search.constraints import Constraints
 from planner.search.request import SearchRequest
 from profiles.cluster import DeviceSlot
+from profiles.vocabulary import Infeasible
 
 Places = tuple[tuple[DeviceSlot, ...], ...]
 """Of each stage of a segment, the devices."""
@@ -27,13 +30,19 @@ class Choice:
 
 
 def best_of_all(request: SearchRequest, most: int) -> float | None:
-    """The least seconds of any plan that fits (infinite: none does); None where there are more than `most` plans."""
+    """The least value of any plan that fits (infinite: none does); None where there are more than `most` plans."""
     setups = list(itertools.islice(every_setup(request), most + 1))
     if len(setups) > most:
         return None
-    every = [evaluate(setup) for setup in setups]
-    fitting = [one for one in every if isinstance(one, Evaluation) and one.out_of_memory is None]
-    return min((one.iteration_time_s for one in fitting), default=math.inf)
+    values = [math.inf]
+    for setup in setups:
+        found = evaluate(setup)
+        if isinstance(found, Evaluation) and found.out_of_memory is None:
+            slots = [slot for stage in setup.stages for slot in stage.slots]
+            value = amount(request.objective, request.cluster, slots, found.iteration_time_s)
+            assert not isinstance(value, Infeasible), value
+            values.append(value)
+    return min(values)
 
 
 def every_setup(request: SearchRequest) -> Iterator[Setup]:
@@ -61,17 +70,17 @@ def every_setup(request: SearchRequest) -> Iterator[Setup]:
                     continue
                 if not limits.permits("devices", sum(len(stage.slots) for stage in stages)):
                     continue
+                if not tool_runs(limits, stages):
+                    continue
+                kinds = [kind for kind in limits.recompute if not limits.limits or kind in limits.limits.recompute]
                 rules = [
-                    [
-                        (kind, zero)
-                        for kind in limits.recompute
-                        for zero in (limits.zero if one.stages[0].dp > 1 else (0,))
-                    ]
-                    for one in chosen
+                    [(kind, zero) for kind in kinds for zero in zeros_of(limits, one, len(stages))] for one in chosen
                 ]
                 for inner in itertools.combinations(range(1, layers), len(stages) - 1):
                     edges = (0, *inner, layers)
                     for picked in itertools.product(*rules):
+                        if limits.tool and len(set(picked)) > 1:
+                            continue
                         each = [rule for one, rule in zip(chosen, picked, strict=True) for _ in one.stages]
                         made = tuple(
                             replace(stage, chunks=(ends,), recompute=kind, zero=zero)
@@ -85,6 +94,21 @@ def every_setup(request: SearchRequest) -> Iterator[Setup]:
                                 stages=made,
                                 micro_batch=size,
                             )
+
+
+def tool_runs(limits: Constraints, stages: list[StageSetup]) -> bool:
+    """Whether the user's tool, if there is one, runs such stages: all shared alike, and evenly."""
+    shapes = {(stage.tp, stage.dp, stage.ep, stage.etp, stage.shares) for stage in stages}
+    return limits.tool is None or (len(shapes) == 1 and stages[0].shares is None)
+
+
+def zeros_of(limits: Constraints, choice: Choice, stages: int) -> tuple[ZeroStage, ...]:
+    """Stages of ZeRO that a segment can have; one replica has nothing to shard."""
+    known: tuple[ZeroStage, ...] = (0, 1, 2, 3)
+    if limits.limits:
+        known = limits.limits.zero if stages == 1 else limits.limits.sharded_pipelines
+    found = tuple(zero for zero in limits.zero if zero in known)
+    return found if choice.stages[0].dp > 1 else found[:1] and (0 if 0 in found else found[0],)
 
 
 def choices(request: SearchRequest, slots: list[list[DeviceSlot]], size: int) -> list[Choice]:
@@ -102,6 +126,8 @@ def choices(request: SearchRequest, slots: list[list[DeviceSlot]], size: int) ->
                 if not all(limits.permits("micro_batch", share) for share in (max(shares),)):
                     continue
                 for ep, etp in itertools.product(range(1, tp * sum(replicas) + 1), {1, tp}):
+                    if etp > 1 and limits.limits and not limits.limits.splits_experts:
+                        continue
                     if not holds(request, tp, sum(replicas), ep, etp, together=len(slots) > 1):
                         continue
                     stages = tuple(

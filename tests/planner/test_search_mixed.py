@@ -13,7 +13,8 @@ import pytest
 from estimator.explicit.recipe import Recipe, ScheduleName
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.search.constraints import Constraints, Number
+from planner.options import Tool
+from planner.search.constraints import TOOLS, Constraints, Number
 from planner.search.mixed import search_mixed
 from planner.search.request import SearchRequest, make_space
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
@@ -65,7 +66,8 @@ def changed(cluster: Cluster, rng: random.Random) -> Cluster:
     def nodes(group: NodeGroup) -> NodeGroup:
         memory = round(rng.choice([0.9, 1.3, 1.8, 3.0, 8.0, 8.0]) * 2**30)
         nic = replace(group.nic_link, bandwidth_bytes_per_s=group.nic_link.bandwidth_bytes_per_s / rng.choice([1, 20]))
-        return replace(group, device=replace(group.device, memory_bytes=memory), nic_link=nic)
+        device, price = replace(group.device, memory_bytes=memory), rng.choice([1.0, 2.5, 4.0])
+        return replace(group, device=device, nic_link=nic, price_per_device_hour=price)
 
     def site(own: Site) -> Site:
         return replace(own, nodes=tuple(map(nodes, own.nodes)), oversubscription=rng.choice([1.0, 4.0]))
@@ -116,7 +118,13 @@ def random_request(rng: random.Random) -> SearchRequest:
         grad_dtype=rng.choice(["fp32", "bf16"]),
         overlap=frozenset(rng.sample(["dp", "tp"], rng.randint(0, 2))),
     )
-    return request_of(model, cluster, constraints=constraints, recipe=recipe)
+    if rng.random() < 0.2:
+        tool: Tool = rng.choice(["megatron", "torchtitan", "deepspeed"])
+        names = tuple(name for name in constraints.schedules if name in TOOLS[tool].schedules) or ("1f1b",)
+        constraints = replace(constraints, tool=tool, schedules=names)
+    priced = all(group.price_per_device_hour for site in cluster.sites for group in site.nodes)
+    objective = rng.choice(["time", "time", "time", "cost"]) if priced else "time"
+    return request_of(model, cluster, constraints=constraints, recipe=recipe, objective=objective)
 
 
 @pytest.mark.parametrize("block", range(12))
