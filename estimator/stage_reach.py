@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
 from operator import or_
+from typing import Any, cast
 
 import numpy as np
 
-from estimator.graph import repeated_parameters, shared_weights
+from estimator.graph import shared_weights
 from estimator.job import Job
 from estimator.layer_times import ShardCost
 from estimator.memory import estimate_memory, micro_batches_in_flight
@@ -63,6 +63,8 @@ def list_ways(job: Job, machine: Machine, *, devices: int, micro_batch: int) -> 
     for count in range(1, devices + 1):
         ways = []
         for dp, tp in dict.fromkeys([(count, 1), (1, count)]):
+            if micro_batch % dp:
+                continue
             for rule in rules:
                 parallelism = Parallelism(dp=dp, tp=tp, recompute=rule)
                 costs = _costs(job, machine, parallelism, micro_batch, layers)
@@ -142,34 +144,45 @@ def find_reach(job: Job, machine: Machine, ways: dict[int, tuple[Way, ...]], *, 
 
 
 def _reach_of(job: Job, machine: Machine, way: Way, in_flight: Sequence[int]) -> list[int]:
-    """The end of every start's reach. Ends never move back, so that two pointers find them all in one sweep."""
-    costs = way.costs
-    listed = [cost.local.parameters if cost else 0 for cost in costs]
-    working = [cost.working_bytes if cost else 0 for cost in costs]
-    parameters_before = [0, *accumulate(listed)]
-    saved_before = [0, *accumulate(cost.saved_bytes if cost else 0 for cost in costs)]
-    shared = shared_weights(job.model, way.parallelism.tp)
+    """The end of every start's reach, from the memory of all runs of layers at once, (first, last)."""
+    costs, count = way.costs, len(way.costs)
+    listed = np.array([cost.local.parameters if cost else 0 for cost in costs], dtype=np.int64)
+    repeated: Any = 0
+    for one in shared_weights(job.model, way.parallelism.tp):
+        holders = np.bincount(one.holders, minlength=count)
+        repeated = repeated + one.parameters * np.maximum(0, _sums(holders) - 1)
+    sums: Any = _sums(listed) - repeated
+    kept: Any = _sums(np.array([cost.saved_bytes if cost else 0 for cost in costs], dtype=np.int64))
+    memory = estimate_memory(
+        parameters=sums,
+        layer_parameters=cast("int", _greatest(listed)),
+        saved_bytes=kept,
+        working_bytes=cast("int", _greatest(np.array([cost.working_bytes if cost else 0 for cost in costs]))),
+        in_flight=cast("int", np.array(in_flight, dtype=np.int64)[:, None]),
+        dtype=job.dtype,
+        optimizer=job.optimizer,
+        zero=job.zero,
+        dp=way.parallelism.dp,
+        capacity_bytes=machine.device.memory_bytes,
+    )
+    known = np.array([cost is not None for cost in costs])
+    fits = (np.asarray(memory.peak_bytes) + memory.reserve_bytes <= machine.device.memory_bytes) & known[None, :]
+    fits |= np.tri(count, k=-1, dtype=np.bool_)
+    ends = np.where(fits.all(axis=1), count, np.argmin(fits, axis=1))
+    # A stage cannot begin where a layer before it is lacking, and ends never move back.
+    found: list[int] = np.maximum.accumulate(np.maximum(ends, np.arange(count))).tolist()
+    return found
 
-    def fits(first: int, end: int) -> bool:
-        memory = estimate_memory(
-            parameters=parameters_before[end] - parameters_before[first] - repeated_parameters(shared, first, end),
-            layer_parameters=max(listed[first:end]),
-            saved_bytes=saved_before[end] - saved_before[first],
-            working_bytes=max(working[first:end]),
-            in_flight=in_flight[first],
-            dtype=job.dtype,
-            optimizer=job.optimizer,
-            zero=job.zero,
-            dp=way.parallelism.dp,
-            capacity_bytes=machine.device.memory_bytes,
-        )
-        return memory.lacking_bytes(machine.device.memory_bytes) == 0
 
-    ends = []
-    end = 0
-    for first in range(len(costs)):
-        end = max(end, first)
-        while end < len(costs) and costs[end] and fits(first, end + 1):
-            end += 1
-        ends.append(end)
-    return ends
+def _sums(values: IntArray) -> IntArray:
+    """Of every run of layers (first, last); nothing sensible where the last comes before the first."""
+    before = np.concatenate([[0], np.cumsum(values)])
+    found: IntArray = before[None, 1:] - before[:-1, None]
+    return found
+
+
+def _greatest(values: IntArray) -> IntArray:
+    """The greatest of every run of layers (first, last)."""
+    after = np.where(np.tri(len(values), dtype=np.bool_).T, values[None, :], 0)
+    found: IntArray = np.maximum.accumulate(after, axis=1)
+    return found

@@ -219,6 +219,11 @@ class Cluster:
             found.append(slot)
         return tuple(found)
 
+    @cached_property
+    def known_groups(self) -> dict[tuple[DeviceSlot, ...], object]:
+        """A cache of whoever describes groups of slots: nothing of it is part of the cluster."""
+        return {}
+
     @property
     def device_types(self) -> tuple[str, ...]:
         """Names of the device types, in order of first appearance."""

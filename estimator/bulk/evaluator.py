@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from estimator.bulk.layers import ModelLayers
+from estimator.bulk.memory_bound import Divisible
 from estimator.bulk.pipeline import Pipeline, StageKind
 from estimator.bulk.places import Placement, place_in_order, whole_groups
 from estimator.bulk.records import Degrees
@@ -46,6 +47,7 @@ class BulkEvaluator:
     overlap_under: Callable[[ZeroStage], frozenset[Overlap]]
     measured_alone: bool = False
     _shards: dict[object, RankShards] = field(default_factory=dict, repr=False)
+    _divided: dict[object, Divisible | None] = field(default_factory=dict, repr=False)
     _placements: dict[int, Placement] = field(default_factory=dict, repr=False)
     _alone: dict[object, float] = field(default_factory=dict, repr=False)
     _pipelines: dict[object, Pipeline | Infeasible] = field(default_factory=dict, repr=False)
@@ -104,6 +106,7 @@ class BulkEvaluator:
             layers=self.layers,
             parameters=self.parameters,
             overlap_under=self.overlap_under,
+            divided=self._divided,
         )
 
     def compute_alone_s(self, degrees: Degrees, slots: Sequence[DeviceSlot]) -> float:

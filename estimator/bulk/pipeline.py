@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.layers import Composition, ModelLayers, Variant
+from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_bytes_a_second
 from estimator.bulk.passes import Floats
 from estimator.bulk.places import Placement
 from estimator.bulk.records import Degrees, Family, Priced, Rule, StateRule
@@ -100,6 +101,7 @@ class Pipeline:
     _costs: dict[object, OnceCost] = field(default_factory=dict, repr=False)
     _sharded: dict[object, dict[tuple[Variant, RecomputeKind], ShardedLayer]] = field(default_factory=dict, repr=False)
     _messages: dict[object, float] = field(default_factory=dict, repr=False)
+    divided: dict[object, Divisible | None] = field(default_factory=dict, repr=False)
 
     @property
     def micro_batches(self) -> int:
@@ -120,26 +122,86 @@ class Pipeline:
             "iteration_s"
         )
 
-    def least_with_state_s(self, states: Sequence[StateRule], *, at_least_s: float) -> float:
-        """No plan under any of these rules of state takes less; `at_least_s` if that is all that can be said.
+    def least_in_memory_s(
+        self,
+        schedules: Sequence[tuple[ScheduleName, int]],
+        states: Sequence[StateRule],
+        kinds: tuple[RecomputeKind, ...],
+        *,
+        below_s: float = math.inf,
+        spare_bytes: int = 0,
+    ) -> Floats:
+        """Of each schedule with so many chunks a stage: no plan takes less under any of these rules of state and kinds
+        of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where they cannot. What is
+        not below `below_s` without the sums of gradients is left at that.
 
         The stage that does most of passes, sums and step together does at least the average of all stages. A sum of a
         part takes at least its share of the whole one's time: what a message takes grows by less than its size. Beside
         a micro-batch's passes, recomputation included, no more of it is hidden than those last; what is exposed before
         an earlier stage has ended counts in that stage's passes. ZeRO 3's gathers are at best hidden at their cost.
         """
-        if self.links.tables or self.setup.recipe.software.bucket_bytes:
-            return at_least_s
+        if not schedules:
+            return np.zeros(0)
         stages, m = len(self.setup.stages), self.micro_batches
-        least = math.inf
-        for where, kind in enumerate(self.kinds):
-            once_s = m * sum(kind.shards.whole_s("none"))
-            for state in dict.fromkeys(replace(state, offload=frozenset()) for state in states):
-                total_s = once_s + self._least_shared_s(where, state)
-                least = min(least, total_s / stages + self.parameters.of("iteration_s"))
-                if least <= at_least_s:
-                    return at_least_s
-        return max(least, at_least_s)
+        ranks = [self._divisible(kind.shards, kinds) for kind in self.kinds]
+        known = [rank for rank in ranks if rank is not None]
+        if len(known) < len(ranks):
+            return np.zeros(len(schedules))
+        where = list(self.kind_of_stage)
+        features = self.kinds[0].shards.features
+        room = np.array(
+            [
+                kind.memory_bytes - outside_bytes(self.setup, kind.stage, features) - features.workspace_bytes
+                for kind in self.kinds
+            ],
+            float,
+        )[where]
+        standing = np.array(
+            [
+                [
+                    standing_bytes_a_second(
+                        rank, self.setup.recipe, self._stage_under(0, ((0, 1),), state), self.kinds[0].shards
+                    )
+                    for rank in known
+                ]
+                for state in states
+            ]
+        ).min(axis=1)
+        flying = np.array([_flying(name, stages, chunks, m).mean(axis=1) for name, chunks in schedules])
+        again_s, slowest_s = least_in_memory(
+            Rooms(
+                room_bytes=room - spare_bytes,
+                flying=flying[:, None, :],
+                standing_bytes=standing[None, :, None],
+                kept_bytes=min(rank.kept_bytes for rank in known),
+                spared_bytes=max(rank.spared_bytes for rank in known),
+                again_s=min(rank.again_s for rank in known),
+            ),
+            min(rank.once_s for rank in known),
+            np.zeros((len(schedules), len(states))),
+        )
+        once_s = min(sum(kind.shards.whole_s("none")) for kind in self.kinds)
+        iteration_s = self.parameters.of("iteration_s")
+        together_s = m * (once_s + again_s) / stages
+        found = np.maximum(together_s, m * slowest_s)
+        waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
+        in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
+        found = np.where(waits[:, None], np.maximum(found, in_turn_s), found) + iteration_s
+        if not (self.links.tables or self.setup.recipe.software.bucket_bytes):
+            for column, state in enumerate(states):
+                if (found[:, column] < below_s).any():
+                    on_device = replace(state, offload=frozenset())
+                    sums_s = min(self._least_shared_s(number, on_device) for number in range(len(ranks)))
+                    least_s = together_s[:, column] + sums_s / stages + iteration_s
+                    found[:, column] = np.maximum(found[:, column], least_s)
+        least: Floats = found.min(axis=1)
+        return least
+
+    def _divisible(self, shards: RankShards, kinds: tuple[RecomputeKind, ...]) -> Divisible | None:
+        key = (id(shards), kinds)
+        if key not in self.divided:
+            self.divided[key] = divisible(shards, kinds)
+        return self.divided[key]
 
     def _least_shared_s(self, where: int, state: StateRule) -> float:
         """The least that all stages together add to their passes under a rule of state."""

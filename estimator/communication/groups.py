@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
 from profiles.vocabulary import Link
+
+MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
+"""So many groups of so many ranks at most are kept for who asks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class _Box:
 
 
 def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
-    """The group whose ranks sit on `slots`; their order does not matter.
+    """The group whose ranks sit on `slots`; their order does not matter. Asked again, it is the same one.
 
     An island larger than a node spans nodes, as in a rack of them. Where devices differ, the slowest one's links count.
 
@@ -91,6 +94,18 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
         ValueError: no slots, or one of them twice.
         InputError: the group spans nodes without NICs, or sites that no link joins.
     """
+    key, known = tuple(slots), cluster.known_groups
+    found = known.get(key)
+    if found is None:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        found = _describe_group(cluster, key)
+        if len(key) <= LARGEST_KNOWN:
+            known[key] = found
+    return cast("Group", found)
+
+
+def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
     if not slots or len(set(slots)) != len(slots):
         raise ValueError(
             f"describe_group: found {len(slots)} slots of which {len(set(slots))} differ, expected no slot twice"

@@ -255,17 +255,16 @@ class _Search:
         if pipeline is None or isinstance(pipeline, Infeasible):
             return
         states = state_rules(self.space, degrees)
-        least: dict[bool, float] = {}
-        for schedule, vpp in schedules:
-            waits = schedule in WAITING
-            if waits not in least:
-                least_s = pipeline.least_s(waits=waits)
-                if not self._is_settled(least_s * factor):
-                    least_s = pipeline.least_with_state_s(states, at_least_s=least_s)
-                least[waits] = least_s * factor
-            if not self._is_settled(least[waits]):
+        kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
+        below = self.best.value / factor if self.best else math.inf
+        by_wait = {waits: pipeline.least_s(waits=waits) for waits in {name in WAITING for name, _ in schedules}}
+        still = [one for one in schedules if not self._is_settled(by_wait[one[0] in WAITING] * factor)]
+        in_memory_s = pipeline.least_in_memory_s(still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
+        for (schedule, vpp), least_s in zip(still, in_memory_s.tolist(), strict=True):
+            bound = max(by_wait[schedule in WAITING], least_s) * factor
+            if not self._is_settled(bound):
                 self.serial += 1
-                heapq.heappush(waiting, _Item(least[waits], self.serial, way, placement, pipeline, schedule, vpp))
+                heapq.heappush(waiting, _Item(bound, self.serial, way, placement, pipeline, schedule, vpp))
 
     def _cut(self, item: _Item, waiting: list[_Item]) -> None:
         """One schedule of one way, bounded by the passes of its best cut."""

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.passes import Floats
+from estimator.bulk.pipeline import least_in_turn
+from estimator.bulk.records import Degrees
 from planner.search.mixed_linear import Linear, LinearRank
 from planner.search.mixed_space import MixedSpace, Segment
 
@@ -94,6 +96,8 @@ def list_segments(
                         segments += choices[max(0, even - NEAR) : even + NEAR]
                     else:
                         segments += _promising(choices, even, linear, counts, weight_of, iteration_s, below)
+                elif len(space.groups) == 1:
+                    segments += [one for one in choices if _alone(space, one, weight_of, iteration_s) < below]
                 else:
                     segments += choices
             priced = [(segment, own) for segment in segments if (own := linear.ranks(segment)) is not None]
@@ -112,6 +116,25 @@ def list_segments(
         scales=scales,
         counts=counts,
     )
+
+
+def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iteration_s: float) -> float:
+    """What a pipeline of nothing but the segment costs at least: by compute alone, every stage waiting in turn."""
+    layout, group = segment.layout, space.groups[segment.groups[0]]
+    holders = layout.ep * layout.etp
+    degrees = Degrees(
+        tp=layout.tp,
+        pp=1,
+        dp=holders // math.gcd(layout.tp, holders),
+        ep=layout.ep,
+        etp=layout.etp,
+        samples=segment.samples[0],
+        sequence_parallel=layout.sequence_parallel,
+    )
+    once_s = group.own.evaluator.compute_alone_s(degrees, group.slots)
+    batches = space.first.space.global_batch // segment.micro_batch
+    weight = weight_of(segment) if weight_of else 1.0
+    return (least_in_turn(once_s, segment.pp, batches, waits=True) + iteration_s) * weight
 
 
 def _slowest_s(ranks: Sequence[LinearRank]) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
@@ -109,6 +110,12 @@ class MixedSpace:
         """What the user leaves open."""
         return self.first.space.constraints
 
+    @cached_property
+    def has_experts(self) -> bool:
+        """Whether some layer's feed-forward part is made of experts."""
+        blocks = (layer for layer in self.model.layers if isinstance(layer, TransformerBlock))
+        return any(isinstance(block.feed_forward, Experts) for block in blocks)
+
     @property
     def parties(self) -> tuple[tuple[int, ...], ...]:
         """Groups that can make up a segment together: any of at most two types of device."""
@@ -189,11 +196,11 @@ class MixedSpace:
         if "micro_batch" in limits.fix:
             cap = micro_batch
         if len(party) == 1:
-            numbers = [dp for dp in range(1, most[0] + 1) if micro_batch % dp == 0]
+            even = [dp for dp in range(1, most[0] + 1) if micro_batch % dp == 0]
             share = _parts(micro_batch, most[0])
-            if limits.tool is None and share < micro_batch // numbers[-1]:
-                numbers.append(_parts(micro_batch, share))
-            for dp in numbers:
+            uneven = limits.tool is None and share < micro_batch // even[-1]
+            # On the only group all even shares are those of the search on one type of device.
+            for dp in (*(even if len(self.groups) > 1 else ()), *((_parts(micro_batch, share),) if uneven else ())):
                 if _parts(micro_batch, dp) <= cap:
                     yield (dp,), [(_parts(micro_batch, dp),)]
             return
@@ -213,8 +220,7 @@ class MixedSpace:
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space, tool = self.constraints, self.first.space, self.constraints.limits
-        blocks = [layer.feed_forward for layer in space.model.layers if isinstance(layer, TransformerBlock)]
-        experts = any(isinstance(one, Experts) for one in blocks)
+        experts = self.has_experts
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
         splits = tp > 1 and space.seq_len > 0 and space.seq_len % tp == 0

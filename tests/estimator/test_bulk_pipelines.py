@@ -124,10 +124,13 @@ def _check(
     by_state = pipeline.least_by_state_s(family)
     by_cut = pipeline.least_by_cut_s(schedule, family.cuts)
     least = pipeline.least_s(waits=schedule in ("gpipe", "1f1b"))
-    least = pipeline.least_with_state_s(STATES, at_least_s=least)
+    kinds = tuple(dict.fromkeys(kind for kind, _ in RULES))
+    chunks = len(family.cuts[0][0])
+    in_memory = pipeline.least_in_memory_s([(schedule, chunks)], STATES, kinds)[0]
     fits = priced.lacking_bytes <= 0
     times = priced.total_s
     assert (times >= least * (1 - 1e-9)).all()
+    assert (times[fits] >= in_memory * (1 - 1e-9)).all()
     assert (times.min(axis=(1, 2)) >= by_cut * (1 - 1e-9)).all()
     for cut in range(len(family.cuts)):
         for state in range(len(STATES)):
