@@ -8,7 +8,7 @@ Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from planner.plan_comparison import PlanComparison
     from planner.search.choices import Choice
     from planner.search.explain import Explanation
+    from planner.simulation.request import OptionValue, SimulateOptions
+    from planner.simulation.run import Simulated
     from planner.timeline.events import Timeline
+    from planner.traces.read import Format as TraceFormat
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
@@ -428,6 +431,119 @@ def validate(path: Path, *, store: Path | None = None, progress: Progress | None
 
     with open_existing(store) as opened:
         return validate_runs(path, store=opened, progress=progress)
+
+
+def simulate(
+    trace: Path,
+    *,
+    cluster: str,
+    policy: str = "fcfs",
+    option: Mapping[str, OptionValue] | None = None,
+    format: TraceFormat = "auto",
+    lenient: bool = False,
+    fractional: Literal["round-up", "refuse"] = "round-up",
+    counts: Literal["keep", "powers"] = "keep",
+    oversize: Literal["refuse", "clip"] = "refuse",
+    unknown_device: Literal["refuse", "draw"] = "refuse",
+    window_s: tuple[float, float] | None = None,
+    head: int | None = None,
+    load: float = 1.0,
+    seed: int = 0,
+    deadlines: tuple[float, float] | None = None,
+    cells_file: str | None = None,
+    round_s: float | None = None,
+    restart_s: float = 60.0,
+    storage_bandwidth_bytes_per_s: float = 2e9,
+    failures: str | None = None,
+    checkpoint_interval_s: float = 1800.0,
+    until_s: float | None = None,
+    jobs_csv: Path | None = None,
+    series_csv: Path | None = None,
+    timeline: Path | None = None,
+    plot: Path | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every_s: float = 60.0,
+    resume: bool = False,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Simulated:
+    """Replay a trace on a cluster under a policy of `planner.scheduling.catalogue` (or `package.module:Class`) with its
+    options. `planner.simulation.result.Summary` says what the figures are, `planner.simulation.request` what the
+    arguments mean.
+
+    `jobs_csv`, `series_csv`, `timeline` and `plot` are files to write. With `checkpoint` the run writes there what it
+    takes to go on, every `checkpoint_every_s` seconds and when `stop` says that it must end (KeyboardInterrupt); with
+    `resume` it goes on from that file, where there is one, to the very result of a run without a stop.
+    """
+    from planner.simulation.request import make_request
+    from planner.simulation.run import Outputs, simulate_request
+    from planner.simulation.settings import checkpoint_file
+
+    request = make_request(
+        str(trace),
+        cluster=cluster,
+        policy=policy,
+        options=option or {},
+        rest={
+            "format": format,
+            "lenient": lenient,
+            "fractional": fractional,
+            "counts": counts,
+            "oversize": oversize,
+            "unknown_device": unknown_device,
+            "window_s": window_s,
+            "head": head,
+            "load": load,
+            "seed": seed,
+            "deadlines": deadlines,
+            "cells_file": cells_file,
+            "round_s": round_s,
+            "restart_s": restart_s,
+            "storage_bandwidth_bytes_per_s": storage_bandwidth_bytes_per_s,
+            "failures": failures,
+            "checkpoint_interval_s": checkpoint_interval_s,
+            "until_s": until_s,
+        },
+    )
+    return simulate_request(
+        request,
+        outputs=Outputs(jobs_csv=jobs_csv, series_csv=series_csv, timeline=timeline, plot=plot),
+        checkpoint=checkpoint_file(checkpoint, every_s=checkpoint_every_s, resume=resume, label=repr(request.options)),
+        progress=progress,
+        stop=stop,
+    )
+
+
+def simulate_sweep(
+    trace: Path,
+    *,
+    cluster: str,
+    policies: tuple[str, ...],
+    seeds: tuple[int, ...] = (0,),
+    loads: tuple[float, ...] = (1.0,),
+    option: Mapping[str, OptionValue] | None = None,
+    workers: int = 1,
+    ray: str | None = None,
+    csv: Path | None = None,
+    progress: Progress | None = None,
+    **rest: Unpack[SimulateOptions],
+) -> dict[str, Any]:
+    """`simulate` for each policy, seed and load, in so many processes of this machine or on the Ray cluster at `ray`:
+    `runs` (a summary of each) and `means` over the seeds with half the width of their 95% confidence intervals.
+
+    An option `crius.depth` is one of the policy `crius` alone. `csv` is a file to write, a row for each run.
+    """
+    from planner.simulation.request import make_request
+    from planner.simulation.sweep import make_requests, run_sweep, summarize, sweep_csv
+    from profiles.files import write_atomically
+
+    base = make_request(str(trace), cluster=cluster, policy=policies[0] if policies else "", options={}, rest=rest)
+    given = tuple((option or {}).items())
+    requests = make_requests(base, policies=policies, seeds=seeds, loads=loads, options=given)
+    runs = run_sweep(requests, workers=workers, ray_address=ray, progress=progress)
+    if csv is not None:
+        write_atomically(csv, sweep_csv(runs))
+    return {"runs": list(runs), "means": summarize(runs)}
 
 
 def profiles_export(file: Path, *, store: Path) -> dict[str, int]:

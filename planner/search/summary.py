@@ -132,8 +132,8 @@ def _what_binds(binding: Binding, sensitivities: Sequence[Sensitivity]) -> str:
     if more.change > -NOTHING:
         said = f"{binds}, memory does not: {left}, and {more.name} would bring nothing"
     else:
-        does = "memory does" if more.change <= -HARDLY else "memory hardly does"
-        said = f"{binds}, {does}: {left}; {more.name} would bring {percent(more.change)}{_instead(more)}"
+        does = ", and so does memory" if more.change <= -HARDLY else "; memory hardly does"
+        said = f"{binds}{does}: {left}; {more.name} would bring {percent(more.change)}{_instead(more)}"
     if least is not None and more.change < least.change < -NOTHING:
         said += f", {least.name.partition(' more')[0]} already {percent(least.change)}{_instead(least)}"
     return f"{said}."

@@ -165,6 +165,14 @@ def test_every_command_has_a_function_of_its_name_and_arguments(command: str) ->
             "front",
             "meet",
             "beside",
+            # Of many simulations at once, and how one of them is interrupted.
+            "stop",
+            "policies",
+            "seeds",
+            "loads",
+            "workers",
+            "ray",
+            "csv",
         }
         assert set(actions) - only_on_one_side == set(defaults) - only_on_one_side
         for option in set(defaults) & set(actions) - {"store"}:

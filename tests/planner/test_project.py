@@ -110,6 +110,8 @@ def test_the_public_functions_are_these() -> None:
         "profiles_show",
         "run",
         "side_by_side",
+        "simulate",
+        "simulate_sweep",
         "smallest",
         "timeline",
         "validate",

@@ -1,0 +1,82 @@
+"""What `cellplan simulate` prints for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.output import format_seconds, print_notes, print_table
+
+if TYPE_CHECKING:
+    from planner.simulation.result import Result
+
+MOST_REASONS = 5
+
+
+def print_run(result: Result, notes: Sequence[str]) -> None:
+    """The figures of one run."""
+    found, timing = result.summary, result.timing
+    ended = f"{found.finished} of {found.jobs} finished"
+    others = [
+        f"{count} {word}" for count, word in ((found.dropped, "dropped"), (found.unfinished, "unfinished")) if count
+    ]
+    rows = [
+        ("jobs", ", ".join([ended, *others])),
+        ("JCT mean, median, p99", _times(found.jct_mean_s, found.jct_median_s, found.jct_p99_s)),
+        ("queueing mean, median, p99", _times(found.queue_mean_s, found.queue_median_s, found.queue_p99_s)),
+        ("makespan", _hours(found.makespan_s)),
+        ("throughput mean, peak", f"{found.throughput_mean:.2f}, {found.throughput_peak:.2f} (relative rates)"),
+        ("utilization", f"{found.utilization_mean:.1%}"),
+        ("restarts", f"{found.restarts} ({found.restarts_mean:.2f} a finished job)"),
+        ("node failures", str(found.node_failures)),
+        ("deadlines met", f"{found.deadlines_met} of {found.deadlines}"),
+        ("fairness rho mean, p99, max", _numbers(found.fairness_mean, found.fairness_p99, found.fairness_max)),
+        ("decisions", f"{found.decisions}; p99 {format_seconds(timing.decision_p99_s)}"),
+        ("violations", str(found.violations)),
+    ]
+    print_table(f"{found.policy} (modelled)", ("figure", "value"), [list(row) for row in rows])
+    reasons = Counter(result.reasons.values()).most_common()
+    told = [f"{count} jobs unfinished: {reason}" for reason, count in reasons[:MOST_REASONS]]
+    print_notes("Notes", [*told, *notes])
+
+
+def print_sweep(means: Sequence[Mapping[str, Any]]) -> None:
+    """Means of several runs, with half the widths of their 95% intervals."""
+    columns = ("policy", "load", "seeds", "JCT", "queueing", "p99 JCT", "throughput", "restarts", "finished")
+    rows = [
+        [
+            str(one["policy"]),
+            f"{one['load']:g}",
+            str(one["seeds"]),
+            _interval(one["jct_mean_s"], 3600, " h"),
+            _interval(one["queue_mean_s"], 3600, " h"),
+            _interval(one["jct_p99_s"], 3600, " h"),
+            _interval(one["throughput_mean"]),
+            _interval(one["restarts_mean"]),
+            _interval(one["finished"]),
+        ]
+        for one in means
+    ]
+    print_table("Means over seeds ± half the 95% interval (modelled)", columns, rows)
+
+
+def _interval(value: Mapping[str, float | None], unit: float = 1.0, name: str = "") -> str:
+    mean, half = value["mean"], value["half_width_95"]
+    if mean is None:
+        return "-"
+    return f"{mean / unit:.4g}{name}" if half is None else f"{mean / unit:.4g}±{half / unit:.2g}{name}"
+
+
+def _times(*values: float | None) -> str:
+    return ", ".join(_hours(value) for value in values)
+
+
+def _hours(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return format_seconds(value) if value < 3600 else f"{value / 3600:.2f} h"
+
+
+def _numbers(*values: float | None) -> str:
+    return ", ".join("-" if value is None else f"{value:.2f}" for value in values)

@@ -1,0 +1,126 @@
+"""Which devices of a pool a job gets: whole nodes first, then the node with the least left over.
+
+Devices of a node are the bits of an integer. Nodes with equally many free devices stand in one heap by number; an entry
+is stale if its node has another count by now, and is dropped when it comes up. So a choice depends on nothing but which
+devices are free, which a resumed run knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from itertools import chain
+
+Pieces = tuple[tuple[int, int], ...]
+"""Nodes' numbers, each with its devices as bits."""
+
+
+class PoolNodes:
+    """The devices of one pool. A violation is a device given out or back twice; there must be none."""
+
+    __slots__ = ("counts", "heaps", "masks", "nodes", "size", "violations")
+
+    def __init__(self, nodes: int, size: int) -> None:
+        self.nodes, self.size = nodes, size
+        self.masks = [(1 << size) - 1] * nodes
+        self.counts = [size] * nodes
+        self.heaps: list[list[int]] = [[] for _ in range(size + 1)]
+        self.heaps[size] = list(range(nodes))
+        self.violations = 0
+
+    def take(self, wanted: int) -> Pieces:
+        """So many free devices on as few nodes as may be; of those, the node with the least left over. The caller knows
+        that there are so many."""
+        found = []
+        while wanted:
+            count = self._fitting(wanted)
+            node = heappop(self.heaps[count])
+            mask = self.masks[node]
+            if count > wanted:
+                mask = _lowest(mask, wanted)
+                count = wanted
+            self._hold(node, mask, count)
+            found.append((node, mask))
+            wanted -= count
+        return tuple(found)
+
+    def hold(self, pieces: Pieces) -> None:
+        """Take exactly these."""
+        for node, mask in pieces:
+            self._hold(node, mask, mask.bit_count())
+
+    def give(self, pieces: Pieces) -> None:
+        """Take these back."""
+        for node, mask in pieces:
+            if self.masks[node] & mask:
+                self.violations += 1
+            self.masks[node] |= mask
+            self._stand(node, self.masks[node].bit_count())
+
+    def fail(self, node: int) -> None:
+        """The node's devices, all free by now, are not there."""
+        if self.counts[node] != self.size:
+            self.violations += 1
+        self.masks[node] = self.counts[node] = 0
+
+    def repair(self, node: int) -> None:
+        """The node's devices are there again."""
+        self.masks[node] = (1 << self.size) - 1
+        self._stand(node, self.size)
+
+    def _hold(self, node: int, mask: int, count: int) -> None:
+        if self.masks[node] & mask != mask:
+            self.violations += 1
+        self.masks[node] &= ~mask
+        self._stand(node, self.counts[node] - count)
+
+    def _stand(self, node: int, count: int) -> None:
+        self.counts[node] = count
+        heap = self.heaps[count]
+        heappush(heap, node)
+        if len(heap) > 2 * self.nodes + 64:
+            self.heaps[count] = [node for node, free in enumerate(self.counts) if free == count]
+            heapify(self.heaps[count])
+
+    def _fitting(self, wanted: int) -> int:
+        """The least free count that is enough and that some node has; else the most that any has. That node is on top
+        of its heap."""
+        for count in chain(range(wanted, self.size + 1), range(min(wanted - 1, self.size), 0, -1)):
+            heap = self.heaps[count]
+            while heap and self.counts[heap[0]] != count:
+                heappop(heap)
+            if heap:
+                return count
+        raise RuntimeError(f"{wanted} devices were counted free, and are not")
+
+
+def shrink(pieces: Pieces, keep: int) -> tuple[Pieces, Pieces]:
+    """Of a job's devices the `keep` that it keeps, on the nodes where it has most, and the rest."""
+    kept, rest = [], []
+    for node, mask in sorted(pieces, key=lambda piece: (-piece[1].bit_count(), piece[0])):
+        own = mask if mask.bit_count() <= keep else _lowest(mask, keep)
+        keep -= own.bit_count()
+        if own:
+            kept.append((node, own))
+        if own != mask:
+            rest.append((node, mask & ~own))
+    return tuple(kept), tuple(rest)
+
+
+def devices_of(placement: Mapping[str, Pieces]) -> Iterator[tuple[str, int, int]]:
+    """The devices by name: (pool, node, index on the node)."""
+    for pool, pieces in placement.items():
+        for node, mask in pieces:
+            for index in range(mask.bit_length()):
+                if mask >> index & 1:
+                    yield pool, node, index
+
+
+def _lowest(mask: int, count: int) -> int:
+    """The lowest `count` bits that are set in `mask`."""
+    found = 0
+    for _ in range(count):
+        bit = mask & -mask
+        found |= bit
+        mask ^= bit
+    return found

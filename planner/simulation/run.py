@@ -1,0 +1,213 @@
+"""From a request to a result: reads trace and cluster, makes jobs and Cells, and simulates."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.scheduling.catalogue import make_policy
+from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
+from planner.scheduling.records import Job, Pool
+from planner.simulation.engine import simulate
+from planner.simulation.failures import Failures, read_failures
+from planner.simulation.plot import check_plot, save_plot
+from planner.simulation.request import Request, Source
+from planner.simulation.result import Result
+from planner.simulation.settings import CheckpointFile, Predictor, Settings
+from planner.simulation.tables import jobs_csv, series_csv
+from planner.simulation.timeline import check_timeline, save_timeline
+from planner.traces.assign import assign_workloads
+from planner.traces.read import read_trace
+from planner.traces.records import head, load, window
+from profiles.cluster_file import load_cluster
+from profiles.errors import InputError
+from profiles.files import write_atomically
+
+Progress = Callable[[int, int, float | None, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a source means. `notes`: what was left out, drawn or assumed."""
+
+    jobs: tuple[Job, ...]
+    pools: dict[str, Pool]
+    cells: EstimatedCells
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Files that a run writes, whole or not at all; what cannot be written is said before it begins."""
+
+    jobs_csv: Path | None = None
+    series_csv: Path | None = None
+    timeline: Path | None = None
+    plot: Path | None = None
+
+    def check(self) -> None:
+        """InputError for a name or a folder that cannot be."""
+        for key, path in (("--jobs-csv", self.jobs_csv), ("--series-csv", self.series_csv)):
+            if path is not None and not path.resolve().parent.is_dir():
+                raise InputError(where="simulate", key=key, found=path, expected="a path in an existing folder")
+        if self.timeline is not None:
+            check_timeline(self.timeline)
+        if self.plot is not None:
+            check_plot(self.plot)
+
+    def save(self, result: Result) -> None:
+        """Write them."""
+        if self.jobs_csv is not None:
+            write_atomically(self.jobs_csv, jobs_csv(result))
+        if self.series_csv is not None:
+            write_atomically(self.series_csv, series_csv(result))
+        if self.timeline is not None:
+            save_timeline(self.timeline, result)
+        if self.plot is not None:
+            save_plot(self.plot, {result.summary.policy: result})
+
+    @property
+    def series(self) -> bool:
+        """Whether they need the series."""
+        return any(path is not None for path in (self.series_csv, self.timeline, self.plot))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What `cellplan simulate` has to say: the result, and what was left out, drawn or assumed."""
+
+    result: Result
+    notes: tuple[str, ...]
+
+
+def simulate_request(
+    request: Request,
+    *,
+    outputs: Outputs,
+    checkpoint: CheckpointFile | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Simulated:
+    """Run one request and write its files."""
+    outputs.check()
+    inputs = load_inputs(request.source)
+    result = run_request(
+        request,
+        inputs,
+        series=outputs.series,
+        slices=outputs.timeline is not None,
+        checkpoint=checkpoint,
+        progress=progress,
+        stop=stop,
+    )
+    outputs.save(result)
+    restart = (
+        f"a restart takes {request.restart_s:g} s and the checkpoint's bytes at"
+        f" {request.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
+    )
+    return Simulated(result=result, notes=(*inputs.notes, restart))
+
+
+def load_inputs(source: Source) -> Inputs:
+    """Read everything; InputError, NothingFits as the readers say."""
+    cluster = load_cluster(source.cluster)
+    pools = pools_of(cluster)
+    cells = EstimatedCells(cluster=cluster, pools=pools)
+    if source.cells_file is not None:
+        cells.load(Path(source.cells_file))
+    trace = read_trace(source.trace, format=source.format, lenient=source.lenient, fractional=source.fractional)
+    notes = [f"{count} lines of {source.trace} left out: {reason}" for reason, count in trace.reasons.items()]
+    if trace.rounded_up:
+        notes.append(f"{trace.rounded_up} rows asked for a fraction of a GPU, and got a whole one")
+    if source.window_s is not None:
+        trace = window(trace, *source.window_s)
+    if source.head is not None:
+        trace = head(trace, source.head)
+    trace = load(trace, source.load)
+    drawn = sum(not row.model for row in trace.rows)
+    if drawn:
+        notes.append(f"{drawn} of {len(trace.rows)} rows name no model: theirs are drawn with seed {source.seed}")
+    dtype = common_dtype(cluster)
+    notes.append(f"everything trains in {dtype}, which all devices have")
+    jobs = assign_workloads(
+        trace,
+        pools=pools,
+        cells=cells,
+        seed=source.seed,
+        counts=source.counts,
+        oversize=source.oversize,
+        unknown_device=source.unknown_device,
+        deadlines=source.deadlines,
+        dtype=dtype,
+    )
+    if source.cells_file is not None:
+        cells.save(Path(source.cells_file))
+    notes.append("all iteration times are modelled: those of the Cells that the estimator finds")
+    return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes))
+
+
+def run_request(
+    request: Request,
+    inputs: Inputs,
+    *,
+    series: bool = False,
+    slices: bool = False,
+    checkpoint: CheckpointFile | None = None,
+    predictor: Predictor | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Result:
+    """Simulate it. Errors as `planner.simulation.engine.simulate`; InputError for values that cannot be."""
+    policy = make_policy(request.policy, **dict(request.options))
+    try:
+        settings = Settings(
+            round_s=request.round_s,
+            restart_s=request.restart_s,
+            storage_bandwidth_bytes_per_s=request.storage_bandwidth_bytes_per_s,
+            failures=read_failure_option(request.failures, seed=request.source.seed),
+            checkpoint_interval_s=request.checkpoint_interval_s,
+            until_s=request.until_s,
+            predictor=predictor,
+            series=series,
+            slices=slices,
+            checkpoint=checkpoint,
+            progress=progress,
+            stop=stop,
+        )
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(where="simulate", found=str(error), expected="settings that can be") from error
+    with _out_of_the_collectors_way():
+        result = simulate(inputs.jobs, inputs.pools, inputs.cells, policy, settings=settings)
+    if request.source.cells_file is not None:
+        inputs.cells.save(Path(request.source.cells_file))
+    return result
+
+
+def read_failure_option(text: str | None, *, seed: int) -> Failures | None:
+    """`MTBF_S:REPAIR_S` or the path of a CSV file."""
+    if text is None:
+        return None
+    mtbf, colon, repair = text.partition(":")
+    try:
+        figures = float(mtbf), float(repair)
+    except ValueError:
+        return read_failures(Path(text))
+    if not (colon and 0 < figures[0] < float("inf") and 0 < figures[1] < float("inf")):
+        raise InputError(where="simulate", key="--failures", found=text, expected="two times in seconds above 0")
+    return Failures(mtbf_s=figures[0], repair_s=figures[1], seed=seed)
+
+
+@contextmanager
+def _out_of_the_collectors_way() -> Iterator[None]:
+    """A million jobs are a million objects that all stay: the garbage collector need not look at them every time."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,132 @@
+"""What stands in a cell of a trace: numbers, counts, dates, statuses, fractions of GPUs."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+EPOCH = datetime(1970, 1, 1)
+
+BLANK = frozenset({"", "nan", "NaN", "None", "none", "NULL", "null", "Unknown", "unknown", "N/A", "NA", "-"})
+"""What other people's traces write where they know nothing."""
+
+STATUSES = {
+    "pass": "completed",
+    "finished": "completed",
+    "success": "completed",
+    "succeeded": "completed",
+    "killed": "cancelled",
+    "canceled": "cancelled",
+    "failure": "failed",
+    "error": "failed",
+}
+"""Other words for the statuses of `TraceRow`."""
+
+_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+
+
+class BadCell(Exception):  # noqa: N818  never leaves this package: it becomes an InputError with file and line
+    """A cell, or a whole line (`key` None), that is not what it should be."""
+
+    def __init__(self, key: str | None, found: str, expected: str) -> None:
+        super().__init__(f"{key or 'line'}: found {found}, expected {expected}")
+        self.key, self.found, self.expected = key, found, expected
+
+
+def number(text: str, key: str, *, least: float = 0.0) -> float:
+    """A finite number of at least `least`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value < math.inf or "_" in text:
+        expected = "a number" if least == -math.inf else f"a number of at least {least:g}"
+        raise BadCell(key, _shown(text), expected)
+    return value
+
+
+def positive(text: str, key: str) -> float:
+    """A finite number above 0."""
+    value = number(text, key)
+    if value == 0.0:
+        raise BadCell(key, _shown(text), "a number above 0")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def whole(text: str, key: str, *, least: int = 1) -> int:
+    """A whole number of at least `least`; `8.0` is one."""
+    try:
+        return _whole(number(text, key, least=least))
+    except (BadCell, ValueError):
+        raise BadCell(key, _shown(text), f"a whole number of at least {least}") from None
+
+
+@lru_cache(maxsize=4096)
+def any_whole(text: str, key: str) -> int:
+    """A whole number of either sign."""
+    try:
+        return _whole(number(text, key, least=-math.inf))
+    except (BadCell, ValueError):
+        raise BadCell(key, _shown(text), "a whole number") from None
+
+
+def _whole(value: float) -> int:
+    if not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+def date_s(text: str, key: str) -> float:
+    """Seconds from 1970 to a date like `2020-06-09 18:41:01` or `2020-06-09T18:41:01`, taken as it stands; one with a
+    time zone is first brought to UTC."""
+    try:
+        date = datetime.fromisoformat(text.strip())
+        if date.tzinfo is not None:
+            date = date.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        raise BadCell(key, _shown(text), "a date like 2020-06-09 18:41:01") from None
+    return (date - EPOCH).total_seconds()
+
+
+def date_at(seconds: float) -> datetime | None:
+    """The date so many seconds after 1970, the other way of `date_s`; None beyond the year 9999."""
+    try:
+        return EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
+def span_s(text: str, key: str) -> float:
+    """Seconds of Slurm's `[days-][hours:]minutes:seconds`."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None:
+        raise BadCell(key, _shown(text), "a span like 1-02:03:04")
+    days, hours, minutes, seconds = found.groups(default="0")
+    return ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + float(seconds)
+
+
+@lru_cache(maxsize=4096)
+def size_gb(text: str, key: str) -> float:
+    """GB (1e9 bytes) of Slurm's sizes, whose G is 2^30; a bare number is MiB."""
+    found = _SIZE.fullmatch(text.strip().upper())
+    if found is None:
+        raise BadCell(key, _shown(text), "a size like 512G")
+    return float(found[1]) * _POWERS[found[2] or "M"] / 1e9
+
+
+@lru_cache(maxsize=256)
+def status_of(text: str) -> str:
+    """The status in one of the words of `TraceRow`; `CANCELLED by 1001` is cancelled."""
+    word = text.strip().lower().partition(" ")[0].rstrip("+")
+    return STATUSES.get(word, word)
+
+
+def _shown(text: str) -> str:
+    if not text.strip():
+        return "nothing"
+    return repr(text if len(text) <= 60 else text[:57] + "...")

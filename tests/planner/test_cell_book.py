@@ -1,0 +1,110 @@
+"""The Cells that a scheduler sees, against the estimator's own, and what is kept from run to run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner import api
+from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
+from planner.scheduling.records import Pool, Workload
+from profiles.cluster_file import load_cluster
+from profiles.errors import InputError
+
+SITES = """
+schema: cellplan.cluster/1
+sites:
+  - name: north
+    nodes:
+      - {count: 2, device: a100-80gb, devices: 4}
+      - {count: 1, device: a100-80gb, devices: 8, free: 8}
+      - {count: 3, device: v100-32gb, devices: 8, free: 17}
+  - name: south
+    nodes:
+      - {count: 1, device: a10, devices: 4, free: 3}
+links_between_sites:
+  - {between: [north, south], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
+"""
+
+
+def _book(cluster: str) -> EstimatedCells:
+    place = load_cluster(cluster)
+    return EstimatedCells(cluster=place, pools=pools_of(place))
+
+
+def test_pools_are_groups_of_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "sites.yaml"
+    path.write_text(SITES, encoding="utf-8")
+    pools = pools_of(load_cluster(str(path)))
+    # Nothing whole is free of the last group.
+    assert list(pools) == ["north/a100-80gb#0", "north/a100-80gb#1", "north/v100-32gb"]
+    assert [(pool.nodes, pool.devices) for pool in pools.values()] == [(2, 8), (1, 8), (2, 16)]
+    assert pools_of(load_cluster("a40:3x2")) == {
+        "a40": Pool(name="a40", site="site", device="a40", nodes=3, devices_per_node=2, devices=6)
+    }
+
+
+def test_common_dtype() -> None:
+    assert common_dtype(load_cluster("a100-80gb:1x8+a10:1x2")) == "bf16"
+    assert common_dtype(load_cluster("a100-80gb:1x8+v100-32gb:1x2")) == "fp16"
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+def test_options_are_the_estimators_cells(devices: int) -> None:
+    found = _book("a40:4x2").options(Workload(model="bert-large", global_batch=64), "a40", devices)
+    cells = api.estimate("bert-large", cluster="a40:4x2", devices=devices, global_batch=64, partition="exact")["cells"]
+    powers = {cell["stages"]: cell for cell in cells if cell["stages"] & (cell["stages"] - 1) == 0 and cell["fits"]}
+    assert {one.stages for one in found} == set(powers)
+    for one in found:
+        assert one.iteration_time_s == pytest.approx(powers[one.stages]["iteration_time_s"])
+        assert list(one.assembly) == powers[one.stages]["assembly"]
+    assert [one.iteration_time_s for one in found] == sorted(one.iteration_time_s for one in found)
+
+
+def test_what_does_not_fit() -> None:
+    book = _book("a10:4x2")
+    large = Workload(model="bert-6.7b", global_batch=128, dtype="fp16")
+    least = book.least_devices(large, "a10")
+    assert least is not None
+    assert least > 2
+    assert book.best(large, "a10", least) is not None
+    assert book.best(large, "a10", least // 2) is None
+    assert book.options(large, "a10", 16) == book.options(large, "a10", 0) == ()
+
+
+def test_data_parallel_belief() -> None:
+    book = _book("a100-40gb:4x4")
+    small, large = (Workload(model=name, global_batch=128, dtype="fp16") for name in ("bert-1.3b", "bert-6.7b"))
+    # One stage of replicas is one of the Cells: never faster than the best.
+    for devices in (1, 2, 4, 8, 16):
+        best, believed = book.best(small, "a100-40gb", devices), book.data_parallel_s(small, "a100-40gb", devices)
+        assert best is not None
+        assert believed is not None
+        assert believed >= best.iteration_time_s * (1 - 1e-12)
+    # Replicas of 6.7 billion parameters fit nowhere here: scaled from the smallest Cell that fits.
+    least = book.least_devices(large, "a100-40gb")
+    assert least is not None
+    assert least > 1
+    smallest = book.best(large, "a100-40gb", least)
+    assert smallest is not None
+    assert book.data_parallel_s(large, "a100-40gb", 16) == pytest.approx(smallest.iteration_time_s * least / 16)
+
+
+def test_kept_for_the_next_run(tmp_path: Path) -> None:
+    path, workload = tmp_path / "cells.json", Workload(model="bert-large", global_batch=64)
+    first = _book("a40:2x2")
+    options = [first.options(workload, "a40", count) for count in (1, 2, 4)]
+    belief = first.data_parallel_s(workload, "a40", 4)
+    first.save(path)
+    second = _book("a40:2x2")
+    assert second.load(path)
+    assert second._cells == first._cells
+    assert [second.options(workload, "a40", count) for count in (1, 2, 4)] == options
+    assert second.data_parallel_s(workload, "a40", 4) == belief
+    assert not _book("a40:3x2").load(path)
+    for broken in ("", "{}", json.dumps({"schema": "cellplan.plan/1"}), path.read_text(encoding="utf-8")[:-40]):
+        path.write_text(broken, encoding="utf-8")
+        with pytest.raises(InputError, match=r"cells\.json"):
+            _book("a40:2x2").load(path)
