@@ -457,10 +457,12 @@ def simulate(
     failures: str | None = None,
     checkpoint_interval_s: float = 1800.0,
     until_s: float | None = None,
+    jct: str | None = None,
     jobs_csv: Path | None = None,
     series_csv: Path | None = None,
     timeline: Path | None = None,
     plot: Path | None = None,
+    bound: bool = False,
     checkpoint: Path | None = None,
     checkpoint_every_s: float = 60.0,
     resume: bool = False,
@@ -471,9 +473,10 @@ def simulate(
     options. `planner.simulation.result.Summary` says what the figures are, `planner.simulation.request` what the
     arguments mean.
 
-    `jobs_csv`, `series_csv`, `timeline` and `plot` are files to write. With `checkpoint` the run writes there what it
-    takes to go on, every `checkpoint_every_s` seconds and when `stop` says that it must end (KeyboardInterrupt); with
-    `resume` it goes on from that file, where there is one, to the very result of a run without a stop.
+    `jobs_csv`, `series_csv`, `timeline` and `plot` are files to write; `bound` adds what no policy can beat. With
+    `checkpoint` the run writes there what it takes to go on, every `checkpoint_every_s` seconds and when `stop` says
+    that it must end (KeyboardInterrupt); with `resume` it goes on from that file, where there is one, to the very
+    result of a run without a stop.
     """
     from planner.simulation.request import make_request
     from planner.simulation.run import Outputs, simulate_request
@@ -503,11 +506,13 @@ def simulate(
             "failures": failures,
             "checkpoint_interval_s": checkpoint_interval_s,
             "until_s": until_s,
+            "jct": jct,
         },
     )
     return simulate_request(
         request,
         outputs=Outputs(jobs_csv=jobs_csv, series_csv=series_csv, timeline=timeline, plot=plot),
+        bound=bound,
         checkpoint=checkpoint_file(checkpoint, every_s=checkpoint_every_s, resume=resume, label=repr(request.options)),
         progress=progress,
         stop=stop,
@@ -594,3 +599,85 @@ def export(
     from planner.export.exporting import export_plan
 
     return export_plan(plan, to=to, script=script, nearest=nearest, output=output, store=store)
+
+
+def jct_train(
+    trace: Path,
+    *,
+    output: Path,
+    cap: int = 24,
+    until_s: float | None = None,
+    search: int = 0,
+    seed: int = 0,
+    threads: int = 2,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Train a predictor of completion times on a trace and write it to `output`; says what it rests on.
+
+    `cap` is the last, open one of the intervals of 600 s. Nothing is used that was not known at `until_s` on the
+    trace's clock (None: all of it). `search` parameter sets are drawn at random and compared on chronological splits.
+    """
+    from planner.jct.commands import train_file
+
+    return train_file(
+        trace,
+        output=output,
+        cap=cap,
+        until_s=until_s,
+        search=search,
+        seed=seed,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def jct_predict(
+    model: Path,
+    trace: Path,
+    *,
+    history: tuple[Path, ...] = (),
+    loss: Literal["squared", "absolute", "log", "within-2x"] = "squared",
+    from_s: float | None = None,
+    threads: int = 2,
+) -> dict[str, Any]:
+    """What the model in a file says of the jobs of `trace`: the likely interval, a point for the loss, a 90% interval.
+
+    Each job is predicted from what is known at its submission: itself, and the jobs of `trace` and of the files in
+    `history` before it. `from_s`: only jobs submitted from then on.
+    """
+    from planner.jct.commands import predict_file
+
+    return predict_file(model, trace, history=history, loss=loss, from_s=from_s, threads=threads)
+
+
+def jct_evaluate(
+    trace: Path,
+    *,
+    cap: int = 24,
+    origins: int = 5,
+    tested: float = 0.5,
+    search: int = 0,
+    network: bool = False,
+    quantiles: bool = False,
+    seed: int = 0,
+    threads: int = 2,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """How good predictions of a trace are, beside baselines: the last share `tested` of its jobs in `origins` blocks,
+    each predicted by a model of what was known when it begins. `network` and `quantiles` set the paper's neural network
+    and intervals of quantile boosters beside it. Errors are in intervals of 600 s; see `planner.jct.evaluation`.
+    """
+    from planner.jct.commands import evaluate_file
+    from planner.jct.evaluation import Setting
+
+    setting = Setting(
+        cap=cap,
+        origins=origins,
+        tested=tested,
+        search=search,
+        seed=seed,
+        threads=threads,
+        network=network,
+        quantiles=quantiles,
+    )
+    return evaluate_file(trace, setting, progress=progress)

@@ -18,22 +18,16 @@ import multiprocessing
 import os
 import platform
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
-
-from bench.scheduling.experiments import EXPERIMENTS, ROUND_S, Claim, Experiment, mean_in, prepare
+from bench.scheduling.experiments import EXPERIMENTS, Claim, Experiment, prepare
+from bench.scheduling.task import Run, run_task
 from estimator.profiling.host_cpu import cpu_name
-from planner.scheduling.catalogue import make_policy
-from planner.simulation.engine import simulate
-from planner.simulation.settings import Settings
 
-Run = dict[str, Any]
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """97.5% quantiles of Student's t for so many seeds."""
 FIGURES = {
@@ -93,8 +87,9 @@ def run_experiment(one: Experiment, options: argparse.Namespace) -> list[Run]:
         for policy in one.policies
     ]
     if options.workers > 1:
-        with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-            runs = pool.map(run_task, tasks, chunksize=1)
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+            runs = list(pool.map(run_task, tasks))
     else:
         runs = [run_task(task) for task in tasks]
     print_table(one, runs)
@@ -102,30 +97,6 @@ def run_experiment(one: Experiment, options: argparse.Namespace) -> list[Run]:
         print(f"- {check(claim, one, runs)}")
     sys.stdout.flush()
     return runs
-
-
-def run_task(task: tuple[str, str, int, str, str]) -> Run:
-    """One simulation, in whatever process."""
-    name, policy, seed, data, cells = task
-    one = next(one for one in EXPERIMENTS if one.name == name)
-    inputs = prepare(one, Path(data), Path(cells), seed)
-    made = make_policy(policy.partition("@")[0], **one.options.get(policy, {}))
-    started = time.process_time()
-    result = simulate(inputs.jobs, inputs.pools, inputs.cells, made, settings=Settings(round_s=ROUND_S, series=True))
-    took_s = time.process_time() - started
-    inputs.cells.save(Path(cells))
-    span_s = one.span_s[1] - one.span_s[0]
-    ends = np.asarray(result.table.end_s)
-    found = asdict(result.summary)
-    assert not result.summary.violations
-    return found | {
-        "policy": policy,
-        "seed": seed,
-        "throughput": mean_in(span_s, result.series["time_s"], result.series["throughput"]),
-        "in_span": int((ends[np.isfinite(ends)] <= span_s).sum()),
-        "cpu_s": took_s,
-        "decision_p99_s": result.timing.decision_p99_s,
-    }
 
 
 def print_table(one: Experiment, runs: Sequence[Run]) -> None:

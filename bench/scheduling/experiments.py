@@ -74,7 +74,7 @@ EXPERIMENTS = (
         source=PHILLY,
         span_s=TESTBED_SPAN,
         load=1.5,
-        policies=(*BASELINES, *OTHERS, "easy-backfill", "crius", "marginal"),
+        policies=(*BASELINES, *OTHERS, "easy-backfill", "crius", "marginal", "marginal-now"),
         claims=(
             Claim(figure="queueing", policy="crius", beside="weakest", value=1 - 0.710, where="8.3, up to"),
             Claim(figure="jct", policy="crius", beside="weakest", value=1 - 0.489, where="8.3, up to"),
@@ -89,7 +89,7 @@ EXPERIMENTS = (
         cluster=LARGE,
         source=PHILLY,
         span_s=LARGE_SPAN,
-        policies=(*BASELINES, "crius", "marginal"),
+        policies=(*BASELINES, "crius", "marginal", "marginal-now"),
         claims=(
             Claim(figure="jct", policy="crius", beside="fcfs", value=1 - 0.813, where="8.4"),
             Claim(figure="jct", policy="crius", beside="elasticflow-ls", value=1 - 0.758, where="8.4"),
@@ -107,7 +107,7 @@ EXPERIMENTS = (
         cluster=LARGE,
         source=PHILLY,
         span_s=(84 * DAY, 85 * DAY),
-        policies=(*BASELINES, "crius", "marginal"),
+        policies=(*BASELINES, "crius", "marginal", "marginal-now"),
         claims=(Claim(figure="jct", policy="crius", beside="weakest", value=1 - 0.647, where="8.4, figure 18"),),
     ),
     Experiment(
@@ -116,7 +116,7 @@ EXPERIMENTS = (
         cluster=LARGE,
         source=LINGJUN,
         span_s=(5 * DAY, 6 * DAY),
-        policies=(*BASELINES, "crius", "marginal"),
+        policies=(*BASELINES, "crius", "marginal", "marginal-now"),
         claims=(Claim(figure="jct", policy="crius", beside="weakest", value=1 - 0.663, where="8.4, figure 18"),),
     ),
     Experiment(
@@ -127,7 +127,7 @@ EXPERIMENTS = (
         span_s=TESTBED_SPAN,
         load=1.5,
         deadlines=(1.0, 3.0),
-        policies=("elasticflow", "crius-ddl"),
+        policies=("elasticflow", "crius-ddl", "marginal-ddl"),
         claims=(
             Claim(figure="deadlines", policy="crius-ddl", beside="elasticflow", value=1.69, where="8.5"),
             Claim(figure="jct", policy="crius-ddl", beside="elasticflow", value=1 - 0.331, where="8.5"),
@@ -169,7 +169,7 @@ EXPERIMENTS = (
         source=PHILLY,
         span_s=TESTBED_SPAN,
         load=1.5,
-        policies=(*TODAY, "crius", "marginal"),
+        policies=(*TODAY, "crius", "marginal", "marginal-now"),
     ),
 )
 

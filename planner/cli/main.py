@@ -26,6 +26,7 @@ COMMANDS = {
     "export": "a plan as what a training framework or a cluster manager is started with",
     "run": "really train some iterations with a plan, measured beside estimated",
     "validate": "predict published or own runs, and say how far off that is",
+    "jct": "completion times of jobs: train a predictor, predict, evaluate",
     "simulate": "many jobs on a cluster under a scheduling policy, replayed from a trace",
     "profiles": "measured profiles: export, import, show",
 }

@@ -98,6 +98,12 @@ def _add_run_options(parser: ArgumentParser) -> None:
         help="progress between two checkpoints of a job; what came after the last is lost when a node fails "
         "(default: %(default)s; 0: nothing)",
     )
+    group.add_argument(
+        "--jct",
+        metavar="MODEL|online",
+        help="predict durations by a model of `cellplan jct train`, or learn from jobs as they end (default: policies "
+        "see the trace's durations)",
+    )
     group.add_argument("--until", dest="until_s", type=positive_seconds, metavar="S", help="end the simulation then")
     group.add_argument("--checkpoint", type=Path, metavar="FILE", help="keep there what it takes to go on")
     group.add_argument(
@@ -119,6 +125,7 @@ def _add_output_options(parser: ArgumentParser) -> None:
         "--timeline", type=Path, metavar="FILE", help="who sat where when, for Perfetto (.json, .json.gz)"
     )
     group.add_argument("--plot", type=Path, metavar="FILE", help="throughput, queue and JCTs (.svg, .png)")
+    group.add_argument("--bound", action="store_true", help="also say what no policy can beat, and how far this one is")
 
 
 def _add_sweep_options(parser: ArgumentParser) -> None:
@@ -218,6 +225,7 @@ def options_for(arguments: Namespace) -> SimulateOptions:
         "failures": arguments.failures,
         "checkpoint_interval_s": arguments.checkpoint_interval_s,
         "until_s": arguments.until_s,
+        "jct": arguments.jct,
     }
 
 
@@ -228,6 +236,8 @@ def _cells_folder() -> Path:
 
 
 def _run_one(arguments: Namespace) -> None:
+    from dataclasses import asdict
+
     from planner import api
     from planner.simulation.result import summary_json
     from planner.simulation.sweep import options_of
@@ -244,6 +254,7 @@ def _run_one(arguments: Namespace) -> None:
             series_csv=arguments.series_csv,
             timeline=arguments.timeline,
             plot=arguments.plot,
+            bound=arguments.bound,
             checkpoint=arguments.checkpoint,
             checkpoint_every_s=arguments.checkpoint_every_s,
             resume=arguments.resume,
@@ -252,17 +263,18 @@ def _run_one(arguments: Namespace) -> None:
             **options_for(arguments),
         )
     if arguments.json:
-        print_json(summary_json(answer.result) | {"notes": list(answer.notes)})
+        bounds = None if answer.bounds is None else asdict(answer.bounds)
+        print_json(summary_json(answer.result) | {"bounds": bounds, "notes": list(answer.notes)})
     else:
-        print_run(answer.result, answer.notes)
+        print_run(answer.result, answer.notes, answer.bounds)
 
 
 def _run_many(arguments: Namespace) -> None:
     from planner import api
     from profiles.errors import InputError
 
-    for name in ("jobs_csv", "series_csv", "timeline", "plot", "checkpoint"):
-        if getattr(arguments, name) is not None:
+    for name in ("jobs_csv", "series_csv", "timeline", "plot", "bound", "checkpoint"):
+        if getattr(arguments, name) not in (None, False):
             key = "--" + name.replace("_", "-")
             raise InputError(where="simulate", key=key, found="several runs", expected="one, for a file of one run")
     for one, several, default in (("policy", "policies", "fcfs"), ("load", "loads", 1.0), ("seed", "seeds", 0)):

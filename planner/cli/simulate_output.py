@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from planner.cli.output import format_seconds, print_notes, print_table
 
 if TYPE_CHECKING:
-    from planner.simulation.result import Result
+    from planner.scheduling.bound import Bounds
+    from planner.simulation.result import Result, Summary
 
 MOST_REASONS = 5
 
 
-def print_run(result: Result, notes: Sequence[str]) -> None:
-    """The figures of one run."""
+def print_run(result: Result, notes: Sequence[str], bounds: Bounds | None = None) -> None:
+    """The figures of one run, beside the bounds where there are some."""
     found, timing = result.summary, result.timing
     ended = f"{found.finished} of {found.jobs} finished"
     others = [
@@ -36,36 +37,57 @@ def print_run(result: Result, notes: Sequence[str]) -> None:
         ("violations", str(found.violations)),
     ]
     print_table(f"{found.policy} (modelled)", ("figure", "value"), [list(row) for row in rows])
+    if bounds is not None:
+        _print_bounds(found, bounds)
     reasons = Counter(result.reasons.values()).most_common()
     told = [f"{count} jobs unfinished: {reason}" for reason, count in reasons[:MOST_REASONS]]
     print_notes("Notes", [*told, *notes])
 
 
+def _print_bounds(found: Summary, bounds: Bounds) -> None:
+    """What no policy can beat, and the gap to it."""
+    rows = [
+        ["mean JCT", _hours(found.jct_mean_s), f"at least {_hours(bounds.jct_mean_s)}"],
+        ["makespan", _hours(found.makespan_s), f"at least {_hours(bounds.makespan_s)}"],
+        ["mean throughput", f"{found.throughput_mean:.2f}", f"at most {bounds.throughput_mean:.2f}"],
+    ]
+    jct = found.jct_mean_s or 0.0
+    gaps = [
+        jct / bounds.jct_mean_s if bounds.jct_mean_s else None,
+        found.makespan_s / bounds.makespan_s if bounds.makespan_s else None,
+        bounds.throughput_mean / found.throughput_mean if found.throughput_mean else None,
+    ]
+    for row, gap in zip(rows, gaps, strict=True):
+        row.append("-" if gap is None else f"{gap - 1:.1%}")
+    print_table("What no policy can beat", ("figure", "this run", "bound", "gap"), rows)
+
+
 def print_sweep(means: Sequence[Mapping[str, Any]]) -> None:
     """Means of several runs, with half the widths of their 95% intervals."""
-    columns = ("policy", "load", "seeds", "JCT", "queueing", "p99 JCT", "throughput", "restarts", "finished")
+    columns = ("policy", "load", "JCT, h", "queue, h", "p99, h", "through.", "restarts", "finished")
     rows = [
         [
             str(one["policy"]),
             f"{one['load']:g}",
-            str(one["seeds"]),
-            _interval(one["jct_mean_s"], 3600, " h"),
-            _interval(one["queue_mean_s"], 3600, " h"),
-            _interval(one["jct_p99_s"], 3600, " h"),
+            _interval(one["jct_mean_s"], 3600),
+            _interval(one["queue_mean_s"], 3600),
+            _interval(one["jct_p99_s"], 3600),
             _interval(one["throughput_mean"]),
             _interval(one["restarts_mean"]),
             _interval(one["finished"]),
         ]
         for one in means
     ]
-    print_table("Means over seeds ± half the 95% interval (modelled)", columns, rows)
+    seeds = "/".join(dict.fromkeys(str(one["seeds"]) for one in means))
+    print_table(f"Means over {seeds} seeds ± half the 95% interval (modelled)", columns, rows)
 
 
-def _interval(value: Mapping[str, float | None], unit: float = 1.0, name: str = "") -> str:
+def _interval(value: Mapping[str, float | None], unit: float = 1.0) -> str:
     mean, half = value["mean"], value["half_width_95"]
     if mean is None:
         return "-"
-    return f"{mean / unit:.4g}{name}" if half is None else f"{mean / unit:.4g}±{half / unit:.2g}{name}"
+    said = f"{mean / unit:.3g}" if abs(mean / unit) >= 0.1 else f"{mean / unit:.2f}"
+    return said if half is None else f"{said}±{half / unit:.1g}" if half / unit >= 0.01 else f"{said}±0"
 
 
 def _times(*values: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isclass, signature
 from typing import cast
 
 from planner.scheduling.records import Policy
@@ -47,6 +48,6 @@ def make_policy(name: str, **options: object) -> Policy:
     try:
         return cast("Policy", maker(**options))
     except (TypeError, ValueError) as error:
-        raise InputError(
-            where=f"policy {name}", key="--option", found=str(error), expected="its own options"
-        ) from error
+        known = ", ".join(signature(maker).parameters) if isclass(maker) else ""
+        expected = f"of its options ({known or 'it has none'}) what they can be"
+        raise InputError(where=f"policy {name}", key="--option", found=str(error), expected=expected) from error

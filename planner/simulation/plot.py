@@ -64,6 +64,8 @@ def draw(results: Mapping[str, Result], *, form: Literal["svg", "png"] = "svg") 
     for axes in (throughput, queue, jct):
         axes.grid(visible=True, color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
+    for axes in (throughput, queue):
+        axes.set_ylim(0.0, max(1.0, axes.get_ylim()[1]))
     if results:
         throughput.legend(fontsize=8)
     content = BytesIO()

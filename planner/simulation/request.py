@@ -44,7 +44,9 @@ class Source:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One run. `options` of the policy by name; `failures` is `MTBF_S:REPAIR_S` (drawn with the source's seed) or the
-    path of a CSV file; the rest as in `planner.simulation.settings.Settings`."""
+    path of a CSV file. `jct` predicts durations for policies that ask: "online" learns from the jobs as they end, else
+    the path of a model of `cellplan jct train`, which then learns on; None: policies see the trace's own durations. The
+    rest as in `planner.simulation.settings.Settings`."""
 
     source: Source
     policy: str
@@ -55,6 +57,7 @@ class Request:
     failures: str | None = None
     checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
     until_s: float | None = None
+    jct: str | None = None
 
 
 class SimulateOptions(TypedDict, total=False):
@@ -78,6 +81,7 @@ class SimulateOptions(TypedDict, total=False):
     failures: str | None
     checkpoint_interval_s: float
     until_s: float | None
+    jct: str | None
 
 
 def make_request(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.scheduling.bound import Bounds, bound_run
 from planner.scheduling.catalogue import make_policy
 from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
 from planner.scheduling.records import Job, Pool
@@ -77,22 +78,26 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """What `cellplan simulate` has to say: the result, and what was left out, drawn or assumed."""
+    """What `cellplan simulate` has to say: the result, what was left out, drawn or assumed, and where asked for what no
+    policy can beat."""
 
     result: Result
     notes: tuple[str, ...]
+    bounds: Bounds | None = None
 
 
 def simulate_request(
     request: Request,
     *,
     outputs: Outputs,
+    bound: bool = False,
     checkpoint: CheckpointFile | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Simulated:
-    """Run one request and write its files."""
+    """Run one request and write its files; `bound`: with what no policy can beat (`planner.scheduling.bound`)."""
     outputs.check()
+    make_policy(request.policy, **dict(request.options))  # What is wrong with it is said before a long trace is read.
     inputs = load_inputs(request.source)
     result = run_request(
         request,
@@ -108,7 +113,8 @@ def simulate_request(
         f"a restart takes {request.restart_s:g} s and the checkpoint's bytes at"
         f" {request.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
-    return Simulated(result=result, notes=(*inputs.notes, restart))
+    bounds = bound_run(inputs.jobs, inputs.pools, inputs.cells, until_s=request.until_s) if bound else None
+    return Simulated(result=result, notes=(*inputs.notes, restart), bounds=bounds)
 
 
 def load_inputs(source: Source) -> Inputs:
@@ -156,7 +162,6 @@ def run_request(
     series: bool = False,
     slices: bool = False,
     checkpoint: CheckpointFile | None = None,
-    predictor: Predictor | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Result:
@@ -170,7 +175,7 @@ def run_request(
             failures=read_failure_option(request.failures, seed=request.source.seed),
             checkpoint_interval_s=request.checkpoint_interval_s,
             until_s=request.until_s,
-            predictor=predictor,
+            predictor=make_predictor(request.jct),
             series=series,
             slices=slices,
             checkpoint=checkpoint,
@@ -186,6 +191,16 @@ def run_request(
     if request.source.cells_file is not None:
         inputs.cells.save(Path(request.source.cells_file))
     return result
+
+
+def make_predictor(jct: str | None) -> Predictor | None:
+    """What predicts durations (`Request.jct`); InputError where the file is no model."""
+    if jct is None:
+        return None
+    from planner.jct.model_file import load_model
+    from planner.jct.online import OnlinePredictor, OnlineSetting
+
+    return OnlinePredictor(OnlineSetting(model=None if jct == "online" else load_model(Path(jct))))
 
 
 def read_failure_option(text: str | None, *, seed: int) -> Failures | None:

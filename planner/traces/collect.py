@@ -65,7 +65,7 @@ class Collector:
         count = math.ceil(asked - 1e-6)
         if abs(count - asked) > 1e-6:
             if self.fractional == "refuse":
-                raise BadCell(key, f"{asked:g} GPUs", "a whole number (fractional='round-up' rounds up)")
+                raise BadCell(key, f"{asked:g} GPUs", "a whole number (--fractional round-up)")
             self.rounded_up += 1
         return count
 

@@ -192,7 +192,7 @@ def test_whoever_runs_under_deadlines_ends_in_time() -> None:
     met, dropped = 0, 0
     for seed in range(10):
         cells = FakeCells(pools)
-        jobs = with_deadlines(random_jobs(seed, 15, pools, cells, span_s=500.0), cells, 2.5)
+        jobs = with_deadlines(random_jobs(seed, 15, pools, cells, span_s=500.0), cells, 1.0)
         result = simulate(jobs, pools, cells, CriusDDL())
         for number, job in enumerate(result.jobs):
             started = np.isfinite(result.table.start_s[number])

@@ -9,7 +9,7 @@ it were suspended. So a change pays only when its gain within the horizon outwei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,7 +122,10 @@ def weights_of(objective: str, known: Mapping[str, Objective]) -> Objective:
 class Board:
     """`value[j, c]` of Cell c for job j (-inf: it cannot run there), `devices[j, c]` that it takes of pool
     `pool_of[c]`. `real[j]` is the column that j has, `now[j]` the one that it has virtually (NOTHING: none), `asked[j]`
-    the one it asked for; `free[p]` counts what is left virtually. The first `held` rows are those that ran."""
+    the one it asked for; `free[p]` counts what is left virtually. The first `held` rows are those that ran.
+
+    `lasts_s[j, c]`: seconds from now to the job's end if it has the Cell from now on, its restart included (inf:
+    never); `restart_s[j]`: what a restart costs it; `due_s[j]`: the clock time of its deadline (inf: none)."""
 
     ids: tuple[str, ...]
     value: Floats
@@ -134,6 +137,9 @@ class Board:
     now: list[int]
     free: list[int]
     held: int
+    lasts_s: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    restart_s: Floats = field(default_factory=lambda: np.zeros(0))
+    due_s: Floats = field(default_factory=lambda: np.zeros(0))
     version: int = 0
 
     def put(self, row: int, column: int) -> None:
@@ -210,21 +216,21 @@ class BoardMaker:
         there = (rates > 0) & (devices <= sizes[self.tables.pool_of])
         restart_s = np.array([self._restart(view, state) for state in states]).reshape(-1, 1)
         paying = np.broadcast_to(restart_s, rates.shape).copy()
-        kept = np.arange(len(held))
-        paying[kept, np.array(real[: len(held)], dtype=np.int64)] = 0.0
-        there[kept, np.array(real[: len(held)], dtype=np.int64)] = True
+        own = (np.arange(len(held)), np.array(real[: len(held)], dtype=np.int64))
+        paying[own] = 0.0
+        there[own] = True
         with np.errstate(divide="ignore", invalid="ignore"):
             ends_s = ages.remaining_s[:, None] / rates
+            whole_s = np.where(there, paying + ends_s, np.inf)
             if deadlines:
                 due_s = _deadlines(states)[:, None]
                 late = view.now_s + paying + ends_s > due_s + 1e-9 * np.abs(due_s)
-                late[kept, np.array(real[: len(held)], dtype=np.int64)] = False
+                late[own] = False
                 there &= ~late
             lasts_s = np.minimum(ends_s, self.horizon_s)
             useful = np.where(paying > 0, lasts_s / (lasts_s + paying), 1.0)
             weighed = self.weights(ages)[:, None] * rates
             value = np.where(there, weighed * useful, -np.inf)
-        own = (kept, np.array(real[: len(held)], dtype=np.int64))
         lost = restart_s[: len(held), 0] / np.maximum(restart_s[: len(held), 0] + lasts_s[own], 1e-9)
         value[: len(held)] += (weighed[own] * lost)[:, None]
         return Board(
@@ -238,6 +244,9 @@ class BoardMaker:
             now=list(real),
             free=[view.free[pool] for pool in self.tables.pools],
             held=len(held),
+            lasts_s=_seen_s(view, states[: len(held)], real, restart_s[:, 0], whole_s),
+            restart_s=restart_s[:, 0],
+            due_s=_deadlines(states),
         )
 
     def begin(self, view: View) -> None:
@@ -260,6 +269,8 @@ class BoardMaker:
             row = self.row(view, state.job)
             fastest = float(row.rates.max())
             least_s = state.remaining_iterations * row.asked_s / fastest if fastest > 0 else np.inf
+            if state.grant is None:
+                least_s += self._restart(view, state)
             if view.now_s + least_s > deadline_s + 1e-9 * abs(deadline_s):
                 found.append(id_)
         return tuple(found)
@@ -290,6 +301,18 @@ class BoardMaker:
             known = (given, self.tables.column(self.row(view, job), *given.parts[0]))
             self._columns[job.id] = known
         return known[1]
+
+
+def _seen_s(view: View, running: Sequence[JobState], real: Sequence[int], restart_s: Floats, lasts_s: Floats) -> Floats:
+    """Fill in what running jobs still take on the Cells that they have: at the pace they are seen to run there, after
+    what is left of their last restart."""
+    for row, state in enumerate(running):
+        seen_s = view.iteration_time_s(state.job, state.grant) if state.grant is not None else None
+        if seen_s is not None:
+            lasts_s[row, real[row]] = seen_s * state.remaining_iterations
+        if state.restarts and state.granted_s is not None:
+            lasts_s[row, real[row]] += max(0.0, state.granted_s + restart_s[row] - view.now_s)
+    return lasts_s
 
 
 def _deadlines(states: Sequence[JobState]) -> Floats:

@@ -12,8 +12,8 @@ Where the paper leaves it open, this is done:
   opportunistic jobs hold on one pool are enough for the smallest Cell of the first pending job, those that began to
   wait after it are suspended, the last first, until it fits. What regular jobs give back can go to nobody else for
   good, so that no job starves.
-- With deadlines (section 8.5, "Crius-DDL") only Cells count on which a job ends in time; a job that no Cell can bring
-  to its end in time is dropped; nobody is suspended.
+
+With deadlines (section 8.5, "Crius-DDL") a schedule guarantees them: `planner.scheduling.cells.admission`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from planner.scheduling.cells.admission import Admission
 from planner.scheduling.cells.board import NOTHING, OBJECTIVES, Board, BoardMaker, weights_of
 from planner.scheduling.cells.search import BEAM, Search, take
 from planner.scheduling.cells.tables import CRIUS_LEVELS, CellTables
@@ -34,7 +35,7 @@ class Crius:
     within it), `beam` (partial choices kept a step), `opportunistic` (False: who comes after one that pends waits)."""
 
     name = "crius"
-    adaptive, heterogeneous, deadlines = True, True, False
+    adaptive, heterogeneous = True, True
 
     def __init__(
         self,
@@ -66,25 +67,14 @@ class Crius:
         sizes = {name: pool.devices for name, pool in view.pools.items()}
         released = bool(view.departed) or sizes != self._sizes
         self._sizes = sizes
-        dropped = self.maker.hopeless(view) if self.deadlines else ()
-        waiting = {id_: state for id_, state in view.waiting.items() if id_ not in dropped}
-        new = self._number(view, waiting)
-        if not released and not dropped:
-            tried = {id_: waiting[id_] for id_ in new}
-            if not tried:
-                return Decision(grants={}, dropped=dropped)
-        else:
-            tried = waiting
-        board = self.maker.make(view, tried, deadlines=self.deadlines)
-        for id_ in dropped:
-            if id_ in view.running:
-                _clear(board, id_)
+        new = self._number(view, view.waiting)
+        tried = view.waiting if released else {id_: view.waiting[id_] for id_ in new}
+        if not released and not tried:
+            return Decision(grants={})
+        board = self.maker.make(view, tried)
         wanted = self._launch(board, view, tried)
         self._fill(board, wanted, rounds=max(1, len(view.departed)))
-        grants = board.changes(self.maker.tables.pools)
-        for id_ in dropped:
-            grants.pop(id_, None)
-        return Decision(grants=grants, dropped=dropped)
+        return Decision(grants=board.changes(self.maker.tables.pools))
 
     def state(self) -> object:
         """Who pends and who is opportunistic, by their turn, and the pools' sizes of the last decision."""
@@ -133,7 +123,7 @@ class Crius:
         if choice is not None:
             take(search.board, choice)
             return True
-        if self._pending or self.deadlines:
+        if self._pending:
             return False
         guests = [row_of[guest] for guest, its_turn in reversed(self._guests.items()) if its_turn > turn]
         return self._reclaim(search.board, row, guests)
@@ -184,17 +174,34 @@ class CriusNH(Crius):
     heterogeneous = False
 
 
-class CriusDDL(Crius):
-    """With deadlines (section 8.5): whoever runs ends in time, and who cannot is dropped early."""
+class CriusDDL:
+    """With deadlines (section 8.5): whoever is admitted ends in time as long as nothing fails, and who cannot end in
+    time is dropped early, see `planner.scheduling.cells.admission`. What admitted jobs leave goes by `objective`.
+
+    Options: `objective`, `horizon_s` as of `Crius`; `levels` (halvings and doublings of what a job asked for: the
+    paper follows ElasticFlow here, which knows all powers of two); `round_s` (see `Cadence`)."""
 
     name = "crius-ddl"
-    deadlines = True
 
+    def __init__(
+        self, *, objective: str = "throughput", horizon_s: float = 3600.0, levels: int = 5, round_s: float = 300.0
+    ) -> None:
+        tables = CellTables(tuple(range(-levels, levels + 1)))
+        maker = BoardMaker(tables, weights_of(objective, OBJECTIVES), horizon_s)
+        self._admission = Admission(maker, replacing=False, round_s=round_s)
 
-def _clear(board: Board, id_: str) -> None:
-    for row in range(board.held):
-        if board.ids[row] == id_:
-            board.put(row, NOTHING)
+    def decide(self, view: View) -> Decision:
+        """Admit, then fill."""
+        return self._admission.decide(view)
+
+    def state(self) -> object:
+        """The places of admitted jobs that wait for their turn."""
+        return self._admission.state()
+
+    def restore(self, state: object) -> None:
+        """Take over what `state` gave."""
+        assert isinstance(state, dict)
+        self._admission.restore(state)
 
 
 def _smallest(board: Board, row: int) -> list[int]:

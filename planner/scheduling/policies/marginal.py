@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.scheduling.cells.admission import Admission
 from planner.scheduling.cells.board import LONG_RUN, NOTHING, Board, BoardMaker, weights_of
 from planner.scheduling.cells.fill import buy, improve
 from planner.scheduling.cells.prices import dual_value, lower_prices
@@ -27,7 +28,7 @@ class Marginal:
     `planner.scheduling.cells.board.LONG_RUN`), `levels` (halvings and doublings of what a job asked for), `horizon_s`
     (a change must pay within it), `depth` and `beam` of the search at the end (0: none)."""
 
-    name, objective, reach, deadlines = "marginal", "jct", 2, False
+    name, objective, reach = "marginal", "jct", 2
 
     def __init__(
         self,
@@ -53,14 +54,8 @@ class Marginal:
     def decide(self, view: View) -> Decision:
         """Prices, purchases, changes."""
         self.maker.begin(view)
-        dropped = self.maker.hopeless(view) if self.deadlines else ()
-        waiting = {id_: state for id_, state in view.waiting.items() if id_ not in dropped}
-        board = self.maker.make(view, waiting, deadlines=self.deadlines, prices=self._relative(view))
+        board = self.maker.make(view, view.waiting, prices=self._relative(view))
         pools = self.maker.tables.pools
-        for row in range(board.held):
-            if board.ids[row] in dropped:
-                board.value[row] = -np.inf
-                board.put(row, NOTHING)
         sizes = _sizes(board)
         start = np.array([self._prices.get(pool, 0.0) for pool in pools])
         prices = lower_prices(board.value, board.devices, board.pool_of, sizes, start)
@@ -75,8 +70,7 @@ class Marginal:
         bound = dual_value(board.value, board.devices, board.pool_of, sizes, prices)
         self.decisions += 1
         self._gaps += 1 - board.total() / bound if bound > 0 else 0.0
-        grants = {id_: given for id_, given in board.changes(pools).items() if id_ not in dropped}
-        return Decision(grants=grants, dropped=dropped)
+        return Decision(grants=board.changes(pools))
 
     def _relative(self, view: View) -> list[float] | None:
         """The last prices as shares of the highest, none of them 0; None where there are none."""
@@ -121,10 +115,36 @@ class MarginalNow(Marginal):
     name, objective = "marginal-now", "throughput-now"
 
 
-class MarginalDDL(Marginal):
-    """For deadlines: only Cells on which a job ends in time, and no job that cannot."""
+class MarginalDDL:
+    """For deadlines: as many as can be met, see `planner.scheduling.cells.admission`; an admitted job may give its
+    place to a much cheaper one. What is left over goes where it does most work."""
 
-    name, objective, deadlines = "marginal-ddl", "deadlines", True
+    name = "marginal-ddl"
+
+    def __init__(
+        self,
+        *,
+        objective: str = "deadlines",
+        levels: int = 5,
+        horizon_s: float = 3600.0,
+        replacing: bool = True,
+        round_s: float = 300.0,
+    ) -> None:
+        maker = BoardMaker(CellTables(tuple(range(-levels, levels + 1))), weights_of(objective, LONG_RUN), horizon_s)
+        self._admission = Admission(maker, replacing=replacing, round_s=round_s)
+
+    def decide(self, view: View) -> Decision:
+        """Admit, then fill."""
+        return self._admission.decide(view)
+
+    def state(self) -> object:
+        """The places of admitted jobs that wait for their turn."""
+        return self._admission.state()
+
+    def restore(self, state: object) -> None:
+        """Take over what `state` gave."""
+        assert isinstance(state, dict)
+        self._admission.restore(state)
 
 
 def _sizes(board: Board) -> list[int]:

@@ -1,0 +1,1 @@
+"""How good predicted completion times are, and how fast."""

@@ -1,0 +1,247 @@
+"""From a trace to a model: what was known, fitting, choosing, calibrating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.jct.boosting import Parameters, fit_booster, odds_of_bags, thresholds_of
+from planner.jct.features import Matrix, job_features
+from planner.jct.groups import columns_of, feature_names
+from planner.jct.intervals import INTERVAL_S, interval_of, level_covering
+from planner.jct.jobs import Floats, Ints, Jobs
+from planner.jct.model import CELLS, JctModel, Product, Start, Window, spread, start_odds, starts_of
+from profiles.errors import InputError
+
+if TYPE_CHECKING:
+    import lightgbm
+
+LEAST_JOBS, MOST_CAP = 50, 2016
+CALIBRATED = 0.15
+"""The share of the training jobs, the last ones, that choose and calibrate what the others fitted."""
+ROUNDS = (0.15, 0.3, 0.6, 1.0, 1.4, 2.0)
+"""Rounds that are compared there, as multiples of those asked for."""
+FOLDS = ((0.70, 0.85), (0.85, 1.0))
+"""Chronological splits of a search: fitted up to the first share of the jobs, compared on those up to the second."""
+CHOICES: dict[str, tuple[float, ...]] = {
+    "rounds": (8, 14, 24),
+    "learning_rate": (0.06, 0.1, 0.15, 0.2),
+    "leaves": (7, 15, 31, 63),
+    "min_share": (0.003, 0.01, 0.03),
+    "feature_fraction": (0.3, 0.5, 0.7, 1.0),
+    "lambda_l2": (1.0, 5.0, 50.0),
+    "extra_trees": (True, False),
+}
+"""What a randomised search (Arnold, appendix G) draws from."""
+
+Say = Callable[[int, int, float | None, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A trace ready to train on: its features are the slow part and are made once."""
+
+    jobs: Jobs
+    cap: int
+    columns: tuple[str, ...]
+    features: Matrix
+    interval: Floats
+
+    @property
+    def product_s(self) -> Floats | None:
+        """Iterations times iteration time, where the trace tells it."""
+        return self.jobs.numbers.get("product_s")
+
+
+def prepare(jobs: Jobs, cap: int) -> Prepared:
+    """The trace with its features; InputError for a cap outside 2 to 2016 intervals (two weeks)."""
+    if not 2 <= cap <= MOST_CAP:
+        raise InputError(where="jct", key="cap", found=cap, expected=f"2 to {MOST_CAP} intervals of 600 s")
+    return Prepared(
+        jobs=jobs,
+        cap=cap,
+        columns=columns_of(jobs),
+        features=job_features(jobs, cap),
+        interval=interval_of(jobs.duration_s, cap),
+    )
+
+
+def known_rows(prepared: Prepared, until_s: float | None) -> tuple[Ints, Floats]:
+    """The jobs whose interval was known at `until_s`, and that interval; without the killed ones.
+
+    That is of finished jobs, and of those that had run into the cap's interval by then. Jobs submitted within the cap
+    before `until_s` are left out if others remain: of these only the short ones are known. None: all is known.
+    """
+    jobs, cap_s = prepared.jobs, (prepared.cap - 1) * INTERVAL_S
+    usable = ~jobs.killed & ~np.isnan(prepared.interval)
+    if until_s is None:
+        rows = np.flatnonzero(usable)
+        return rows, prepared.interval[rows]
+    finished = jobs.finish_s <= until_s
+    capped = until_s - jobs.start_s > cap_s
+    before = (jobs.submit_s < until_s) & ~(jobs.killed & finished) & (finished | capped)
+    early = before & (jobs.submit_s <= until_s - cap_s)
+    chosen = early if early.sum() * 2 >= before.sum() and early.sum() >= LEAST_JOBS else before
+    rows = np.flatnonzero(chosen)
+    return rows, np.where(finished[rows], np.nan_to_num(prepared.interval[rows]), float(prepared.cap))
+
+
+def train(
+    prepared: Prepared,
+    *,
+    until_s: float | None = None,
+    parameters: Parameters | None = None,
+    search: int = 0,
+    seed: int = 0,
+    threads: int = 2,
+    progress: Say | None = None,
+) -> JctModel:
+    """A model of the jobs whose interval was known at `until_s`.
+
+    The first 85% of them are fitted first; on the last 15% the number of rounds is chosen (by the ranked probability
+    score) and the interval calibrated; then all are fitted. `search` parameter sets are drawn at random and compared
+    before that, the default's among them.
+    """
+    rows, truth = known_rows(prepared, until_s)
+    if len(rows) < LEAST_JOBS:
+        raise InputError(
+            where="jct", key="trace", found=f"{len(rows)} jobs of known duration", expected=f"at least {LEAST_JOBS}"
+        )
+    fit = _Fit(prepared=prepared, rows=rows, truth=truth, seed=seed, threads=threads)
+    chosen = parameters or Parameters()
+    if search:
+        chosen = _search(fit, chosen, count=search, progress=progress)
+    level, rounds = _calibrate(fit, chosen)
+    chosen = replace(chosen, rounds=rounds)
+    start, booster = fit.booster(np.arange(len(rows)), chosen)
+    jobs = prepared.jobs
+    tail = jobs.duration_s[rows][(truth >= prepared.cap) & (jobs.finish_s[rows] <= (until_s or np.inf))]
+    return JctModel(
+        booster=booster,
+        start=start,
+        columns=prepared.columns,
+        features=feature_names(prepared.columns),
+        parameters=chosen,
+        window=Window(
+            first_submit_s=float(jobs.submit_s[rows[0]]),
+            last_submit_s=float(jobs.submit_s[rows[-1]]),
+            until_s=until_s,
+            jobs=len(rows),
+        ),
+        level=level,
+        tail_s=float(np.exp(np.log(tail).mean())) if len(tail) else prepared.cap * INTERVAL_S,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fit:
+    """The jobs to train on: rows of the trace, and the interval that is known of each."""
+
+    prepared: Prepared
+    rows: Ints
+    truth: Floats
+    seed: int
+    threads: int
+
+    def product_s(self, chosen: Ints) -> Floats | None:
+        product = self.prepared.product_s
+        return None if product is None else product[self.rows[chosen]]
+
+    def booster(self, chosen: Ints, parameters: Parameters) -> tuple[Start, lightgbm.Booster]:
+        """Where boosting starts, and the booster, of the chosen of these jobs."""
+        features, truth = self.prepared.features[self.rows[chosen]], self.truth[chosen]
+        product = self.product_s(chosen)
+        start = _start(self.prepared.cap, truth, self.prepared.jobs.duration_s[self.rows[chosen]], product)
+        longer = truth[:, None] > np.array(start.thresholds)
+        booster = fit_booster(
+            features,
+            longer,
+            start_odds(start, product, len(truth)),
+            names=feature_names(self.prepared.columns),
+            parameters=parameters,
+            seed=self.seed,
+            threads=self.threads,
+        )
+        return start, booster
+
+    def split(self, first: float, last: float) -> tuple[Ints, Ints]:
+        """Jobs of the first share whose interval was known when the next began, and these up to the last share."""
+        begin, end = int(len(self.rows) * first), int(len(self.rows) * last)
+        now = self.prepared.jobs.submit_s[self.rows[begin]]
+        known, _ = known_rows(self.prepared, float(now))
+        before = np.flatnonzero(np.isin(self.rows[:begin], known))
+        return (before if len(before) >= LEAST_JOBS // 2 else np.arange(begin)), np.arange(begin, end)
+
+
+def _start(cap: int, truth: Floats, duration_s: Floats, product_s: Floats | None) -> Start:
+    thresholds = thresholds_of(cap)
+    chance = (truth[:, None] > np.array(thresholds)).mean(axis=0)
+    chance = (chance * len(truth) + 0.5) / (len(truth) + 1.0)
+    counts = np.bincount(truth.astype(np.int64), minlength=cap + 1)[1:] + 0.5
+    return Start(
+        cap=cap,
+        thresholds=thresholds,
+        odds=tuple(np.log(chance / (1.0 - chance)).tolist()),
+        shares=tuple((counts / counts.sum()).tolist()),
+        product=None if product_s is None else _fit_product(duration_s, product_s, truth < cap),
+    )
+
+
+def _fit_product(duration_s: Floats, product_s: Floats, closed: NDArray[np.bool_]) -> Product | None:
+    """Median and spread (of the logistic law with the median absolute deviation) of duration / product."""
+    held = closed & (product_s > 0) & (duration_s > 0)
+    if held.sum() < LEAST_JOBS // 2:
+        return None
+    logs = np.log(duration_s[held] / product_s[held])
+    middle = float(np.median(logs))
+    deviation = max(float(np.median(np.abs(logs - middle))), 1e-3)
+    return Product(ratio=float(np.exp(middle)), slope=float(np.log(3.0) / deviation))
+
+
+def _calibrate(fit: _Fit, parameters: Parameters) -> tuple[float, int]:
+    """The level that intervals must hold, and the rounds of a bag, by the last jobs."""
+    fitted, last = fit.split(1.0 - CALIBRATED, 1.0)
+    last = last[:: -(-len(last) * fit.prepared.cap // CELLS)]
+    longest = replace(parameters, rounds=round(parameters.rounds * ROUNDS[-1]))
+    start, booster = fit.booster(fitted, longest)
+    features, truth, product = fit.prepared.features[fit.rows[last]], fit.truth[last], fit.product_s(last)
+    best = (np.inf, 1.0, parameters.rounds)
+    for rounds in sorted({max(1, round(parameters.rounds * part)) for part in ROUNDS}):
+        bags = odds_of_bags(booster, features, bags=parameters.bags, rounds=rounds, threads=fit.threads)
+        masses = spread(start, bags, product)
+        score = ranked_score(masses, truth)
+        if score < best[0]:
+            best = (score, level_covering(masses, truth, starts_of(start)), rounds)
+    return best[1], best[2]
+
+
+def ranked_score(masses: Floats, truth: Floats) -> float:
+    """The mean ranked probability score: squared differences of the cumulated masses from the truth's step."""
+    steps = truth[:, None] <= np.arange(1, masses.shape[1] + 1)
+    return float(((np.cumsum(masses, axis=1) - steps) ** 2).sum(axis=1).mean())
+
+
+def _search(fit: _Fit, default: Parameters, *, count: int, progress: Say | None) -> Parameters:
+    """The best of `count` random parameter sets and the default, by the mean score on chronological splits."""
+    rng = np.random.default_rng(fit.seed)
+    drawn = [default]
+    for _ in range(count):
+        picked = {name: values[int(rng.integers(len(values)))] for name, values in CHOICES.items()}
+        drawn.append(replace(default, **picked))  # type: ignore[arg-type]
+    scores = []
+    for number, parameters in enumerate(drawn):
+        if progress is not None:
+            progress(number, len(drawn), None, "parameters")
+        scores.append(np.mean([_score(fit, parameters, *fit.split(*fold)) for fold in FOLDS]))
+    return drawn[int(np.argmin(scores))]
+
+
+def _score(fit: _Fit, parameters: Parameters, fitted: Ints, compared: Ints) -> float:
+    start, booster = fit.booster(fitted, parameters)
+    features, product = fit.prepared.features[fit.rows[compared]], fit.product_s(compared)
+    bags = odds_of_bags(booster, features, bags=parameters.bags, threads=fit.threads)
+    return ranked_score(spread(start, bags, product), fit.truth[compared])
