@@ -2,8 +2,8 @@
 
     python -m bench.jct --data DIR [--search N] [--seed 0] [--threads 2] [--out FOLDER] [--json FILE]
 
-from the root of the repository; DIR holds traces (`*.csv`, `*.csv.gz` with the columns of planner/traces/cellplan_csv.py)
-in itself or in traces/. For each trace the last half of its jobs is tested in five blocks, each predicted by a model of
+from the root of the repository; DIR holds traces (`*.csv`, `*.csv.gz`, columns as in planner/traces/cellplan_csv.py) in
+itself or in traces/. For each trace the last half of its jobs is tested in five blocks, each predicted by a model of
 what was known when it begins; and the last tenth likewise. Five to fifteen minutes on two cores.
 """
 
@@ -106,10 +106,10 @@ def _header(options: argparse.Namespace) -> list[str]:
     return [
         "# Predicted completion times",
         "",
-        "Errors are in intervals of 10 minutes, durations capped at 24 of them. Each figure is of the points made for its",
-        "own loss, ours and the baselines' alike; all of them are measured on the jobs of the blocks, none of which was",
-        "seen in training. *In hindsight* knows the tested jobs. *Group point* has each group's best answer for the loss,",
-        "*past-31* is the median of the last 31 finished of the group. Arnold's own RMSE, 1.61, is on a private trace.",
+        "Errors are in intervals of 10 minutes, durations capped at 24 of them. Each figure is of the points made for",
+        "its own loss, ours and the baselines' alike, and is measured on the jobs of the blocks, which no model saw in",
+        "training. *In hindsight* knows the tested jobs. *Group point* has each group's best answer for the loss,",
+        "*past-31* is the median of the group's last 31 finished. Arnold's own RMSE, 1.61, is on a private trace.",
         "",
         f"`python -m bench.jct --data DIR --search {options.search} --seed {options.seed}`, {machine}, "
         f"{options.threads} threads.",
@@ -145,8 +145,8 @@ def write_trace(name: str, tested: float, jobs: int, result: dict[str, Any]) -> 
         f"- The likeliest interval is the right one for {result['interval_accuracy']:.1%} of the jobs.",
     ]
     beaten = [
-        f"{NAMES[key]} {'yes' if is_better(key, result[key], worst) else 'NO'} ({result[key]:.3f}, best of them {worst:.3f})"
-        for key, worst in best_baselines(result["baselines"]).items()
+        f"{NAMES[key]} {'yes' if is_better(key, result[key], best) else 'NO'} ({result[key]:.3f}, the best {best:.3f})"
+        for key, best in best_baselines(result["baselines"]).items()
     ]
     lines += [f"- Better than every baseline: {'; '.join(beaten)}."]
     if "philly" in name:
