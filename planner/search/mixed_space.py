@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, product
+from itertools import chain, combinations, islice, product
 
 from estimator.bulk.places import whole_groups
 from estimator.explicit.build import uniform_setup
@@ -111,10 +111,10 @@ class MixedSpace:
         return self.first.space.constraints
 
     @cached_property
-    def has_experts(self) -> bool:
-        """Whether some layer's feed-forward part is made of experts."""
-        blocks = (layer for layer in self.model.layers if isinstance(layer, TransformerBlock))
-        return any(isinstance(block.feed_forward, Experts) for block in blocks)
+    def most_experts(self) -> int:
+        """Of any layer; 0 where none has experts."""
+        blocks = (layer.feed_forward for layer in self.model.layers if isinstance(layer, TransformerBlock))
+        return max((block.count for block in blocks if isinstance(block, Experts)), default=0)
 
     @property
     def parties(self) -> tuple[tuple[int, ...], ...]:
@@ -220,11 +220,12 @@ class MixedSpace:
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space, tool = self.constraints, self.first.space, self.constraints.limits
-        experts = self.has_experts
+        experts = self.most_experts
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
         splits = tp > 1 and space.seq_len > 0 and space.seq_len % tp == 0
-        for ep, etp in product(range(1, ranks + 1 if experts else 2), dict.fromkeys((1, tp)) if experts else (1,)):
+        spreads = [ep for ep in range(1, min(ranks, experts) + 1) if ranks % ep == 0] if experts else [1]
+        for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
             if (tool and not tool.splits_experts and etp > 1) or not self._holds(party, tp, dp, ep, etp):
@@ -237,7 +238,7 @@ class MixedSpace:
         """Whether the model's sizes allow it."""
         key = (tp, dp if ep * etp > 1 else 1, ep, etp)
         if key not in self._held:
-            places = [slot for number in party for slot in self.groups[number].places(tp)]
+            places = chain.from_iterable(self.groups[number].places(tp) for number in party)
             found = uniform_setup(
                 self.model,
                 self.first.evaluator.cluster,
@@ -246,7 +247,7 @@ class MixedSpace:
                 dp=key[1],
                 ep=ep,
                 etp=etp,
-                devices=tuple(places[: tp * dp]),
+                devices=tuple(islice(places, tp * dp)),
             )
             self._held[key] = not isinstance(found, Infeasible)
         return self._held[key]
