@@ -635,7 +635,7 @@ def jct_predict(
     model: Path,
     trace: Path,
     *,
-    history: tuple[Path, ...] = (),
+    history: tuple[Path, ...] | None = None,
     loss: Literal["squared", "absolute", "log", "within-2x"] = "squared",
     from_s: float | None = None,
     threads: int = 2,
@@ -647,7 +647,7 @@ def jct_predict(
     """
     from planner.jct.commands import predict_file
 
-    return predict_file(model, trace, history=history, loss=loss, from_s=from_s, threads=threads)
+    return predict_file(model, trace, history=history or (), loss=loss, from_s=from_s, threads=threads)
 
 
 def jct_evaluate(

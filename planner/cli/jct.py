@@ -21,13 +21,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     train = actions.add_parser("train", help="train a predictor on a trace")
     train.add_argument("trace", type=Path, metavar="TRACE", help=TRACE_HELP)
     train.add_argument("-o", "--output", type=Path, required=True, metavar="MODEL", help="the file to write")
-    train.add_argument("--until", type=_seconds, metavar="S", help="know nothing after this time of the trace's clock")
+    train.add_argument(
+        "--until", dest="until_s", type=_seconds, metavar="S", help="know nothing after this time of the trace's clock"
+    )
     predict = actions.add_parser("predict", help="predict jobs, each from what had finished when it was submitted")
     predict.add_argument("model", type=Path, metavar="MODEL", help="a file of `cellplan jct train`")
     predict.add_argument("trace", type=Path, metavar="TRACE", help=TRACE_HELP + "; a blank duration is fine")
-    predict.add_argument(
-        "--history", type=Path, action="append", default=[], metavar="TRACE", help="earlier jobs, not predicted"
-    )
+    predict.add_argument("--history", type=Path, action="append", metavar="TRACE", help="earlier jobs, not predicted")
     predict.add_argument("--from", dest="from_s", type=_seconds, metavar="S", help="only jobs submitted from then on")
     predict.add_argument("--loss", choices=LOSSES, default="squared", help="what the point is to be best at")
     evaluate = actions.add_parser("evaluate", help="rolling chronological origins, beside baselines")
@@ -77,7 +77,7 @@ def _train(arguments: Namespace) -> None:
             arguments.trace,
             output=arguments.output,
             cap=arguments.cap,
-            until_s=arguments.until,
+            until_s=arguments.until_s,
             search=arguments.search,
             seed=arguments.seed,
             threads=arguments.threads,
@@ -103,7 +103,7 @@ def _predict(arguments: Namespace) -> None:
     result = api.jct_predict(
         arguments.model,
         arguments.trace,
-        history=tuple(arguments.history),
+        history=None if arguments.history is None else tuple(arguments.history),
         loss=arguments.loss,
         from_s=arguments.from_s,
         threads=arguments.threads,

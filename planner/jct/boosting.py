@@ -54,10 +54,10 @@ def import_lightgbm() -> ModuleType:
 
 
 def thresholds_of(cap: int) -> tuple[int, ...]:
-    """The h of "longer than h intervals?": 1, 2, 4, 6, 8, 12, 16, then half as many again each, and cap - 1.
+    """The h of "longer than h intervals?": 1, 2, 4, 8, 12, 16, then half as many again each, and cap - 1.
 
     >>> thresholds_of(24), thresholds_of(3), thresholds_of(1000)[-3:]
-    ((1, 2, 4, 8, 12, 16, 23), (1, 2), (364, 546, 999))
+    ((1, 2, 4, 8, 12, 16, 23), (1, 2), (609, 913, 999))
     """
     found = [1, 2, 4, 8, 12, 16]
     while found[-1] * 3 // 2 < cap - 1:

@@ -24,6 +24,7 @@ from planner.jct.groups import (
     LAST,
     LONG,
     LONG_S,
+    LONGEST_DECAYS,
     RECENT,
     SHORT_S,
     SUBMITTED,
@@ -224,10 +225,10 @@ def _counts(trace: _Trace, group: _Group) -> list[Floats]:
 
 
 def _decayed(trace: _Trace, group: _Group) -> list[Floats]:
-    """Of the last 128 submitted, weighted by how near their submission is, for each decay: the mean interval of those
-    of which it is known (finished, or at the cap already); of those that ran beyond 600 s or finished, the share that
-    finished within; and how many finished for 10,000 s of running (1 s more for each job, so that there is some), both
-    up to the beginning of the cap's interval."""
+    """Of the last 128 submitted, weighted by how near their submission is to the newest's, for each decay: the mean
+    interval of those of which it is known (finished, or at the cap already); of those that ran beyond 600 s or
+    finished, the share that finished within; and how many finished for 10,000 s of running (1 s more for each job, so
+    that there is some), both up to the beginning of the cap's interval."""
     rows = len(trace.jobs)
     found = np.empty((3 * len(DECAYS_S), rows))
     for begin in range(0, rows, CHUNK):
@@ -236,23 +237,29 @@ def _decayed(trace: _Trace, group: _Group) -> list[Floats]:
     return list(found)
 
 
-def _decayed_part(trace: _Trace, group: _Group, part: slice) -> list[Floats]:
+def _decayed_part(trace: _Trace, group: _Group, part: slice) -> list[Matrix]:
     last, held = _back(group.by_submit, group.place[part], group.first[part], DECAYED)
     now, bound = trace.jobs.submit_s[part, None], (trace.cap - 1) * INTERVAL_S
+    submit_s = trace.jobs.submit_s[last]
+    older = np.maximum(submit_s[:, :1] - submit_s, 0.0).astype(np.float32)
     done = trace.finish[last] <= now
     age = np.where(done, trace.duration[last], np.maximum(now - trace.start[last], 0.0))
-    known = held & (done | (age > bound))
-    interval = np.where(done, trace.interval[last], trace.cap) * known
-    short, exposed = held & done & (age <= INTERVAL_S), held & (done | (age > INTERVAL_S))
-    ended, ran = held & done & (age <= bound), (np.minimum(age, bound) + 1.0) * held / 1e4
-    gap = now - trace.jobs.submit_s[last]
+    known, exposed = held & (done | (age > bound)), held & (done | (age > INTERVAL_S))
+    done &= held
+    pairs = [
+        tuple(figure.astype(np.float32) for figure in pair)
+        for pair in (
+            (np.where(done, trace.interval[last], trace.cap) * known, known),
+            (done & (age <= INTERVAL_S), exposed),
+            (done & (age <= bound), (np.minimum(age, bound) + 1.0) * held / 1e4),
+        )
+    ]
     found = []
     for decay in DECAYS_S:
-        weight = np.exp(-np.clip(gap / decay, 0.0, 600.0))
-        for top, bottom in ((interval, known), (short, exposed), (ended, ran)):
-            below = np.einsum("ij,ij->i", weight, bottom.astype(np.float64))
-            above = np.einsum("ij,ij->i", weight, top.astype(np.float64))
-            found.append(np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan))
+        weight = np.exp(np.maximum(older * np.float32(-1.0 / decay), np.float32(-LONGEST_DECAYS)))
+        for top, bottom in pairs:
+            above, below = (np.einsum("ij,ij->i", weight, figure) for figure in (top, bottom))
+            found.append(np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan).astype(np.float32))
     return found
 
 

@@ -37,7 +37,9 @@ AGED_WINDOWS = (32, 128, 1024)
 COUNTED_S = (60.0, 3600.0, 86400.0)
 """Jobs submitted within the last so many seconds are counted."""
 DECAYED, DECAYS_S = 128, (600.0, 3600.0, 21600.0, 86400.0)
-"""The last so many submitted are weighted by exp(-seconds since their submission / each of these)."""
+"""The last so many submitted are weighted by exp(-seconds submitted before the newest of them / each of these)."""
+LONGEST_DECAYS = 80.0
+"""No weight is less than exp of minus this: what is older counts alike."""
 SHORT_S, LONG_S = (600.0, 3600.0), 14400.0
 
 STATS: tuple[str, ...] = (

@@ -22,6 +22,7 @@ from planner.jct.groups import (
     LAST,
     LONG,
     LONG_S,
+    LONGEST_DECAYS,
     RECENT,
     SHORT_S,
     SUBMITTED,
@@ -143,7 +144,7 @@ def _features(group: _Group, now_s: float, cap: int) -> list[float]:
         *(newest[index][2] if len(newest) > index else NAN for index in (0, 1)),
         float(newest[0][1]) if newest else NAN,
         *_counts(group, now_s),
-        *_decayed(newest, now_s, cap),
+        *_decayed(newest, cap),
     ]
 
 
@@ -192,13 +193,13 @@ def _counts(group: _Group, now_s: float) -> list[float]:
     return found
 
 
-def _decayed(newest: list[tuple[_Job, bool, float]], now_s: float, cap: int) -> list[float]:
+def _decayed(newest: list[tuple[_Job, bool, float]], cap: int) -> list[float]:
     bound = (cap - 1) * INTERVAL_S
     found = []
     for decay_s in DECAYS_S:
         sums = [0.0] * 6
         for job, done, age in newest:
-            weight = math.exp(-min((now_s - job.submit_s) / decay_s, 600.0))
+            weight = math.exp(-min((newest[0][0].submit_s - job.submit_s) / decay_s, LONGEST_DECAYS))
             if done or age > bound:
                 sums[0] += weight * (job.interval if done else cap)
                 sums[1] += weight

@@ -20,13 +20,15 @@ from profiles.errors import InputError
 if TYPE_CHECKING:
     import lightgbm
 
-LEAST_JOBS, MOST_CAP = 50, 2016
+LEAST_JOBS, FEW_JOBS, MOST_CAP = 50, 20_000, 2016
 CALIBRATED = 0.15
-"""The share of the training jobs, the last ones, that choose and calibrate what the others fitted."""
-ROUNDS = (0.15, 0.3, 0.6, 1.0, 1.4, 2.0)
+"""The share of the training jobs, the last ones, that calibrate what the others fitted; the last of FOLDS."""
+CALIBRATING_BAGS = 2
+"""Bags that are fitted for that, of all: the most costly step by far."""
+ROUNDS = (0.15, 0.3, 0.6, 1.0, 1.4)
 """Rounds that are compared there, as multiples of those asked for."""
 FOLDS = ((0.70, 0.85), (0.85, 1.0))
-"""Chronological splits of a search: fitted up to the first share of the jobs, compared on those up to the second."""
+"""Chronological splits: fitted up to the first share of the jobs, compared on those up to the second."""
 CHOICES: dict[str, tuple[float, ...]] = {
     "rounds": (8, 14, 24),
     "learning_rate": (0.06, 0.1, 0.15, 0.2),
@@ -203,20 +205,24 @@ def _fit_product(duration_s: Floats, product_s: Floats, closed: NDArray[np.bool_
 
 
 def _calibrate(fit: _Fit, parameters: Parameters) -> tuple[float, int]:
-    """The level that intervals must hold, and the rounds of a bag, by the last jobs."""
-    fitted, last = fit.split(1.0 - CALIBRATED, 1.0)
-    last = last[:: -(-len(last) * fit.prepared.cap // CELLS)]
-    longest = replace(parameters, rounds=round(parameters.rounds * ROUNDS[-1]))
-    start, booster = fit.booster(fitted, longest)
-    features, truth, product = fit.prepared.features[fit.rows[last]], fit.truth[last], fit.product_s(last)
-    best = (np.inf, 1.0, parameters.rounds)
-    for rounds in sorted({max(1, round(parameters.rounds * part)) for part in ROUNDS}):
-        bags = odds_of_bags(booster, features, bags=parameters.bags, rounds=rounds, threads=fit.threads)
-        masses = spread(start, bags, product)
-        score = ranked_score(masses, truth)
-        if score < best[0]:
-            best = (score, level_covering(masses, truth, starts_of(start)), rounds)
-    return best[1], best[2]
+    """The level that intervals must hold, and the rounds of a bag, by the last jobs; where jobs are few, the rounds by
+    those before them as well, since a habit that changed just then says little."""
+    bags = min(parameters.bags, CALIBRATING_BAGS)
+    longest = replace(parameters, bags=bags, rounds=round(parameters.rounds * ROUNDS[-1]))
+    choices = sorted({max(1, round(parameters.rounds * part)) for part in ROUNDS})
+    scores, levels = dict.fromkeys(choices, 0.0), dict.fromkeys(choices, 1.0)
+    for fold in FOLDS if len(fit.rows) < FEW_JOBS else FOLDS[-1:]:
+        fitted, last = fit.split(*fold)
+        last = last[:: -(-len(last) * fit.prepared.cap // CELLS)]
+        start, booster = fit.booster(fitted, longest)
+        features, truth, product = fit.prepared.features[fit.rows[last]], fit.truth[last], fit.product_s(last)
+        for rounds in choices:
+            odds = odds_of_bags(booster, features, bags=bags, rounds=rounds, threads=fit.threads)
+            masses = spread(start, odds, product)
+            scores[rounds] += ranked_score(masses, truth)
+            levels[rounds] = level_covering(masses, truth, starts_of(start))
+    best = min(choices, key=lambda rounds: scores[rounds])
+    return levels[best], best
 
 
 def ranked_score(masses: Floats, truth: Floats) -> float:
