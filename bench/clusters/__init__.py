@@ -1,0 +1,1 @@
+"""SpiderFlow's tables and figures, one command each: `python -m bench.clusters.NAME`."""

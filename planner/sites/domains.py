@@ -1,0 +1,108 @@
+"""What is near what inside a site: NVLink islands, NUMA domains, nodes, racks and pods, one inside the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from profiles.cluster import DeviceSlot, NodeGroup, Site
+
+LEVELS = ("device", "island", "numa", "node", "rack", "pod", "site")
+"""From near to far. A rack is an island of the fast link that spans nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """Devices that are near each other at a level: `devices` of them, or `parts` of lower levels. Devices are numbered
+    through the parts."""
+
+    level: str
+    devices: int = 0
+    parts: tuple[Domain, ...] = ()
+
+    def __post_init__(self) -> None:
+        lower = LEVELS[: LEVELS.index(self.level)] if self.level in LEVELS[1:] else ()
+        if not lower or bool(self.devices) == bool(self.parts) or self.devices < 0:
+            raise ValueError(
+                f"domain: level {self.level!r}, {self.devices} devices, {len(self.parts)} parts, expected one of"
+                f" {LEVELS[1:]} with devices or parts"
+            )
+        wrong = [part.level for part in self.parts if part.level not in lower]
+        if wrong:
+            raise ValueError(f"domain: a {wrong[0]} in a {self.level}, expected parts of lower levels")
+
+    @property
+    def size(self) -> int:
+        """Its devices, those of parts included."""
+        return self.devices or sum(part.size for part in self.parts)
+
+
+def uniform_domain(nodes: int, devices: int, *, island: int | None = None, nodes_per_rack: int = 0) -> Domain:
+    """A site of equal nodes, with islands of so many devices (None: the node is one), and racks of so many nodes."""
+    node = _node(devices, island or devices, 1)
+    if not nodes_per_rack or nodes_per_rack >= nodes:
+        return Domain(level="site", parts=(node,) * nodes)
+    counts = [nodes_per_rack] * (nodes // nodes_per_rack) + [nodes % nodes_per_rack] * bool(nodes % nodes_per_rack)
+    return Domain(level="site", parts=tuple(Domain(level="rack", parts=(node,) * count) for count in counts))
+
+
+def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[Domain, tuple[DeviceSlot, ...]]:
+    """The domains of a site's devices of one type, and those devices in the order that numbers them.
+
+    `numa_per_node`: equal contiguous parts of a node that share a processor's memory; the cluster file does not say.
+    Inside an island they are left out, since its devices are equally near. ValueError if the site has no such device.
+    """
+    nodes: list[tuple[int, tuple[int, int], Domain]] = []
+    slots: list[DeviceSlot] = []
+    total = sum(group.count for group in site.nodes)
+    per_pod, number = math.ceil(total / site.pods), 0
+    for position, group in enumerate(site.nodes):
+        if group.device.name != device:
+            number += group.count
+            continue
+        per_rack = max(1, group.island_size // group.devices)
+        made = _node(group.devices, min(group.island_size, group.devices), numa_per_node)
+        for index in range(group.count):
+            rack = (position, index // per_rack if per_rack > 1 else -1 - index)
+            nodes.append(((number - index % per_rack) // per_pod, rack, made))
+            slots += _slots(site.name, number, position, group)
+            number += 1
+    if not nodes:
+        raise ValueError(f"site {site.name} has no devices of type {device}")
+    pods = []
+    for _, in_pod in groupby(nodes, key=lambda node: node[0]):
+        racks: list[Domain] = []
+        for (_, rack), in_rack in groupby(in_pod, key=lambda node: node[1]):
+            parts = tuple(made for _, _, made in in_rack)
+            racks += [Domain(level="rack", parts=parts)] if rack >= 0 else parts
+        pods.append(Domain(level="pod", parts=tuple(racks)))
+    parts = tuple(pods) if len(pods) > 1 else pods[0].parts
+    return Domain(level="site", parts=parts), tuple(slots)
+
+
+def _node(devices: int, island: int, numa: int) -> Domain:
+    """A node of islands of so many devices, in NUMA domains that are no smaller."""
+    if island == devices:
+        return Domain(level="node", parts=(Domain(level="island", devices=devices),))
+    per_numa = devices // numa if numa > 1 and not devices % numa and not (devices // numa) % island else 0
+    if per_numa == island:
+        per_numa = 0
+    if not per_numa:
+        return Domain(level="node", parts=_islands(devices, island)) if island > 1 else _flat("node", devices)
+    inner = Domain(level="numa", parts=_islands(per_numa, island)) if island > 1 else _flat("numa", per_numa)
+    return Domain(level="node", parts=(inner,) * (devices // per_numa))
+
+
+def _flat(level: str, devices: int) -> Domain:
+    return Domain(level=level, devices=devices)
+
+
+def _islands(devices: int, island: int) -> tuple[Domain, ...]:
+    return (Domain(level="island", devices=island),) * (devices // island)
+
+
+def _slots(site: str, node: int, group: int, nodes: NodeGroup) -> Sequence[DeviceSlot]:
+    name = nodes.device.name
+    return [DeviceSlot(site=site, node=node, index=i, group=group, device=name) for i in range(nodes.devices)]

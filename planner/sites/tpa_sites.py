@@ -1,0 +1,152 @@
+"""Between sites: which of them make up a pipeline's parts, and in which order (SpiderFlow, section 4.2, equation 9).
+
+A party is groups of devices whose replicas share stages; an arrangement is parties in the order of the layers. Thin
+links are what to cut little over: groups are joined into parties along the widest links first, so that replicas, which
+sum gradients, stay where links are wide, and parties follow each other such that the traffic over the links between
+them costs least.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Party = tuple[int, ...]
+Arrangement = tuple[Party, ...]
+EXACT_ORDERS = 5
+"""With so many parties at most every order is tried; with more the greedy ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteGraph:
+    """Groups of devices by number: `speed` of all devices of each (any unit), bytes/s and seconds between two of them,
+    0 bytes/s where no link joins their sites."""
+
+    speed: tuple[float, ...]
+    bandwidth_bytes_per_s: tuple[tuple[float, ...], ...]
+    latency_s: tuple[tuple[float, ...], ...]
+
+    def width(self, one: Party, other: Party) -> float:
+        """Bytes/s of the widest link between two parties."""
+        return max(self.bandwidth_bytes_per_s[a][b] for a in one for b in other)
+
+    def thinnest(self, one: Party, other: Party) -> float:
+        """Bytes/s of the thinnest link between a group of one and a group of the other."""
+        return min(self.bandwidth_bytes_per_s[a][b] for a in one for b in other)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Bytes of an iteration between parts of a pipeline that follow each other, and between the first and the last."""
+
+    message_bytes: float
+    tied_bytes: float
+
+
+def arrangements(graph: SiteGraph, traffic: Traffic) -> tuple[Arrangement, ...]:
+    """Few arrangements that are worth a look: of every set of groups that the widest links join, the set as one party,
+    cut into parties along ever wider links, down to each group alone; and what the fastest so many groups make up.
+
+    At most about 3 n^2 / 2 for n groups, each with its parties in the order of the least cost (`ordered`).
+    """
+    found: dict[Arrangement, None] = {}
+    for merged in _subsets(graph):
+        for parties in _cuts(graph, merged):
+            arrangement = ordered(graph, parties, traffic)
+            if arrangement is not None:
+                found[arrangement] = None
+    return tuple(found)
+
+
+def ordered(graph: SiteGraph, parties: Sequence[Party], traffic: Traffic) -> Arrangement | None:
+    """The parties in the order in which messages, and the sum over first and last, cost least: the best of all orders
+    of few, the best of the greedy ones of many, improved by reversals. None where links do not join them."""
+    if len(parties) == 1:
+        return tuple(parties)
+    if len(parties) <= EXACT_ORDERS:
+        orders = list(itertools.permutations(parties))
+    else:
+        orders = [_improved(graph, _greedy(graph, parties, start), traffic) for start in range(len(parties))]
+    best = min(orders, key=lambda order: cost_s(graph, order, traffic))
+    return best if math.isfinite(cost_s(graph, best, traffic)) else None
+
+
+def cost_s(graph: SiteGraph, order: Sequence[Party], traffic: Traffic) -> float:
+    """Equation 9: traffic over each link that is cut, times what a byte of it costs; infinite where no link is."""
+
+    def over(one: Party, other: Party, size: float) -> float:
+        width = graph.thinnest(one, other)
+        return math.inf if width <= 0 else size / width
+
+    total = math.fsum(over(a, b, traffic.message_bytes) for a, b in itertools.pairwise(order))
+    return total + (over(order[0], order[-1], traffic.tied_bytes) if traffic.tied_bytes else 0.0)
+
+
+def _subsets(graph: SiteGraph) -> list[list[Party]]:
+    """Sets of groups, each as the parties that single links make of them: those of the tree of widest links, and the
+    fastest groups one after another, each joined to those before it."""
+    numbers = range(len(graph.speed))
+    merged: list[Party] = [(number,) for number in numbers]
+    found: dict[Party, None] = dict.fromkeys(merged)
+    while len(merged) > 1:
+        one, other = max(itertools.combinations(merged, 2), key=lambda pair: graph.width(*pair))
+        if graph.width(one, other) <= 0:
+            break
+        merged = [party for party in merged if party not in (one, other)]
+        merged.append(tuple(sorted((*one, *other))))
+        found[merged[-1]] = None
+    start = max(numbers, key=lambda number: (graph.speed[number], -number))
+    grown = [start]
+    while True:
+        near = [
+            (max(graph.bandwidth_bytes_per_s[number][own] for own in grown), graph.speed[number], -number)
+            for number in numbers
+            if number not in grown
+        ]
+        if not near or max(near)[0] <= 0:
+            break
+        grown.append(-max(near)[2])
+        found[tuple(sorted(grown))] = None
+    return [[(number,) for number in subset] for subset in found]
+
+
+def _cuts(graph: SiteGraph, alone: Sequence[Party]) -> list[list[Party]]:
+    """From each group alone to all as one party, joined along the widest links."""
+    current = list(alone)
+    found = [list(current)]
+    while len(current) > 1:
+        one, other = max(itertools.combinations(current, 2), key=lambda pair: graph.thinnest(*pair))
+        if graph.thinnest(one, other) <= 0:
+            one, other = max(itertools.combinations(current, 2), key=lambda pair: graph.width(*pair))
+            if graph.width(one, other) <= 0:
+                break
+        current = [party for party in current if party not in (one, other)]
+        current.append(tuple(sorted((*one, *other))))
+        found.append(list(current))
+    return found
+
+
+def _greedy(graph: SiteGraph, parties: Sequence[Party], start: int) -> list[Party]:
+    """From one party on, always to the one with the widest link."""
+    left = list(parties)
+    order = [left.pop(start)]
+    while left:
+        following = max(left, key=lambda party: (graph.thinnest(order[-1], party), party))
+        left.remove(following)
+        order.append(following)
+    return order
+
+
+def _improved(graph: SiteGraph, order: list[Party], traffic: Traffic) -> tuple[Party, ...]:
+    """By reversals of runs, until none helps."""
+    best, better = cost_s(graph, order, traffic), True
+    while better:
+        better = False
+        for first, end in itertools.combinations(range(len(order) + 1), 2):
+            other = order[:first] + order[first:end][::-1] + order[end:]
+            cost = cost_s(graph, other, traffic)
+            if cost < best * (1 - 1e-9) or (math.isinf(best) and math.isfinite(cost)):
+                order, best, better = other, cost, True
+    return tuple(order)

@@ -1,0 +1,256 @@
+"""The domains of a site, and the buddy allocator on them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.simulation.placing import PoolNodes
+from planner.sites.block_tree import build_tree
+from planner.sites.buddy import Allocation, BuddyAllocator, Rounding
+from planner.sites.buddy_pool import BuddyPool
+from planner.sites.domains import LEVELS, Domain, domain_of_site, uniform_domain
+from profiles.cluster import Site
+from profiles.cluster_file import default_nodes
+from profiles.hardware import load_device, load_link
+from tests.oracles.sites_oracle import least_level, shared_level
+
+
+@st.composite
+def domains(draw: st.DrawFn, level: int = len(LEVELS) - 1, most: int = 12) -> Domain:
+    """Sites of up to 12 devices, of any shape."""
+    if level <= 1 or draw(st.booleans()):
+        return Domain(level=LEVELS[level], devices=draw(st.integers(1, most)))
+    parts: list[Domain] = []
+    left = most
+    for _ in range(draw(st.integers(1, 4))):
+        if left:
+            parts.append(draw(domains(level=draw(st.integers(1, level - 1)), most=left)))
+            left -= parts[-1].size
+    return Domain(level=LEVELS[level], parts=tuple(parts))
+
+
+def check_blocks(buddy: BuddyAllocator, held: dict[int, Allocation]) -> None:
+    """No device twice, none lost, and all buddies that are both free are one block."""
+    taken = [device for one in held.values() for device in one.devices]
+    free = [device for block in buddy.free_blocks() for device in block]
+    assert sorted(taken + free) == list(range(buddy.tree.devices))
+    tree, count = buddy.tree, buddy.blocks.count
+    for block in range(len(tree.size)):
+        devices = range(tree.first[block], tree.first[block] + tree.size[block])
+        assert count[block] == len(set(devices) & set(free))
+    whole = {block for block in range(len(tree.size)) if count[block] == tree.size[block]}
+    heads = {block for block in whole if tree.above[block] not in whole}
+    assert {frozenset(buddy.devices((block,))) for block in heads} == set(map(frozenset, buddy.free_blocks()))
+    for shape in range(tree.shapes):
+        assert buddy.blocks.head(shape) == min((b for b in heads if tree.shape[b] == shape), default=None)
+
+
+@settings(deadline=None, max_examples=120)
+@given(domains(), st.sampled_from(("composed", "block")), st.lists(st.integers(-8, 13), max_size=24))
+def test_requests_and_returns(domain: Domain, rounding: Rounding, steps: list[int]) -> None:
+    buddy = BuddyAllocator(domain, rounding=rounding)
+    held: dict[int, Allocation] = {}
+    for step in steps:
+        if step < 1:
+            if held:
+                buddy.free(held.pop(sorted(held)[step % len(held)]))
+            continue
+        free = {device for block in buddy.free_blocks() for device in block}
+        blocks = buddy.free_blocks()
+        found = buddy.allocate(step)
+        if rounding == "composed":
+            assert (found is None) == (step > len(free))
+        else:
+            assert (found is None) == (max(map(len, blocks), default=0) < step)
+        if found is None:
+            continue
+        held[found.id] = found
+        assert LEVELS.index(found.level) == shared_level(buddy.tree, found.devices)
+        if rounding == "composed":
+            assert len(found.devices) == step
+            assert LEVELS.index(found.level) == least_level(buddy.tree, free, step)
+            check_parts(buddy, found, free, step)
+        else:
+            assert len(found.blocks) == 1
+            assert len(found.devices) >= step
+            left, right = found.blocks[0] + 1, buddy.tree.right[found.blocks[0]]
+            assert not right or max(buddy.tree.size[left], buddy.tree.size[right]) < step
+        check_blocks(buddy, held)
+    for one in held.values():
+        buddy.free(one)
+    check_blocks(buddy, {})
+    assert buddy.free_blocks() == (tuple(range(domain.size)),)
+
+
+def check_parts(buddy: BuddyAllocator, found: Allocation, free: set[int], wanted: int) -> None:
+    """Of its domain's parts as few as would do."""
+    tree = buddy.tree
+    near = tree.domains[LEVELS.index(found.level)]
+    domain = next((block for block in near if {*found.devices} <= {*buddy.devices((block,))}), None)
+    if domain is None or not tree.parts[domain]:
+        return
+    counts = sorted((len(free & {*buddy.devices((part,))}) for part in tree.parts[domain]), reverse=True)
+    least = next(n for n in range(len(counts) + 1) if sum(counts[:n]) >= wanted)
+    used = [part for part in tree.parts[domain] if {*buddy.devices((part,))} & {*found.devices}]
+    assert len(used) == least
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_larger_sites_in_the_same_way(seed: int) -> None:
+    rng = Random(seed)
+    domain = uniform_domain(rng.randint(5, 20), rng.choice((4, 6, 8)), island=2, nodes_per_rack=rng.choice((0, 4)))
+    for rounding in ("composed", "block"):
+        buddy, held = BuddyAllocator(domain, rounding=rounding), dict[int, Allocation]()
+        for number in range(600):
+            found = buddy.allocate(rng.choice((1, 1, 2, 2, 3, 4, 5, 8, 12, 16)))
+            if found is not None:
+                held[found.id] = found
+            while held and (found is None or buddy.free_devices < domain.size // 8):
+                found = held.pop(rng.choice(sorted(held)))
+                buddy.free(found)
+            if number % 100 == 0:
+                check_blocks(buddy, held)
+        for one in held.values():
+            buddy.free(one)
+        check_blocks(buddy, {})
+
+
+def test_the_two_slips_of_the_listing() -> None:
+    three = BuddyAllocator(Domain(level="node", devices=4), rounding="block").allocate(3)
+    assert three is not None
+    assert three.devices == (0, 1, 2, 3)
+    buddy = BuddyAllocator(Domain(level="node", devices=8), rounding="block")
+    two = buddy.allocate(2)
+    assert two is not None
+    assert two.devices == (0, 1)
+    assert buddy.free_blocks() == ((2, 3), (4, 5, 6, 7))
+
+
+def test_three_is_two_and_one() -> None:
+    buddy = BuddyAllocator(uniform_domain(2, 4))
+    three = buddy.allocate(3)
+    assert three is not None
+    assert (three.devices, [buddy.tree.size[block] for block in three.blocks]) == ((0, 1, 2), [2, 1])
+    assert three.level == "island"
+    one, four = buddy.allocate(1), buddy.allocate(4)
+    assert one is not None
+    assert four is not None
+    assert (one.devices, four.devices, buddy.free_devices) == ((3,), (4, 5, 6, 7), 0)
+
+
+def test_near_fragments_before_a_whole_node() -> None:
+    """Two devices that are left of a node, in both halves, serve a request of 2, and the free node stays whole."""
+    buddy = BuddyAllocator(uniform_domain(2, 4))
+    first = [buddy.allocate(1) for _ in range(4)]
+    assert all(first)
+    buddy.free(first[0])  # type: ignore[arg-type]
+    buddy.free(first[2])  # type: ignore[arg-type]
+    two = buddy.allocate(2)
+    assert two is not None
+    assert two.devices == (0, 2)
+    assert buddy.free_blocks() == ((4, 5, 6, 7),)
+
+
+def test_a_level_is_kept_before_a_block_is_whole() -> None:
+    """Nodes of one device beside a node of 4: 2 devices come from the one node, though a free block of 2 is there."""
+    lone = Domain(level="node", devices=1)
+    buddy = BuddyAllocator(Domain(level="site", parts=(lone, lone, Domain(level="node", devices=4))))
+    two = buddy.allocate(2)
+    assert two is not None
+    assert (two.devices, two.level) == ((2, 3), "node")
+
+
+def test_wrong_requests() -> None:
+    buddy = BuddyAllocator(Domain(level="node", devices=4))
+    found = buddy.allocate(4)
+    assert found is not None
+    assert buddy.allocate(1) is None
+    buddy.free(found)
+    with pytest.raises(ValueError, match="not held"):
+        buddy.free(found)
+    with pytest.raises(ValueError, match="at least 1"):
+        buddy.allocate(0)
+    with pytest.raises(ValueError, match="rounding"):
+        BuddyAllocator(Domain(level="node", devices=4), rounding="up")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lower levels"):
+        Domain(level="node", parts=(Domain(level="rack", devices=2),))
+    with pytest.raises(ValueError, match="devices or parts"):
+        Domain(level="node")
+
+
+def test_domains_of_a_site() -> None:
+    device, link = load_device("a100-80gb"), load_link("ib-hdr200")
+    nodes = default_nodes(device, count=5, devices=8)
+    other = default_nodes(load_device("v100-32gb"), count=2, devices=4)
+    site = Site(name="north", nodes=(other, nodes), fabric_link=link, pods=2)
+    domain, slots = domain_of_site(site, device.name)
+    assert [part.level for part in domain.parts] == ["pod", "pod"]
+    assert [part.size for part in domain.parts] == [16, 24]
+    assert (len(slots), slots[0].node, slots[8].node, slots[8].index) == (40, 2, 3, 0)
+    tree = build_tree(domain)
+    assert [len(blocks) for blocks in tree.domains] == [0, 5, 0, 0, 0, 2, 1]
+    with pytest.raises(ValueError, match="a40"):
+        domain_of_site(site, "a40")
+
+
+def test_numa_domains_and_islands_over_nodes() -> None:
+    device, link = load_device("a100-80gb"), load_link("ib-hdr200")
+    pairs = default_nodes(device, count=2, devices=8)
+    pairs = type(pairs)(**{name: getattr(pairs, name) for name in pairs.__slots__} | {"island_size": 2})
+    site = Site(name="north", nodes=(pairs,), fabric_link=link)
+    tree = build_tree(domain_of_site(site, device.name, numa_per_node=2)[0])
+    assert {LEVELS[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
+        "island": 8,
+        "numa": 4,
+        "node": 2,
+        "site": 1,
+    }
+    racks = type(pairs)(**{name: getattr(pairs, name) for name in pairs.__slots__} | {"island_size": 16, "count": 5})
+    tree = build_tree(domain_of_site(Site(name="north", nodes=(racks,), fabric_link=link), device.name)[0])
+    assert {LEVELS[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
+        "island": 5,
+        "rack": 2,
+        "site": 1,
+    }
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_pool_keeps_the_books_of_the_simulator(seed: int) -> None:
+    rng = Random(seed)
+    nodes, size = rng.randint(1, 6), rng.choice((1, 3, 4, 8))
+    pool, plain = BuddyPool(nodes, size), PoolNodes(nodes, size)
+    held: list[tuple[tuple[int, int], ...]] = []
+    down: set[int] = set()
+    for _ in range(200):
+        free = sum(pool.counts)
+        step = rng.random()
+        if step < 0.5 and free:
+            pieces = pool.take(rng.randint(1, free))
+            plain.hold(pieces)
+            held.append(pieces)
+        elif step < 0.8 and held:
+            pieces = held.pop(rng.randrange(len(held)))
+            keep = tuple((node, mask & -mask) for node, mask in pieces) if rng.random() < 0.3 else ()
+            back = tuple((node, mask & ~dict(keep).get(node, 0)) for node, mask in pieces)
+            for one in (pool, plain):
+                one.give(tuple(piece for piece in back if piece[1]))
+            held += [keep] if keep else []
+        else:
+            node = rng.randrange(nodes)
+            if node in down:
+                down.discard(node)
+                pool.repair(node)
+                plain.repair(node)
+            elif pool.counts[node] == size:
+                down.add(node)
+                pool.fail(node)
+                plain.fail(node)
+        assert (pool.masks, pool.counts) == (plain.masks, plain.counts)
+        assert sum(pool.counts) == pool.buddy.free_devices
+    assert (pool.violations, plain.violations) == (0, 0)
+    pool.give(((0, 1),)) if pool.masks[0] & 1 else pool.hold(((0, 1),))
+    assert pool.violations == 1
