@@ -7,7 +7,8 @@ The paper gives nodes and edges alone. Ours, stated: `planner.sites.partition_gr
 proportions of the paper's eight clusters, capacities 1.1 times a part's share), four edges a node. The quality of a
 cut is its traffic over the best known: the least that anything in this run found, among it a run of our own
 partitioner with `--long` times the work and another seed. The ILP (HiGHS) has `--ilp` seconds of the clock (0: it is
-left out), and its bound is printed; the genetic search (after DT-FM) has `--genetic` seconds, and is timed until it reaches the paper's
+left out), and its bound is printed; the genetic search (after DT-FM) has `--genetic` seconds, and is timed
+until it reaches the paper's
 quality. Ours is the mean over `--seeds` seeds, with the worst behind. Seconds are of the clock, processor time in
 brackets; goals count processor time, as the machine is shared.
 """
