@@ -45,7 +45,7 @@ def effort_for(nodes: int) -> Effort:
     if nodes <= 200:
         return Effort()
     if nodes <= 800:
-        return Effort(starts=2, anneals=2, steps=4500, combinations=8)
+        return Effort(starts=2, anneals=2, steps=3700, combinations=8)
     return Effort(starts=2, anneals=2, steps=2000, combinations=4)
 
 
