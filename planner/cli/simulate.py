@@ -66,6 +66,12 @@ def _add_trace_options(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="Cells of earlier runs, to which this one adds (default: of this cluster, beside the profile store)",
     )
+    group.add_argument(
+        "--store",
+        type=Path,
+        metavar="PATH",
+        help="measured profiles and link tables, which count wherever they are (default: all Cells are modelled)",
+    )
 
 
 def _add_run_options(parser: ArgumentParser) -> None:
@@ -218,6 +224,7 @@ def options_for(arguments: Namespace) -> SimulateOptions:
         "load": arguments.load,
         "seed": arguments.seed,
         "deadlines": arguments.deadlines,
+        "store": None if arguments.store is None else str(arguments.store),
         "cells_file": arguments.cells_file or str(_cells_folder()),
         "round_s": arguments.round_s,
         "restart_s": arguments.restart_s,

@@ -72,7 +72,8 @@ class EstimatedCells:
     """`planner.scheduling.records.CellBook` by `estimator.cell`. `micro_batches` as in `estimator.job.Job`;
     `lookup_for`, `link_tables_for`: what is measured of a device. `crowded`: every device is priced as with all of its
     pool's nodes busy, whoever works there, not with the job's own alone (where a neighbour slows it: see
-    `Device.contention`). The only state is caches."""
+    `Device.contention`). `measured`: a hash of what is measured, by which saved Cells are told apart. The only state is
+    caches."""
 
     cluster: Cluster
     pools: Mapping[str, Pool]
@@ -81,6 +82,7 @@ class EstimatedCells:
     lookup_for: LookupFor = lambda _device: nothing_measured
     link_tables_for: LinkTablesFor = lambda _device: ()
     crowded: bool = False
+    measured: str = ""
     _slots: dict[str, list[DeviceSlot]] = field(default_factory=dict, repr=False)
     _models: dict[str, Model] = field(default_factory=dict, repr=False)
     _jobs: dict[Workload, TrainingJob] = field(default_factory=dict, repr=False)
@@ -203,7 +205,7 @@ class EstimatedCells:
         return place / f"{self._digest()[:16]}.json" if place.is_dir() else place
 
     def _digest(self) -> str:
-        where = (self.cluster.sites, self.cluster.site_links, self.crowded)
+        where = (self.cluster.sites, self.cluster.site_links, self.crowded, *([self.measured] if self.measured else []))
         content = repr((VERSION, *where, self.micro_batches, self.rules))
         return sha256(content.encode()).hexdigest()
 

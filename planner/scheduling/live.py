@@ -7,7 +7,6 @@ that simulates: the policy gets the same view, its decision is checked and place
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -154,9 +153,7 @@ class _Live:
         again = True
         while again and (run.waiting or run.running or run.departed):
             versions = {id_: state.version for id_, state in self.on.items()}
-            began_s = time.perf_counter()
-            decision = run.policy.decide(run.view)
-            run.calls_s.append(time.perf_counter() - began_s)
+            decision = run.ask()
             run.totals.decisions += 1
             run.arrived, run.departed = [], []
             apply_decision(run, decision)

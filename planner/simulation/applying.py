@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 from planner.scheduling.records import Decision, Grant
 from planner.simulation.placing import Pieces, shrink
@@ -167,14 +168,43 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
     else:
         state.restarts += 1
         state.progress_from_s += restart_s(run.settings, job)
+    state.began_s, state.began_with = state.progress_from_s, state.remaining_at
     run.running[job.id] = state
+    if run.shared is not None:
+        run.shared.enter(state, grant)
     run.totals.held += held
     if state.progress_from_s > now_s:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     else:
         produce(run, state)
-    end_s = state.progress_from_s + state.remaining_at * iteration_s
+    expect_end(run, state)
+
+
+def expect_end(run: RunState, state: ActiveJob) -> None:
+    """When the job ends if nothing changes."""
+    end_s = state.progress_from_s + state.remaining_at * state.iteration_time_s
     run.push(end_s, END, state.index, state.version, state)
+
+
+def reprice(run: RunState) -> None:
+    """Let every job whose neighbours came or went go on at its new speed."""
+    if run.shared is None or not run.shared.changed:
+        return
+    for state, iteration_s in run.shared.beside_others():
+        if not (isfinite(iteration_s) and iteration_s > 0):
+            raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
+        if iteration_s == state.iteration_time_s:
+            continue
+        if run.settings.slices:
+            keep_slices(run, state)
+        if state.producing:
+            run.totals.pause(state.relative_rate)
+        state.change_speed(iteration_s)
+        if state.producing:
+            run.totals.produce(state.relative_rate)
+        else:
+            run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
+        expect_end(run, state)
 
 
 def produce(run: RunState, state: ActiveJob) -> None:
@@ -185,6 +215,8 @@ def produce(run: RunState, state: ActiveJob) -> None:
 
 def _close(run: RunState, state: ActiveJob) -> None:
     """Bring a running job's figures to now, as its grant ends."""
+    if run.shared is not None:
+        run.shared.leave(state)
     if run.settings.slices:
         keep_slices(run, state)
     if state.producing:
@@ -233,12 +265,11 @@ def finish(run: RunState, state: ActiveJob) -> None:
 
 def evict(run: RunState, state: ActiveJob) -> None:
     """A node of the job failed: it loses what it did since its last checkpoint, and waits."""
-    ran_s = max(0.0, run.clock.now_s - state.progress_from_s)
+    ran_s = max(0.0, run.clock.now_s - state.began_s)
     interval_s = run.settings.checkpoint_interval_s
     lost = (ran_s % interval_s if interval_s else 0.0) / state.iteration_time_s
-    before = state.remaining_at
     _stop(run, state)
-    lost = min(lost, before - state.remaining_at)
+    lost = min(lost, state.began_with - state.remaining_at)
     state.remaining_at += lost
     state.done -= lost
     state.failures += 1

@@ -28,6 +28,8 @@ SCHEMA = "cellplan.simulation-checkpoint/1"
 
 _STATE_FIELDS = (
     "attained_at",
+    "began_s",
+    "began_with",
     "done",
     "failures",
     "first_start_s",
@@ -79,6 +81,7 @@ def fingerprint(run: RunState) -> str:
         settings.series,
         settings.slices,
         settings.predictor is not None,
+        settings.sharing is not None,
         settings.checkpoint.label if settings.checkpoint else "",
     )
     found.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
@@ -197,6 +200,8 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
         state = _read_state(run, written)
         run.running[state.job.id] = state
         _hold(run, state)
+    if run.shared is not None:
+        run.shared.changed.clear()
     run.policy.restore(document["policy"])
     _teach(run)
 
@@ -224,6 +229,8 @@ def _hold(run: RunState, state: ActiveJob) -> None:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
     end_s = state.progress_from_s + state.remaining_at * state.iteration_time_s
     run.push(end_s, END, state.index, state.version, state)
+    if run.shared is not None and state.grant is not None:
+        run.shared.enter(state, state.grant)
 
 
 def _teach(run: RunState) -> None:

@@ -9,12 +9,11 @@ there are jobs, whatever happens in between.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.scheduling.records import CellBook, Job, Policy, Pool, grant
-from planner.simulation.applying import apply_decision, evict, fill_row, finish, give_up, keep_slices, produce
+from planner.simulation.applying import apply_decision, evict, fill_row, finish, give_up, keep_slices, produce, reprice
 from planner.simulation.checkpoint import CheckpointWriter, resume
 from planner.simulation.failures import check_listed, up_time_s
 from planner.simulation.result import Result, make_result
@@ -110,6 +109,7 @@ def _run(run: RunState, keeper: CheckpointWriter | None) -> bool:
         elif now_s == run.next_round * settings.round_s:
             _decide(run)
             run.next_round += 1
+        reprice(run)
         _end_restarts(run, now_s)
         if settings.series:
             _keep_series(run)
@@ -211,9 +211,7 @@ def _decide(run: RunState) -> None:
         return
     idle = run.totals.producing == 0 and run.next_arrival == len(run.jobs)
     run.stalled = run.stalled + 1 if idle else 0
-    began_s = time.perf_counter()
-    decision = run.policy.decide(run.view)
-    run.calls_s.append(time.perf_counter() - began_s)
+    decision = run.ask()
     run.totals.decisions += 1
     run.arrived = []
     run.departed = []

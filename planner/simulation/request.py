@@ -21,8 +21,8 @@ class Source:
 
     `trace` and `cluster` as on the command line. Of the trace `window_s` [first, last) and then the first `head` jobs
     are taken, arriving `load` times as fast. `seed` draws what rows do not state, and, where `deadlines` (two factors
-    of the duration) are given, deadlines. `cells_file` (or this cluster's in that folder) holds Cells
-    from earlier runs, and gets those of this one.
+    of the duration) are given, deadlines. `cells_file` (or this cluster's in that folder) holds Cells from earlier
+    runs, and gets those of this one. `store`: profiles and link tables that count where they are; None: all modelled.
     """
 
     trace: str
@@ -39,6 +39,7 @@ class Source:
     seed: int = 0
     deadlines: tuple[float, float] | None = None
     cells_file: str | None = None
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class SimulateOptions(TypedDict, total=False):
     seed: int
     deadlines: tuple[float, float] | None
     cells_file: str | None
+    store: str | None
     round_s: float | None
     restart_s: float
     storage_bandwidth_bytes_per_s: float

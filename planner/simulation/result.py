@@ -21,13 +21,14 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds of this machine that decisions took, since a resume those after it. No part of the promise that a run
-    repeats exactly."""
+    """Seconds of this machine that decisions took, since a resume those after it: by its clock, and of the processor
+    (`_cpu_`), which other programs on it lengthen less. No part of the promise that a run repeats exactly."""
 
     decisions: int
     decision_mean_s: float
     decision_p99_s: float
     decision_max_s: float
+    decision_p99_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,7 @@ def make_result(run: RunState) -> Result:
         decision_mean_s=float(calls.mean()) if len(calls) else 0.0,
         decision_p99_s=float(np.quantile(calls, 0.99)) if len(calls) else 0.0,
         decision_max_s=float(calls.max()) if len(calls) else 0.0,
+        decision_p99_cpu_s=float(np.quantile(np.asarray(run.calls_cpu_s), 0.99)) if len(calls) else 0.0,
     )
     return Result(
         summary=_summary(run, devices),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from planner.scheduling.bound import Bounds, bound_run
 from planner.scheduling.catalogue import make_policy
-from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
+from planner.scheduling.cell_book import EstimatedCells, common_dtype
+from planner.scheduling.measured import cells_on
 from planner.scheduling.records import Job, Pool
 from planner.simulation.engine import simulate
 from planner.simulation.failures import Failures, read_failures
@@ -120,8 +121,8 @@ def simulate_request(
 def load_inputs(source: Source) -> Inputs:
     """Read everything; InputError, NothingFits as the readers say."""
     cluster = load_cluster(source.cluster)
-    pools = pools_of(cluster)
-    cells = EstimatedCells(cluster=cluster, pools=pools)
+    cells = cells_on(cluster, None if source.store is None else Path(source.store))
+    pools = dict(cells.pools)
     if source.cells_file is not None:
         cells.load(Path(source.cells_file))
     trace = read_trace(source.trace, format=source.format, lenient=source.lenient, fractional=source.fractional)
@@ -151,7 +152,8 @@ def load_inputs(source: Source) -> Inputs:
     )
     if source.cells_file is not None:
         cells.save(Path(source.cells_file))
-    notes.append("all iteration times are modelled: those of the Cells that the estimator finds")
+    where = "" if source.store is None else f", layers and links that {source.store} has as measured there"
+    notes.append(f"all iteration times are modelled: those of the Cells that the estimator finds{where}")
     return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes))
 
 

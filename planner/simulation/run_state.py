@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from math import isfinite, isqrt
 
-from planner.scheduling.records import CellBook, Grant, Job, JobState, Policy, Pool
+from planner.scheduling.records import CellBook, Decision, Grant, Job, JobState, Policy, Pool
 from planner.simulation.placing import PoolNodes
 from planner.simulation.settings import Placement, PolicyError, Settings, Truth
+from planner.simulation.sharing import Shared
 from planner.simulation.states import ActiveJob, Clock
 from planner.simulation.totals import SERIES, JobTable, Totals
 from planner.simulation.truth import cells_truth
@@ -32,6 +34,7 @@ class RunState:
     __slots__ = (
         "arrived",
         "asked",
+        "calls_cpu_s",
         "calls_s",
         "cells",
         "clock",
@@ -51,6 +54,7 @@ class RunState:
         "running",
         "series",
         "settings",
+        "shared",
         "slices",
         "stalled",
         "table",
@@ -68,6 +72,7 @@ class RunState:
         self.nodes = {name: PoolNodes(pool.nodes, pool.devices_per_node) for name, pool in pools.items()}
         self.free = {name: pool.devices for name, pool in pools.items()}
         self.truth: Truth = settings.truth or cells_truth(cells)
+        self.shared = None if settings.sharing is None else Shared(settings.sharing)
         self.asked: dict[tuple[object, str, int], float | None] = {}
         self.clock = Clock()
         self.clock.now_s = jobs[0].submit_s if jobs else 0.0
@@ -87,7 +92,7 @@ class RunState:
         self.given_up: dict[int, str] = {}
         self.series: tuple[list[float], ...] = tuple([] for _ in SERIES)
         self.slices: list[Slice] = []
-        self.calls_s = array("d")
+        self.calls_s, self.calls_cpu_s = array("d"), array("d")
         self.view = RunView(self)
 
     def push(self, time_s: float, kind: int, number: int, version: int, about: object) -> None:
@@ -97,6 +102,14 @@ class RunState:
     def pop(self) -> Event:
         """The next event, which is taken off the list."""
         return heappop(self.events)
+
+    def ask(self) -> Decision:
+        """What the policy decides now; how long it took is kept."""
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        decision = self.policy.decide(self.view)
+        self.calls_cpu_s.append(time.process_time() - began_cpu_s)
+        self.calls_s.append(time.perf_counter() - began_s)
+        return decision
 
     def wait(self, state: ActiveJob) -> None:
         """The job waits, behind all who do."""

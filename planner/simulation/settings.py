@@ -24,6 +24,18 @@ Truth = Callable[[Job, Grant, Placement | None], float | None]
 it may get. It must be a function of its arguments alone."""
 
 
+class Sharing(Protocol):
+    """How jobs slow each other: what a job uses of what others use too (the workers of a node, a link between sites),
+    and how long its iteration takes with so much of that in use. Whenever jobs come or go, those that share something
+    with them go on at their new speed. Both must be functions of their arguments alone."""
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        """How much the job uses of what, by name; empty if it shares nothing."""
+
+    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
+        """Seconds of an iteration with so much of what the job uses in use, its own part included."""
+
+
 class Predictor(Protocol):
     """A predictor of durations that learns while the simulation runs."""
 
@@ -64,9 +76,10 @@ class Settings:
     `restart_s` + the job's checkpoint bytes / `storage_bandwidth_bytes_per_s`, the first start `start_s`. A job whose
     node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
-    Cells' own times, on one pool. `series` and `slices`: keep the figures of every event, and who sat where when.
-    Every `look_every` events the run looks at the clock for its checkpoint and its progress, and whether `stop` wants
-    it to end, which it does with a checkpoint, where there is a file for it, and KeyboardInterrupt.
+    Cells' own times, on one pool. `sharing` None: jobs do not slow each other; else `truth` is what policies are told,
+    and `sharing` what is so. `series` and `slices`: keep the figures of every event, and who sat where when. Every
+    `look_every` events the run looks at the clock for its checkpoint and its progress, and whether `stop` wants it to
+    end, which it does with a checkpoint, where there is a file for it, and KeyboardInterrupt.
     """
 
     round_s: float | None = None
@@ -77,6 +90,7 @@ class Settings:
     checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
     until_s: float | None = None
     truth: Truth | None = None
+    sharing: Sharing | None = None
     predictor: Predictor | None = None
     series: bool = False
     slices: bool = False

@@ -19,10 +19,13 @@ class Clock:
 
 class ActiveJob:
     """A `planner.scheduling.records.JobState`. What grows with time is kept as of `since_s`, when the job last got or
-    lost devices, and read as of the clock; iterations fall from `progress_from_s` on, when its restart is over."""
+    lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on, when its
+    restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to do."""
 
     __slots__ = (
         "attained_at",
+        "began_s",
+        "began_with",
         "clock",
         "done",
         "failures",
@@ -58,6 +61,7 @@ class ActiveJob:
         self.done = 0.0
         self.attained_at = self.waited_at = 0.0
         self.since_s = job.submit_s
+        self.began_s = self.began_with = 0.0
         self.progress_from_s = self.iteration_time_s = self.relative_rate = 0.0
         self.producing = False
         self.reference_s = reference_s
@@ -98,3 +102,10 @@ class ActiveJob:
         self.done += did
         self.since_s = now_s
         return did
+
+    def change_speed(self, iteration_s: float) -> None:
+        """From now on, or from the end of its restart, an iteration takes so long."""
+        self.settle()
+        self.progress_from_s = max(self.progress_from_s, self.clock.now_s)
+        self.iteration_time_s, self.relative_rate = iteration_s, self.reference_s / iteration_s
+        self.version += 1

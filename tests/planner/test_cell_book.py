@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from estimator.job import Job as TrainingJob
 from planner import api
 from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
+from planner.scheduling.measured import OPTIMIZER, cells_on
 from planner.scheduling.records import Pool, Workload
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
+from profiles.store import ProfileStore
+from profiles.vocabulary import LinkTable
 
 SITES = """
 schema: cellplan.cluster/1
@@ -108,3 +112,37 @@ def test_kept_for_the_next_run(tmp_path: Path) -> None:
         path.write_text(broken, encoding="utf-8")
         with pytest.raises(InputError, match=r"cells\.json"):
             _book("a40:2x2").load(path)
+
+
+def test_what_a_store_has_measured_counts(tmp_path: Path) -> None:
+    """Over a link whose all-reduce takes a second, replicas of two nodes lose that; Cells of the store are kept apart
+    from modelled ones, and layers come from it as well."""
+    path, cluster = tmp_path / "store.sqlite", load_cluster("a40:2x1")
+    workload = Workload(model="bert-large", global_batch=64)
+    link = cluster.sites[0].fabric_link.name
+    with ProfileStore(path) as store:
+        for op in ("all_reduce", "reduce_scatter", "all_gather"):
+            store.put_link_table(
+                LinkTable(
+                    link=link,
+                    op=op,
+                    ranks=2,
+                    nodes=2,
+                    points=((1024, 1.0), (1 << 34, 1.0)),
+                    alpha_s=1.0,
+                    beta_s_per_byte=0.0,
+                    fit_error=0.0,
+                    source="made up",
+                    backend="nccl",
+                )
+            )
+    modelled, measured = cells_on(cluster, None), cells_on(cluster, path)
+    before, after = (book.data_parallel_s(workload, "a40", 2) for book in (modelled, measured))
+    assert before is not None
+    assert after is not None
+    assert before + 0.5 < after < before + 1.5
+    assert measured.data_parallel_s(workload, "a40", 1) == modelled.data_parallel_s(workload, "a40", 1)
+    assert measured.file_in(tmp_path) != modelled.file_in(tmp_path)
+    assert TrainingJob.__dataclass_fields__["optimizer_name"].default == OPTIMIZER
+    with pytest.raises(InputError, match="an existing profile store"):
+        cells_on(cluster, tmp_path / "none.sqlite")

@@ -13,6 +13,7 @@ import pytest
 from bench.scheduling.live.calibration import Measured, measured_truth
 from bench.scheduling.live.comparison import Row, describe, errors_of, figures_of
 from bench.scheduling.live.jobs import LEAST_ITERATIONS, QueueRules, draw_queue
+from bench.scheduling.live.neighbours import NodeNeighbours
 from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
@@ -322,13 +323,34 @@ def test_measured_times_stand_in_for_the_cells_that_were_measured() -> None:
         stages=best.stages,
         estimated_s=best.iteration_time_s,
         iteration_s=123.0,
+        alone_s=100.0,
         start_s=1.0,
     )
     truth = measured_truth([one], cells)
     assert truth(job, grant("a100", 2), None) == 123.0
+    assert measured_truth([one], cells, alone=True)(job, grant("a100", 2), None) == 100.0
     assert truth(job, grant("a100", 2, best.stages), None) == 123.0
     assert truth(job, grant("a100", 4), None) == cells_truth(cells)(job, grant("a100", 4), None)
     assert truth(job, Grant(parts=(("a100", 2), ("v100", 2))), None) is None
+
+
+def test_a_neighbour_slows_by_as_much_of_the_node_as_it_keeps_busy() -> None:
+    """Between 100 s by itself and 120 s on a full node of 8; the fullest node of several counts."""
+    pool, job = two_pools()["a100"], make_job(devices=4)
+    size = pool.devices_per_node
+    sharing = NodeNeighbours(pools={pool.name: pool}, alone=lambda *_: 100.0, crowded=lambda *_: 120.0)
+    placement = {pool.name: ((0, 0b11), (3, 0b11))}
+    assert sharing.uses(job, grant(pool.name, 4), placement) == {f"{pool.name}/0": 2, f"{pool.name}/3": 2}
+
+    def beside(first: int, second: int) -> float:
+        in_use = {f"{pool.name}/0": first, f"{pool.name}/3": second}
+        return sharing.iteration_s(job, grant(pool.name, 4), placement, in_use)
+
+    assert beside(2, 2) == 100.0
+    assert beside(size, 2) == beside(2, size) == 120.0
+    assert beside(2, 2 + (size - 2) // 2) == pytest.approx(110.0)
+    whole = {pool.name: ((0, (1 << size) - 1),)}
+    assert sharing.iteration_s(job, grant(pool.name, size), whole, {f"{pool.name}/0": size}) == 100.0
 
 
 def test_workers_are_told_the_plan_of_the_cell_and_sleep_as_long_as_it_computes() -> None:

@@ -33,6 +33,7 @@ from bench.scheduling.live.crew import Crew, Orders, crew_on
 from bench.scheduling.live.jobs import QueueRules, draw_queue
 from bench.scheduling.live.local import MENU as LOCAL_MENU
 from bench.scheduling.live.local import local_cells, local_places
+from bench.scheduling.live.neighbours import NodeNeighbours
 from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER, testbed_cells, testbed_places, testbed_tables
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
@@ -44,16 +45,18 @@ from planner.scheduling.live import run_live
 from planner.scheduling.records import Job, Workload
 from planner.simulation.engine import simulate
 from planner.simulation.settings import Settings
+from planner.simulation.truth import cells_truth
 from profiles.cluster_file import load_cluster
 from profiles.store import ProfileStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What queues run on."""
+    """What queues run on. `alone`: the Cells by themselves on a node, where that is not what `cells` says."""
 
     menu: tuple[Workload, ...]
     cells: EstimatedCells
+    alone: EstimatedCells | None = None
     orders: Orders
     crew: Crew
 
@@ -66,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{cpu_name()}, {os.cpu_count()} cores, {platform.platform()}, load {os.getloadavg()[0]:.1f}", flush=True)
     with contextmanager(ground_of)(args.store) as ground:
         cells, crew = ground.cells, ground.crew
-        measured = calibrate(crew, cells, cells.pools, ground.menu, ground.orders)
+        alone = ground.alone is not None
+        measured = calibrate(crew, cells, cells.pools, ground.menu, ground.orders, alone=alone)
         start_s = mean(one.start_s for one in measured)
         restart_s = start_s + mean(one.iteration_s for one in measured) / 2
         print(describe_measured(measured), f"a start: {start_s:.2f} s, a restart: {restart_s:.2f} s\n", flush=True)
@@ -102,12 +106,11 @@ def _parser() -> argparse.ArgumentParser:
 def run_queue(name: str, jobs: Sequence[Job], ground: Ground, settings: Settings, measured: Sequence[Measured]) -> Row:
     """The queue under one policy: live, then simulated with both kinds of times."""
     cells, crew = ground.cells, ground.crew
-    truth = measured_truth(measured, cells)
     crew.begin()
     live = run_live(jobs, cells.pools, cells, make_policy(name), crew, settings=settings)
     simulated = {
         source: simulate(jobs, cells.pools, cells, make_policy(name), settings=chosen)
-        for source, chosen in (("estimated", settings), ("measured", replace(settings, truth=truth)))
+        for source, chosen in _settings_by_source(settings, ground, measured)
     }
     return Row(
         policy=name,
@@ -116,14 +119,32 @@ def run_queue(name: str, jobs: Sequence[Job], ground: Ground, settings: Settings
     )
 
 
+def _settings_by_source(
+    settings: Settings, ground: Ground, measured: Sequence[Measured]
+) -> Iterator[tuple[str, Settings]]:
+    """How the queue is simulated: with estimated iterations, then with measured ones. Where Cells differ by themselves
+    and on a full node, jobs slow their neighbours as they come and go."""
+    cells = ground.cells
+    sources = {
+        "estimated": (cells_truth(cells), None if ground.alone is None else cells_truth(ground.alone)),
+        "measured": (
+            measured_truth(measured, cells),
+            None if ground.alone is None else measured_truth(measured, ground.alone, alone=True),
+        ),
+    }
+    for source, (crowded, alone) in sources.items():
+        sharing = None if alone is None else NodeNeighbours(pools=cells.pools, alone=alone, crowded=crowded)
+        yield source, replace(settings, truth=crowded, sharing=sharing)
+
+
 def _local(store: Path | None) -> Iterator[Ground]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cellplan-live-")))
         opened = stack.enter_context(ProfileStore(store or folder / "live.sqlite"))
-        cells = local_cells(opened, LOCAL_MENU)
-        orders = orders_of_cells(cells, sleeps=False)
-        crew = stack.enter_context(crew_on(local_places(cells), orders))
-        yield Ground(menu=LOCAL_MENU, cells=cells, orders=orders, crew=crew)
+        local = local_cells(opened, LOCAL_MENU)
+        orders = orders_of_cells(local.crowded, sleeps=False)
+        crew = stack.enter_context(crew_on(local_places(local.crowded), orders))
+        yield Ground(menu=LOCAL_MENU, cells=local.crowded, alone=local.alone, orders=orders, crew=crew)
 
 
 def _testbed(store: Path | None) -> Iterator[Ground]:
@@ -141,15 +162,16 @@ def _testbed(store: Path | None) -> Iterator[Ground]:
 def describe_measured(measured: Sequence[Measured]) -> str:
     """The Cells by themselves: iterations estimated and measured, and starts."""
     lines = [
-        "\n| model | batch | pool | devices | stages | estimated | measured | error | start |",
-        "| :-- | --: | :-- | --: | --: | --: | --: | --: | --: |",
+        "\n| model | batch | pool | devices | stages | estimated | measured | error | alone | start |",
+        "| :-- | --: | :-- | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for one in measured:
         model = Path(one.workload.model).parent.name if "/" in one.workload.model else one.workload.model
+        alone = "" if one.alone_s is None else f"{one.alone_s * 1e3:.0f} ms"
         lines.append(
             f"| {model} | {one.workload.global_batch} | {one.pool} | {one.devices} | {one.stages}"
             f" | {one.estimated_s * 1e3:.0f} ms | {one.iteration_s * 1e3:.0f} ms"
-            f" | {one.estimated_s / one.iteration_s - 1:+.1%} | {one.start_s:.2f} s |"
+            f" | {one.estimated_s / one.iteration_s - 1:+.1%} | {alone} | {one.start_s:.2f} s |"
         )
     return "\n".join((*lines, ""))
 

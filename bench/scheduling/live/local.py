@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from bench.scheduling.live.crew import Place, Seat
 from estimator.communication.measure_torch import measure_links
@@ -32,9 +33,16 @@ MENU = (
 SIZES = tuple(1 << k for k in range(10, 27, 2))
 
 
-def local_cells(store: ProfileStore, menu: Sequence[Workload]) -> EstimatedCells:
-    """Measures into the store what the Cells of `menu` need and it lacks: rates, contention, links, layers. Every
-    worker is priced with a busy neighbour."""
+@dataclass(frozen=True, kw_only=True)
+class LocalCells:
+    """The same Cells twice: every worker with a busy neighbour, which is what policies see, and without."""
+
+    crowded: EstimatedCells
+    alone: EstimatedCells
+
+
+def local_cells(store: ProfileStore, menu: Sequence[Workload]) -> LocalCells:
+    """Measures into the store what the Cells of `menu` need and it lacks: rates, contention, links, layers."""
     setting = Setting()
     ensure_rate(store, setting, "fp32")
     ensure_contention(store, setting, WORKERS, "fp32")
@@ -53,17 +61,19 @@ def local_cells(store: ProfileStore, menu: Sequence[Workload]) -> EstimatedCells
     )
     profile_layers(store, _needed(cluster, menu), setting)
     lookup = lookup_in_store(store, device=LOCAL_DEVICE, optimizer=setting.optimizer, workers=WORKERS)
-    return _cells(cluster, lookup, store)
+    return LocalCells(
+        crowded=_cells(cluster, lookup, store, crowded=True), alone=_cells(cluster, lookup, store, crowded=False)
+    )
 
 
-def _cells(cluster: Cluster, lookup: Lookup, store: ProfileStore | None) -> EstimatedCells:
+def _cells(cluster: Cluster, lookup: Lookup, store: ProfileStore | None, *, crowded: bool) -> EstimatedCells:
     tables = usable_link_tables(store, LOCAL_DEVICE, "torch") if store else ()
     return EstimatedCells(
         cluster=cluster,
         pools=pools_of(cluster),
         lookup_for=lambda _device: lookup,
         link_tables_for=lambda _device: tables,
-        crowded=True,
+        crowded=crowded,
     )
 
 
@@ -76,7 +86,7 @@ def _needed(cluster: Cluster, menu: Sequence[Workload]) -> list[ProfileTask]:
             asked[layer, shard] = None
         return None
 
-    cells = _cells(cluster, note, None)
+    cells = _cells(cluster, note, None, crowded=True)
     for workload in menu:
         for pool in cells.pools.values():
             for devices in (1, WORKERS):

@@ -1,0 +1,42 @@
+"""How neighbours on a node slow a job, for the simulation: between its time alone and its time on a full node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.scheduling.records import Grant, Job, Pool
+from planner.simulation.settings import Placement, Truth
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeNeighbours:
+    """A `planner.simulation.settings.Sharing` of the workers of a node. `alone` and `crowded` give seconds of an
+    iteration with no other worker of its nodes busy, and with all of them; between these it grows evenly with the busy
+    workers of the fullest node."""
+
+    pools: Mapping[str, Pool]
+    alone: Truth
+    crowded: Truth
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        """Workers of each node."""
+        del job, grant
+        return {_name(pool, node): mask.bit_count() for pool, pieces in placement.items() for node, mask in pieces}
+
+    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
+        """Seconds beside so many busy workers."""
+        alone_s, crowded_s = self.alone(job, grant, placement), self.crowded(job, grant, placement)
+        if alone_s is None or crowded_s is None:
+            raise ValueError(f"job {job.id}: no time for {grant}")
+        shares = [
+            (in_use[_name(pool, node)] - mask.bit_count()) / (self.pools[pool].devices_per_node - mask.bit_count())
+            for pool, pieces in placement.items()
+            for node, mask in pieces
+            if mask.bit_count() < self.pools[pool].devices_per_node
+        ]
+        return alone_s + (crowded_s - alone_s) * max(shares, default=0.0)
+
+
+def _name(pool: str, node: int) -> str:
+    return f"{pool}/{node}"

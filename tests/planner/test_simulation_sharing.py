@@ -1,0 +1,167 @@
+"""Jobs that slow each other while they are beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from planner.scheduling.policies.fcfs import Fcfs
+from planner.scheduling.records import Decision, Grant, Job, grant
+from planner.simulation.engine import simulate
+from planner.simulation.failures import Failure, Failures
+from planner.simulation.settings import CheckpointFile, Placement, PolicyError, Settings
+from planner.simulation.tables import jobs_csv, series_csv
+from tests.scheduling_examples import make_job, make_pool
+from tests.simulation_examples import Follow, PowerCells, Scripted, draw_jobs, small_pools, speed_over_pools
+
+PAIR = make_pool("a", nodes=1, devices_per_node=2)
+
+
+def alone_s(job: Job, grant: Grant) -> float:
+    """Whatever the stages are."""
+    found = speed_over_pools(job, Grant(parts=grant.parts))
+    assert found is not None
+    return found
+
+
+class Neighbours:
+    """An iteration takes a quarter longer for every device of others on its fullest node; exact in binary."""
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        del job, grant
+        return {f"{pool}/{node}": mask.bit_count() for pool, pieces in placement.items() for node, mask in pieces}
+
+    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
+        own = self.uses(job, grant, placement)
+        return alone_s(job, grant) * (1 + 0.25 * max(in_use[name] - own[name] for name in own))
+
+
+def work(id_: str, submit_s: float, span_s: float) -> Job:
+    """A job that takes `span_s` seconds by itself on one device of "a"."""
+    return make_job(id_, submit_s=submit_s, pool="a", devices=1, iterations=span_s / 8.0)
+
+
+def test_two_jobs_beside_each_other() -> None:
+    """One has done 10 s of its work when the other comes; both then take 5/4 as long, until the other has gone."""
+    jobs = [work("x", 0.0, 100.0), work("y", 10.0, 40.0)]
+    result = simulate(jobs, [PAIR], PowerCells(), Fcfs(), settings=Settings(sharing=Neighbours()))
+    assert result.table.end_s.tolist() == [110.0, 60.0]
+    assert result.summary.throughput_peak == 1.6
+    assert result.summary.violations == 0
+
+
+def test_a_neighbour_that_restarts_slows_already() -> None:
+    """It holds its devices, and its own speed counts from the end of its restart."""
+    plan = {
+        0.0: Decision(grants={"x": grant("a", 1), "y": grant("a", 1)}),
+        10.0: Decision(grants={"y": None}),
+        30.0: Decision(grants={"y": grant("a", 1)}),
+    }
+    settings = Settings(sharing=Neighbours(), restart_s=40.0, round_s=10.0)
+    jobs = [work("x", 0.0, 90.0), work("y", 0.0, 100.0)]
+    result = simulate(jobs, [PAIR], PowerCells(), Follow(plan), settings=settings)
+    # x has done 8 s of its work by 10, 20 more by 30, and the other 62 take 5/4 as long: until 107.5.
+    # y has done 8 by 10, restarts until 70, does 30 beside x, and the other 62 alone.
+    assert result.table.end_s.tolist() == [107.5, 169.5]
+
+
+def test_what_a_failure_costs_counts_from_the_start() -> None:
+    """Checkpoints every 30 s from 0 on: at 50 s a job loses 20 s, at the speed that it has then; not the 10 s since its
+    neighbour left."""
+    jobs = [work("x", 0.0, 200.0), work("y", 0.0, 32.0)]
+    failures = Failures(listed=(Failure(time_s=50.0, pool="a", node=0, repair_s=10.0),))
+    settings = Settings(sharing=Neighbours(), checkpoint_interval_s=30.0, restart_s=0.0, failures=failures)
+    result = simulate(jobs, [PAIR], PowerCells(), Fcfs(), settings=settings)
+    # x has done 32 s of its work by 40 and 10 more by 50, loses 20, and is back at 60 with 178 to do.
+    assert result.table.end_s.tolist() == [238.0, 40.0]
+    assert result.summary.lost_iterations == 20.0 / 8.0
+
+
+@pytest.mark.parametrize("round_s", [None, 16.0])
+def test_work_is_that_of_the_time_beside_others(round_s: float | None) -> None:
+    """Whatever random decisions do: what each job did, added up from who sat where when, is its work."""
+    finished = beside = 0
+    for seed in range(60):
+        jobs = draw_jobs(Random(seed), 12)
+        settings = Settings(
+            round_s=round_s,
+            restart_s=4.0,
+            truth=lambda job, grant, _: alone_s(job, grant),
+            sharing=Neighbours(),
+            slices=True,
+        )
+        result = simulate(jobs, small_pools(), PowerCells(), Scripted(seed), settings=settings)
+        assert result.summary.violations == 0
+        edges = sorted({time_s for one in result.slices for time_s in (one[4], one[5], one[6])})
+        did = dict.fromkeys(range(len(jobs)), 0.0)
+        for from_s, to_s in pairwise(edges):
+            now = [one for one in result.slices if one[4] <= from_s and one[6] >= to_s]
+            held: dict[tuple[str, int], int] = {}
+            for _, pool, node, mask, *_ in now:
+                held[pool, node] = held.get((pool, node), 0) + mask.bit_count()
+            for number in {one[0] for one in now}:
+                own = [one for one in now if one[0] == number]
+                if own[0][5] > from_s:
+                    continue
+                more = max(held[pool, node] - mask.bit_count() for _, pool, node, mask, *_ in own)
+                beside += more > 0
+                did[number] += (to_s - from_s) / (1 + 0.25 * more) * _rate(own)
+        for number, job in enumerate(result.jobs):
+            if result.status(number) == "finished" and job.iterations:
+                finished += 1
+                assert did[number] == pytest.approx(job.iterations, rel=1e-9)
+    assert finished > 100
+    assert beside > 1000
+
+
+def _rate(pieces: list[tuple[int, str, int, int, float, float, float]]) -> float:
+    devices = sum(mask.bit_count() for _, _, _, mask, *_ in pieces)
+    return devices / (8.0 if {pool for _, pool, *_ in pieces} == {"a"} else 16.0)
+
+
+def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
+    stops = 0
+    for seed in range(8):
+        rng = Random(seed)
+        jobs = draw_jobs(rng, 12)
+
+        def run(stop_after: int | None, path: Path, jobs: tuple[Job, ...] = jobs, seed: int = seed) -> str:
+            looks = iter(range(10**9))
+            settings = Settings(
+                restart_s=3.7,
+                checkpoint_interval_s=11.3,
+                truth=lambda job, grant, _: alone_s(job, grant),
+                sharing=Neighbours(),
+                failures=Failures(mtbf_s=900.0, repair_s=33.3, seed=seed),
+                series=True,
+                slices=True,
+                look_every=1,
+                checkpoint=CheckpointFile(path=path, every_s=1e9, resume=True),
+                stop=None if stop_after is None else lambda: next(looks) >= stop_after,
+            )
+            result = simulate(jobs, small_pools(), PowerCells(), Scripted(seed), settings=settings)
+            return "\n".join((repr(result.summary), jobs_csv(result), series_csv(result), repr(result.slices)))
+
+        whole = run(None, tmp_path / "none.json")
+        while True:
+            try:
+                found = run(rng.randrange(1, 20), tmp_path / f"{seed}.json")
+            except KeyboardInterrupt:
+                stops += 1
+                continue
+            break
+        assert found == whole
+    assert stops > 20
+
+
+def test_nonsense_is_refused() -> None:
+    class Nonsense(Neighbours):
+        def iteration_s(self, *about: object) -> float:
+            return 0.0 * len(about)
+
+    with pytest.raises(PolicyError, match="beside others"):
+        simulate([work("x", 0.0, 8.0)], [PAIR], PowerCells(), Fcfs(), settings=Settings(sharing=Nonsense()))
