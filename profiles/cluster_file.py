@@ -216,6 +216,7 @@ class _FileReader:
         self.notes: list[str] = []
         self._where = where
         self._ask_local_device = local_device
+        self._defined: dict[str, Device] = {}
 
     def site(self, written: SiteModel, key: str) -> Site:
         nodes = [self._nodes(group, f"{key}.nodes[{number}]") for number, group in enumerate(written.nodes)]
@@ -287,6 +288,10 @@ class _FileReader:
             peak_basis=model.peak_basis,
             contention=tuple(model.contention or ()),
         )
+        # The same device on nodes of another shape is one device; its first nodes are the reference.
+        first = self._defined.setdefault(device.name, device)
+        if replace(device, reference_node=first.reference_node) == first:
+            device = first
         with _inside(self._where, key):
             return NodeGroup(count=written.count, device=device, devices=node.devices, **given)
 

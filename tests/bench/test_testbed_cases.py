@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench.testbed.__main__ import Row, estimate, make_tables, prepare, print_rows, run_cluster, scaled
+from bench.testbed.__main__ import prepare, run_cluster, scaled
 from bench.testbed.cases import CLUSTERS, Case, Stage, cases, load_bench_model, make_setup, stage_parameters
+from bench.testbed.running import Row, estimate, make_tables, print_rows
 from models_zoo.layers import Layer
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster

@@ -308,3 +308,39 @@ def test_records_refuse_what_files_may_not_say() -> None:
             ),
         )
     assert isinstance(group, NodeGroup)
+
+
+def test_a_device_defined_in_place_on_nodes_of_several_shapes(tmp_path: Path) -> None:
+    """It is one device; with other figures under the same name the file is wrong."""
+    text = """
+schema: cellplan.cluster/1
+sites:
+  - name: a
+    nodes:
+      - count: 1
+        device: &own
+          name: own
+          memory_bytes: 17179869184
+          memory_bandwidth_bytes_per_s: 40.0e9
+          peak_flops_per_s: {fp32: 0.6e12}
+        devices: 2
+        island: {link: pcie4-x16, size: 2}
+        nics: {count: 1, link: ethernet-100g}
+        host_link: pcie4-x16
+      - count: 2
+        device: *own
+        devices: 4
+        island: {link: pcie4-x16, size: 1}
+        nics: {count: 2, link: ethernet-100g}
+        host_link: pcie4-x16
+"""
+    cluster = load_text(text, tmp_path)
+    small, large = cluster.sites[0].nodes
+    assert small.device == large.device
+    assert (small.devices, large.devices, len(cluster.slots)) == (2, 4, 10)
+    other = text.replace(
+        "device: *own",
+        "device: {name: own, memory_bytes: 1, memory_bandwidth_bytes_per_s: 1.0, peak_flops_per_s: {fp32: 1.0}}",
+    )
+    with pytest.raises(InputError, match="two different devices called 'own'"):
+        load_text(other, tmp_path)
