@@ -59,10 +59,11 @@ def time_collective(
     """Seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
 
     In this order: the table of the group's outermost link for the same op, ranks and nodes, as it stands (marked
-    modelled where the bytes lie beyond its points, as no table measures what it extrapolates); the nearest
-    table of other ranks, or of another op of all_reduce, all_gather and reduce_scatter, rescaled by the ring formula
-    (alpha by the latency of the hops, the rest by the bytes that pass the thinnest link) and marked modelled; the
-    fastest algorithm by the links' records, modelled.
+    modelled where the bytes lie beyond its points, as no table measures what it extrapolates, and where nodes have
+    different numbers of ranks, as no table says of which it was measured on); the nearest table of other ranks, or of
+    another op of all_reduce, all_gather and reduce_scatter, rescaled by the ring formula (alpha by the latency of the
+    hops, the rest by the bytes that pass the thinnest link) and marked modelled; the fastest algorithm by the links'
+    records, modelled.
 
     `concurrent_groups` groups like this one are busy at the same time; those that a node hosts share its NICs.
 
@@ -79,7 +80,10 @@ def time_collective(
     donors = [(table, donor) for table in tables if (donor := _donor(op, group, table)) is not None]
     if donors:
         table, donor = min(donors, key=lambda pair: _distance(op, group, pair[0]))
-        return _from_table(op, size_bytes, lines[0], table, algorithm_lines(table.op, donor, 1)[0], method)
+        found = _from_table(op, size_bytes, lines[0], table, algorithm_lines(table.op, donor, 1)[0], method)
+        if group.even:
+            return found
+        return replace(found, provenance="modelled", how=f"{found.how}; nodes have different numbers of its ranks")
     best = min(lines, key=lambda line: line.seconds(size_bytes))
     links = " + ".join(level.link for level in group.levels)
     return CollectiveTime(
@@ -246,11 +250,16 @@ def _overlaps(senders: int, receivers: int) -> Iterator[tuple[int, int, float]]:
 
 
 def _donor(op: CollectiveOp, group: Group, table: LinkTable) -> Group | None:
-    """The group that `table` was measured on, if it differs from `group` only in the outermost level's members."""
+    """The group that `table` was measured on, if it differs from `group` only in the outermost level's members. A group
+    whose nodes have different numbers of ranks takes that of as many ranks and nodes alone."""
     top = group.levels[-1]
     members, rest = divmod(table.ranks, top.ranks_inside)
     related = table.op == op or {table.op, op} <= RING_OPS
-    if not related or table.link != top.link or not group.even or rest or members < 2:
+    if not related or table.link != top.link:
+        return None
+    if not group.even:
+        return group if (table.ranks, table.nodes) == (group.ranks, group.nodes) else None
+    if rest or members < 2:
         return None
     if top.kind == "fabric" and table.nodes * group.ranks != group.nodes * table.ranks:
         return None

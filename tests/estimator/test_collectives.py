@@ -502,6 +502,19 @@ def test_tables_over_nodes() -> None:
     assert half.provenance == "modelled"
 
 
+def test_nodes_with_different_numbers_of_ranks_take_the_table_of_as_many() -> None:
+    """12 ranks as 8 and 4: the table of 12 on two nodes counts, but is not said to be measured; no other does."""
+    group = describe_group(CLUSTER, CLUSTER.slots[:12])
+    assert not group.even
+    table = table_of("all_reduce", 12, {1000: 1e-3, 10**9: 7.0}, name="nic", nodes=2)
+    time = time_collective("all_reduce", 10**9, group, tables=(table,))
+    assert time.seconds == pytest.approx(7.0)
+    assert (time.provenance, time.table_ids) == ("modelled", (table.id,))
+    for ranks, nodes in ((16, 2), (12, 3), (8, 2)):
+        other = table_of("all_reduce", ranks, {1000: 1e-3, 10**9: 7.0}, name="nic", nodes=nodes)
+        assert not time_collective("all_reduce", 10**9, group, tables=(other,)).table_ids
+
+
 @given(
     times=st.dictionaries(st.integers(1, 2**32), st.floats(1e-6, 1), min_size=1, max_size=6),
     small=sizes,
