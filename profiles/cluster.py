@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -220,7 +220,7 @@ class Cluster:
         return tuple(found)
 
     @cached_property
-    def known_groups(self) -> dict[tuple[DeviceSlot, ...], object]:
+    def known_groups(self) -> dict[Hashable, object]:
         """A cache of whoever describes groups of slots: nothing of it is part of the cluster."""
         return {}
 

@@ -11,7 +11,8 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, SiteLink
+from estimator.communication.site_routes import SiteRoutes
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
 from profiles.vocabulary import Link
 
@@ -86,7 +87,8 @@ class _Box:
 
 
 def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
-    """The group whose ranks sit on `slots`; their order does not matter. Asked again, it is the same one.
+    """The group whose ranks sit on `slots`. Their order matters over three sites or more alone: a ring visits the sites
+    in the order of its ranks. Asked again, it is the same one.
 
     An island larger than a node spans nodes, as in a rack of them. Where devices differ, the slowest one's links count.
 
@@ -117,7 +119,7 @@ def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
         lambda members: _slowest("island", (place.node_group.island_link for place in places), members),
         lambda members: _slowest("host", (place.node_group.host_link for place in places), members),
         lambda _: _fabric(boxes),
-        lambda _: _site(cluster, boxes),
+        lambda _: _site(cluster, places, boxes),
     )
     ladder: tuple[list[Hashable], ...] = (
         list(slots),
@@ -387,25 +389,31 @@ def _fabric(boxes: list[_Box]) -> Level:
     )
 
 
-def _site(cluster: Cluster, boxes: list[_Box]) -> Level:
-    """Sites joined by the widest tree of their links, which all crossing groups share.
-
-    A ring that walks around a tree uses each of its links once in either direction. The level's name is the thinnest
-    link's two sites.
-    """
+def _site(cluster: Cluster, places: Sequence[_Place], boxes: list[_Box]) -> Level:
+    """Sites joined by a ring in the order of the ranks (see `estimator.communication.site_routes`), whose links all
+    crossing groups share. The level's name is the thinnest link's two sites."""
     through_nics: defaultdict[str, float] = defaultdict(float)
     ranks: Counter[str] = Counter()
     for box in boxes:
         through_nics[box.place.site.name] += box.bandwidth_bytes_per_s
         ranks[box.place.site.name] += box.ranks
-    links = _widest_tree(cluster, set(ranks))
-    thinnest = links[-1]
+    order = tuple(dict.fromkeys(place.site.name for place in places))
+    routes = routes_of(cluster)
+    ring = routes.ring(order)
+    if ring is None:
+        apart = next(other for other in order if routes.route(order[0], other) is None)
+        raise InputError(
+            where=cluster.text,
+            key="links_between_sites",
+            found=f"no way between {' and '.join(sorted((order[0], apart)))}",
+            expected="links that join all sites of a group",
+        )
     return Level(
         kind="site",
-        link="-".join(sorted(thinnest.between)),
-        bandwidth_bytes_per_s=min(thinnest.bandwidth_bytes_per_s, *through_nics.values()),
-        latency_s=max(link.latency_s for link in links),
-        shared_bytes_per_s=thinnest.bandwidth_bytes_per_s,
+        link="-".join(sorted(ring.thinnest.between)),
+        bandwidth_bytes_per_s=min(ring.bandwidth_bytes_per_s, *through_nics.values()),
+        latency_s=ring.latency_s,
+        shared_bytes_per_s=ring.bandwidth_bytes_per_s,
         hosted=min(
             sum(group.count * group.devices for group in cluster.site(name).nodes) // count
             for name, count in ranks.items()
@@ -413,20 +421,9 @@ def _site(cluster: Cluster, boxes: list[_Box]) -> Level:
     )
 
 
-def _widest_tree(cluster: Cluster, sites: set[str]) -> list[SiteLink]:
-    """Links that join `sites` directly, widest first (Kruskal's spanning tree)."""
-    tree_of = {site: site for site in sites}
-    chosen = []
-    for link in sorted(cluster.site_links, key=lambda link: -link.bandwidth_bytes_per_s):
-        one, other = (tree_of.get(site) for site in link.between)
-        if one and other and one != other:
-            chosen.append(link)
-            tree_of = {site: one if tree == other else tree for site, tree in tree_of.items()}
-    if len(set(tree_of.values())) > 1:
-        raise InputError(
-            where=cluster.text,
-            key="links_between_sites",
-            found=f"no way between {' and '.join(sorted(set(tree_of.values())))}",
-            expected="links that join all sites of a group",
-        )
-    return chosen
+def routes_of(cluster: Cluster) -> SiteRoutes:
+    """The cluster's routes between sites, made once."""
+    found = cluster.known_groups.get(SiteRoutes)
+    if found is None:
+        found = cluster.known_groups[SiteRoutes] = SiteRoutes(links=cluster.site_links)
+    return cast("SiteRoutes", found)

@@ -256,7 +256,8 @@ def test_over_sites_the_thin_link_rules_and_is_shared() -> None:
     assert seconds("send_recv", 10**9, wide, pair) == pytest.approx(5e-3 + 1 / 20)
 
 
-def test_three_sites_take_the_widest_links_that_join_them() -> None:
+def test_a_ring_through_three_sites_passes_the_links_that_it_has() -> None:
+    """In the order of its ranks; and where two sites have no link of their own, twice over that of the third."""
     sites = tuple(Site(name=name, nodes=(nodes_of(1, 1),), fabric_link=NIC) for name in "abc")
 
     def wan(one: str, other: str, rate: float) -> SiteLink:
@@ -265,7 +266,12 @@ def test_three_sites_take_the_widest_links_that_join_them() -> None:
     links = (wan("a", "b", 1e9), wan("b", "c", 2e9), wan("c", "a", 4e9))
     cluster = Cluster(text="test", sites=sites, site_links=links)
     (level,) = describe_group(cluster, cluster.slots).levels
-    assert (level.kind, level.link, level.bandwidth_bytes_per_s, level.members) == ("site", "b-c", 2e9, 3)
+    assert (level.kind, level.link, level.bandwidth_bytes_per_s, level.members) == ("site", "a-b", 1e9, 3)
+    chain = replace(cluster, site_links=links[1:])
+    (level,) = describe_group(chain, chain.slots).levels
+    assert (level.link, level.bandwidth_bytes_per_s, level.latency_s) == ("b-c", 2e9, 2e-3)
+    (level,) = describe_group(chain, chain.slots[:2]).levels
+    assert (level.link, level.bandwidth_bytes_per_s, level.latency_s) == ("b-c", 2e9, 2e-3)
 
 
 def test_mixed_devices_go_at_the_slowest_links_pace() -> None:
