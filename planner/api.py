@@ -369,6 +369,54 @@ def timeline(
     return found
 
 
+def place(
+    model: str,
+    *,
+    cluster: str,
+    local: str | None = None,
+    method: str = "compact",
+    types: tuple[str, ...] = (),
+    one_type: bool = False,
+    all_sites: bool = False,
+    alternatives: int = 6,
+    comm: tuple[Path, ...] = (),
+    links: Path | None = None,
+    half_life: float = 3600.0,
+    now: float | None = None,
+    output: Path | None = None,
+    store: Path | None = None,
+    **options: Unpack[SearchOptions],
+) -> dict[str, Any]:
+    """Over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and what
+    else could be done: `alternatives` other ways at most are planned.
+
+    `local` is the site that the job is submitted at; `method` one of `planner.place_options.METHODS`; `types` the
+    device types to take. `comm` are files of measured links, `links` the state that they are added to, ages counted to
+    `now` (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the
+    cluster file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
+    """
+    from planner.place_options import PlaceOptions
+    from planner.site_alternatives import other_ways
+    from planner.site_describing import describe_placed, save_placed
+    from planner.site_placing import place_model
+
+    wanted = PlaceOptions(
+        local=local,
+        method=method,
+        types=types,
+        one_type=one_type,
+        all_sites=all_sites,
+        comm=comm,
+        links=links,
+        half_life_s=half_life,
+        now_s=now,
+        alternatives=alternatives,
+    )
+    placed = place_model(model, cluster=cluster, store=store, options=options, wanted=wanted)
+    plan = placed.plan if output is None else save_placed(placed, output)[0]
+    return describe_placed(placed, plan, other_ways(placed, wanted))
+
+
 def run(
     file: Path,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.scheduling.records import Decision, Grant, Job, Pool
+from profiles.cluster import SiteLink
 from tests.scheduling_examples import FakeCells
 
 
@@ -57,6 +58,7 @@ class HandView:
     predicted: Mapping[str, float] = field(default_factory=dict)
     arrived: Sequence[str] = ()
     departed: Sequence[str] = ()
+    site_links: tuple[SiteLink, ...] = ()
 
     @property
     def waiting(self) -> dict[str, HandState]:

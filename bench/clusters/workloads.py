@@ -10,10 +10,11 @@ Jobs: models of NewWorkload alike in number (GPT-2 350M, 1.3B, 4.2B, OPT 6.7B, 1
 NewWorkload: devices 1, 2, 4 (BERT, 350M), 2, 4 (1.3B), 4, 8 (4.2B, 6.7B) or 8, 16 (13B), global batch 32, 64 or 128,
 durations log-normal with median 20 minutes and sigma 1 between 2 minutes and 4 hours, arrivals a Poisson process.
 Philly: its first rows with their own arrival, duration and devices (rounded up to a power of two, at most the largest
-job of the figure), a model that fits them, and a batch of 64 or 128 (above 32 devices 256 or 512). A duration is that at one site with nodes of 8, 25 GB/s NVLink and 25 GB/s between nodes: iterations are the duration over the time of
-an iteration there. `load`: durations are scaled by one factor such that jobs would keep all devices busy so much of the
-time in which they arrive. Homes are drawn by the sites' devices. All draws are by seed and were fixed before any
-policy ran.
+job of the figure), a model that fits them, and a batch of 64 or 128 (above 32 devices 256 or 512). A duration is that
+at one site with nodes of 8, 25 GB/s NVLink and 25 GB/s between nodes: iterations are the duration over the time of an
+iteration there. `load`: durations (NewWorkload: gaps between arrivals) are scaled by one factor such that jobs would
+keep all devices busy so much of the time in which they arrive. Homes are drawn by the sites' devices. All draws are by
+seed.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ COMMANDS = {
     "comm": "link tables: measure collectives, fit and show them",
     "estimate": "how fast a model would train on a cluster: its Cells, or one explicit plan",
     "plan": "the best parallel plan for a model on a cluster",
+    "place": "over which sites a job runs, on which devices, under which plan",
     "export": "a plan as what a training framework or a cluster manager is started with",
     "run": "really train some iterations with a plan, measured beside estimated",
     "validate": "predict published or own runs, and say how far off that is",

@@ -44,7 +44,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _add_trace_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("the trace")
     group.add_argument("--format", choices=FORMATS, default="auto", help="(default: %(default)s, by its first line)")
-    group.add_argument("--lenient", action="store_true", help="skip malformed lines and count them")
+    group.add_argument(
+        "--lenient",
+        action="store_true",
+        help="skip malformed lines and count them (not models or devices that there are not)",
+    )
     group.add_argument("--fractional", choices=("round-up", "refuse"), default="round-up", help="parts of a GPU")
     group.add_argument(
         "--counts", choices=("keep", "powers"), default="keep", help="devices as asked, or powers of two"
@@ -160,7 +164,13 @@ def policy_option(text: str) -> tuple[str, OptionValue]:
 
 def seconds(text: str) -> float:
     """Seconds of at least 0."""
-    return 0.0 if text.strip() in ("0", "0.0") else positive_seconds(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ArgumentTypeError(f"found {text!r}, expected seconds of at least 0")
+    return value
 
 
 def span(text: str) -> tuple[float, float]:
@@ -271,7 +281,8 @@ def _run_one(arguments: Namespace) -> None:
         )
     if arguments.json:
         bounds = None if answer.bounds is None else asdict(answer.bounds)
-        print_json(summary_json(answer.result) | {"bounds": bounds, "notes": list(answer.notes)})
+        more = {"bounds": bounds, "skipped_lines": dict(answer.skipped), "notes": list(answer.notes)}
+        print_json(summary_json(answer.result) | more)
     else:
         print_run(answer.result, answer.notes, answer.bounds)
 

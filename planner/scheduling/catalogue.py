@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from inspect import isclass, signature
 from typing import cast
 
+from estimator.frontends.factory import find_factory, user_code
 from planner.scheduling.records import Policy
 from profiles.errors import InputError
 
@@ -29,10 +31,21 @@ POLICIES: dict[str, str] = {
     "priority": "planner.scheduling.policies.priority:PriorityPreemption",
     "quota": "planner.scheduling.policies.quota:Quota",
     "sia": "planner.scheduling.policies.sia:Sia",
+    "dt-fm": "planner.scheduling.policies.dt_fm:DtFm",
+    "global-ilp": "planner.scheduling.policies.global_ilp:GlobalIlp",
+    "lyra": "planner.scheduling.policies.lyra:Lyra",
+    "opportunistic": "planner.scheduling.policies.opportunistic:Opportunistic",
+    "mast": "planner.scheduling.policies.mast:Mast",
+    "spiderflow": "planner.scheduling.policies.spiderflow:SpiderFlow",
+    "spiderflow-no-spin": "planner.scheduling.policies.spiderflow:SpiderFlowNoSpin",
+    "spiderflow-no-tpa": "planner.scheduling.policies.spiderflow:SpiderFlowNoTpa",
     "sjf": "planner.scheduling.policies.sjf:ShortestFirst",
     "tiresias": "planner.scheduling.policies.tiresias:Tiresias",
 }
 """Name: the class that makes it; its keyword arguments are the policy's options."""
+
+
+WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def make_policy(name: str, **options: object) -> Policy:
@@ -40,14 +53,41 @@ def make_policy(name: str, **options: object) -> Policy:
     place = POLICIES.get(name, name if ":" in name else None)
     if place is None:
         raise InputError(where="policy", key="--policy", found=name, expected="one of " + ", ".join(sorted(POLICIES)))
-    module, _, made = place.partition(":")
+    maker = _load(name, place)
+    typed = _typed(name, maker, options)
     try:
-        maker = getattr(import_module(module), made)
-    except (ImportError, AttributeError) as error:
-        raise InputError(where="policy", key="--policy", found=name, expected="a class that can be imported") from error
-    try:
-        return cast("Policy", maker(**options))
+        policy = maker(**typed)
     except (TypeError, ValueError) as error:
         known = ", ".join(signature(maker).parameters) if isclass(maker) else ""
         expected = f"of its options ({known or 'it has none'}) what they can be"
         raise InputError(where=f"policy {name}", key="--option", found=str(error), expected=expected) from error
+    lacks = [one for one in ("decide", "state", "restore") if not callable(getattr(policy, one, None))]
+    if not isinstance(getattr(policy, "name", None), str):
+        lacks.append("name")
+    if lacks:
+        raise InputError(where=f"policy {name}", found=f"no {', '.join(lacks)}", expected="a policy (POLICIES.md)")
+    return cast("Policy", policy)
+
+
+def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object]) -> dict[str, object]:
+    """The options as the types of their defaults; InputError for one of another type."""
+    defaults = {key: parameter.default for key, parameter in signature(maker).parameters.items()}
+    found = dict(options)
+    for key, value in options.items():
+        kind = type(defaults.get(key))
+        if kind is float and type(value) is int:
+            found[key] = float(value)
+        elif kind in WORDS and type(value) is not kind:
+            raise InputError(where=f"policy {name}", key=f"--option {key}", found=repr(value), expected=WORDS[kind])
+    return found
+
+
+def _load(name: str, place: str) -> Callable[..., object]:
+    """What `package.module:Class` names. A user's module may lie in the current folder."""
+    module, _, made = place.partition(":")
+    if name in POLICIES:
+        return cast("Callable[..., object]", getattr(import_module(module), made))
+    if not module or not made:
+        raise InputError(where="policy", key="--policy", found=name, expected="package.module:Class")
+    with user_code():
+        return find_factory(place, "a policy")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from profiles.cluster import SiteLink
 from profiles.vocabulary import DType
 
 
@@ -71,10 +72,15 @@ class CellOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Devices for a job: so many of each pool, and the stages of the Cell it runs as (None: the fastest there)."""
+    """Devices for a job: so many of each pool, and the stages of the Cell it runs as (None: the fastest there).
+
+    `planner` names who makes its plan (`planner.scheduling.sites.planners`), over several sites too; empty: it runs as
+    a Cell, on one pool.
+    """
 
     parts: tuple[tuple[str, int], ...]
     stages: int | None = None
+    planner: str = ""
 
     @property
     def devices(self) -> int:
@@ -160,6 +166,10 @@ class View(Protocol):
 
     @property
     def cells(self) -> CellBook: ...
+    @property
+    def site_links(self) -> Sequence[SiteLink]:
+        """What joins the pools' sites; empty where there is one, or nothing joins them."""
+
     def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
         """What an iteration of the job really takes under a grant; None where it does not fit."""
 

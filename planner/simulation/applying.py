@@ -47,6 +47,8 @@ def _read(run: RunState, decision: Decision) -> tuple[list[ActiveJob], list[Chan
         state = run.waiting.get(id_) or run.running.get(id_)
         if state is None:
             raise run.error(id_, "a grant", "none for a job that neither waits nor runs")
+        if not isinstance(grant, Grant | None):
+            raise run.error(id_, f"{type(grant).__name__} {grant!r:.80}", "a Grant, or None")
         if grant is None:
             if state.grant is not None:
                 stops.append(state)
@@ -74,7 +76,7 @@ def _read_dropped(run: RunState, decision: Decision, stops: list[ActiveJob]) -> 
 def _same(run: RunState, state: ActiveJob, grant: Grant) -> bool:
     """Whether the grant is what the job has: the same devices, and stages that come to the same."""
     have = state.grant
-    if have is None or have.parts != grant.parts:
+    if have is None or have.parts != grant.parts or have.planner != grant.planner:
         return False
     if have.stages == grant.stages:
         return True
@@ -89,8 +91,8 @@ def _check_grant(run: RunState, state: ActiveJob, grant: Grant) -> None:
     for pool, count in parts:
         if pool not in run.pools:
             raise run.error(id_, f"devices of {pool!r}", "a pool of " + ", ".join(run.pools))
-        if count < 1:
-            raise run.error(id_, f"{count} devices of {pool}", "1 or more")
+        if not isinstance(count, int) or count < 1:
+            raise run.error(id_, f"{count} devices of {pool}", "a whole number of 1 or more")
     if not parts or (len(parts) > 1 and len({pool for pool, _ in parts}) != len(parts)):
         raise run.error(id_, f"a grant of {describe(grant) or 'nothing'}", "some devices, and each pool once")
     if run.iteration_s(state.job, grant, None) is None:
@@ -170,6 +172,7 @@ def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pie
         state.progress_from_s += restart_s(run.settings, job)
     state.began_s, state.began_with = state.progress_from_s, state.remaining_at
     run.running[job.id] = state
+    run.granted.add(grant.parts)
     if run.shared is not None:
         run.shared.enter(state, grant)
     run.totals.held += held

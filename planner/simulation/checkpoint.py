@@ -12,7 +12,7 @@ import time
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
@@ -81,6 +81,7 @@ def fingerprint(run: RunState) -> str:
         settings.series,
         settings.slices,
         settings.predictor is not None,
+        settings.site_links,
         settings.sharing is not None,
         settings.checkpoint.label if settings.checkpoint else "",
     )
@@ -111,6 +112,7 @@ def _document(run: RunState, own: str) -> dict[str, Any]:
         "table": {name: _write_column(getattr(run.table, name)) for name in JobTable.__slots__},
         "ended": _write_column(array("q", run.ended)),
         "ended_after": _write_column(array("q", run.ended_after)),
+        "granted": sorted(run.granted),
         "given_up": [[number, reason] for number, reason in run.given_up.items()],
         "series": [_write_column(array("d", column)) for column in run.series],
         "slices": run.slices,
@@ -122,7 +124,7 @@ def _write_state(state: ActiveJob) -> dict[str, Any]:
     grant = state.grant
     return {
         "job": state.index,
-        "grant": None if grant is None else {"parts": grant.parts, "stages": grant.stages},
+        "grant": None if grant is None else asdict(grant),
         "placement": dict(state.placement),
         **{name: getattr(state, name) for name in _STATE_FIELDS},
     }
@@ -181,6 +183,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.ended = _read_column(document["ended"], "q").tolist()
     run.ended_after = _read_column(document["ended_after"], "q").tolist()
     run.given_up = dict(document["given_up"])
+    run.granted = {tuple((pool, count) for pool, count in parts) for parts in document["granted"]}
     for column, text in zip(run.series, document["series"], strict=True):
         column.extend(_read_column(text, "d"))
     run.slices.extend(tuple(one) for one in document["slices"])
@@ -212,7 +215,7 @@ def _read_state(run: RunState, written: Mapping[str, Any]) -> ActiveJob:
         setattr(state, name, written[name])
     if written["grant"] is not None:
         parts = tuple((pool, count) for pool, count in written["grant"]["parts"])
-        state.grant = Grant(parts=parts, stages=written["grant"]["stages"])
+        state.grant = Grant(**(written["grant"] | {"parts": parts}))
     placement: dict[str, Pieces] = {}
     for pool, pieces in written["placement"].items():
         placement[pool] = tuple((node, mask) for node, mask in pieces)

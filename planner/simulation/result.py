@@ -81,7 +81,8 @@ class Summary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """A run: `summary`, what became of each of `jobs` (in order of submission; `table` by the same numbers), why some
-    did not finish (by number), and where they were kept the series over time and the slices of the timeline."""
+    did not finish (by number), where they were kept the series over time and the slices of the timeline, and the parts
+    of all grants."""
 
     summary: Summary
     timing: Timing
@@ -91,6 +92,7 @@ class Result:
     devices: int
     series: Mapping[str, Sequence[float]]
     slices: Sequence[Slice]
+    granted: frozenset[tuple[tuple[str, int], ...]]
 
     @property
     def unfinished(self) -> dict[str, str]:
@@ -140,6 +142,7 @@ def make_result(run: RunState) -> Result:
         devices=devices,
         series=dict(zip(SERIES, run.series, strict=True)),
         slices=run.slices,
+        granted=frozenset(run.granted),
     )
 
 

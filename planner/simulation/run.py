@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.scheduling.bound import Bounds, bound_run
+from planner.scheduling.bound import Bounds, bound_run, counts_of
 from planner.scheduling.catalogue import make_policy
 from planner.scheduling.cell_book import EstimatedCells, common_dtype
 from planner.scheduling.measured import cells_on
-from planner.scheduling.records import Job, Pool
+from planner.scheduling.records import CellBook, Job, Pool
 from planner.simulation.engine import simulate
 from planner.simulation.failures import Failures, read_failures
 from planner.simulation.plot import check_plot, save_plot
 from planner.simulation.request import Request, Source
 from planner.simulation.result import Result
-from planner.simulation.settings import CheckpointFile, Predictor, Settings
+from planner.simulation.settings import CheckpointFile, Predictor, Settings, Sharing, Truth
 from planner.simulation.tables import jobs_csv, series_csv
 from planner.simulation.timeline import check_timeline, save_timeline
 from planner.traces.assign import assign_workloads
 from planner.traces.read import read_trace
 from planner.traces.records import head, load, window
+from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.files import write_atomically
 
 Progress = Callable[[int, int, float | None, str], None]
+SCOPE = (
+    "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
+    " doubled, or as some job got in this run; JCT and makespan are compared over the jobs that finished"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,7 @@ class Inputs:
     pools: dict[str, Pool]
     cells: EstimatedCells
     notes: tuple[str, ...]
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +86,11 @@ class Outputs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
     """What `cellplan simulate` has to say: the result, what was left out, drawn or assumed, and where asked for what no
-    policy can beat."""
+    policy can beat. `skipped`: lines of the trace by why they were left out."""
 
     result: Result
     notes: tuple[str, ...]
+    skipped: Mapping[str, int]
     bounds: Bounds | None = None
 
 
@@ -114,8 +121,31 @@ def simulate_request(
         f"a restart takes {request.restart_s:g} s and the checkpoint's bytes at"
         f" {request.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
-    bounds = bound_run(inputs.jobs, inputs.pools, inputs.cells, until_s=request.until_s) if bound else None
-    return Simulated(result=result, notes=(*inputs.notes, restart), bounds=bounds)
+    notes = [*inputs.notes, restart]
+    bounds = bound_result(result, inputs.pools, inputs.cells) if bound else None
+    if bound:
+        notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
+    return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds)
+
+
+def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
+    """What no policy can beat on the jobs of this run, None where it joined pools: of the jobs that finished the least
+    mean JCT and makespan; of all jobs the greatest throughput over the time that the run took, where some did not
+    finish, and else to the last job's end."""
+    if any(len(parts) > 1 for parts in result.granted):
+        return None
+
+    def counts(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
+        own = {count for ((name, count),) in result.granted if name == pool.name}
+        return tuple(sorted(own.union(counts_of(jobs, pool))))
+
+    finished = [job for number, job in enumerate(result.jobs) if result.status(number) == "finished"]
+    done = bound_run(finished, pools, cells, counts=counts)
+    if len(finished) == len(result.jobs):
+        return done
+    until_s = result.jobs[0].submit_s + result.summary.simulated_s
+    whole = bound_run(result.jobs, pools, cells, until_s=until_s, counts=counts)
+    return replace(done, throughput_mean=whole.throughput_mean, throughput_prices=whole.throughput_prices)
 
 
 def load_inputs(source: Source) -> Inputs:
@@ -154,7 +184,11 @@ def load_inputs(source: Source) -> Inputs:
         cells.save(Path(source.cells_file))
     where = "" if source.store is None else f", layers and links that {source.store} has as measured there"
     notes.append(f"all iteration times are modelled: those of the Cells that the estimator finds{where}")
-    return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes))
+    if len(cluster.sites) > 1:
+        notes.append(
+            "jobs of policies over sites run explicit plans, also modelled; they share links between sites evenly"
+        )
+    return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes), skipped=trace.reasons)
 
 
 def run_request(
@@ -169,8 +203,12 @@ def run_request(
 ) -> Result:
     """Simulate it. Errors as `planner.simulation.engine.simulate`; InputError for values that cannot be."""
     policy = make_policy(request.policy, **dict(request.options))
+    truth, sharing, site_links = _over_sites(inputs.cells)
     try:
         settings = Settings(
+            truth=truth,
+            sharing=sharing,
+            site_links=site_links,
             round_s=request.round_s,
             restart_s=request.restart_s,
             storage_bandwidth_bytes_per_s=request.storage_bandwidth_bytes_per_s,
@@ -193,6 +231,17 @@ def run_request(
     if request.source.cells_file is not None:
         inputs.cells.save(Path(request.source.cells_file))
     return result
+
+
+def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tuple[SiteLink, ...]]:
+    """On a cluster of several sites: what plans take over them, how jobs share the links, and these."""
+    cluster = cells.cluster
+    if len(cluster.sites) == 1:
+        return None, None, ()
+    from planner.scheduling.sites.prices import SharedLinks, make_prices, site_truth
+
+    prices = make_prices(cluster)
+    return site_truth(prices, cells), SharedLinks(prices=prices), cluster.site_links
 
 
 def make_predictor(jct: str | None) -> Predictor | None:

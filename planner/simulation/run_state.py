@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from math import isfinite, isqrt
+from traceback import extract_tb
 
 from planner.scheduling.records import CellBook, Decision, Grant, Job, JobState, Policy, Pool
 from planner.simulation.placing import PoolNodes
@@ -15,6 +16,8 @@ from planner.simulation.sharing import Shared
 from planner.simulation.states import ActiveJob, Clock
 from planner.simulation.totals import SERIES, JobTable, Totals
 from planner.simulation.truth import cells_truth
+from profiles.cluster import SiteLink
+from profiles.errors import InputError
 
 END, REPAIR, FAIL, RESTARTED = range(4)
 """Kinds of events, in the order in which those of one time are taken. Arrivals come after FAIL, then the decision, and
@@ -44,6 +47,7 @@ class RunState:
         "events",
         "free",
         "given_up",
+        "granted",
         "jobs",
         "next_arrival",
         "next_round",
@@ -90,6 +94,7 @@ class RunState:
         self.ended: list[int] = []
         self.ended_after: list[int] = []
         self.given_up: dict[int, str] = {}
+        self.granted: set[tuple[tuple[str, int], ...]] = set()
         self.series: tuple[list[float], ...] = tuple([] for _ in SERIES)
         self.slices: list[Slice] = []
         self.calls_s, self.calls_cpu_s = array("d"), array("d")
@@ -104,9 +109,18 @@ class RunState:
         return heappop(self.events)
 
     def ask(self) -> Decision:
-        """What the policy decides now; how long it took is kept."""
+        """What the policy decides now; how long it took is kept. PolicyError where it fails or answers nonsense."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        decision = self.policy.decide(self.view)
+        try:
+            decision = self.policy.decide(self.view)
+        except InputError:
+            raise
+        except Exception as error:
+            last = extract_tb(error.__traceback__)[-1]
+            found = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+            raise self.error(None, found, "a decision") from error
+        if not isinstance(decision, Decision):
+            raise self.error(None, f"{type(decision).__name__} {decision!r:.80}", "a Decision")
         self.calls_cpu_s.append(time.process_time() - began_cpu_s)
         self.calls_s.append(time.perf_counter() - began_s)
         return decision
@@ -144,11 +158,12 @@ class RunState:
 class RunView:
     """A `planner.scheduling.records.View` of a run: live, nothing is copied."""
 
-    __slots__ = ("_run", "cells", "free", "pools", "running", "waiting")
+    __slots__ = ("_run", "cells", "free", "pools", "running", "site_links", "waiting")
 
     def __init__(self, run: RunState) -> None:
         self._run = run
         self.cells: CellBook = run.cells
+        self.site_links: Sequence[SiteLink] = run.settings.site_links
         self.pools: Mapping[str, Pool] = run.pools
         self.free: Mapping[str, int] = run.free
         self.waiting: Mapping[str, JobState] = run.waiting
@@ -189,6 +204,8 @@ def restart_s(settings: Settings, job: Job) -> float:
 
 
 def describe(grant: Grant) -> str:
-    """`4 of a40 + 2 of a10 in 2 stages`."""
+    """`4 of a40 + 2 of a10 in 2 stages`, `4 of a40 + 2 of a10 by tpa`."""
     parts = " + ".join(f"{count} of {pool}" for pool, count in grant.parts)
+    if grant.planner:
+        parts += f" by {grant.planner}"
     return parts if grant.stages is None else f"{parts} in {grant.stages} stages"

@@ -10,6 +10,7 @@ from typing import Protocol
 from planner.scheduling.records import Grant, Job
 from planner.simulation.failures import Failures
 from planner.simulation.placing import Pieces
+from profiles.cluster import SiteLink
 from profiles.errors import InputError
 
 RESTART_S = 60.0
@@ -76,10 +77,11 @@ class Settings:
     `restart_s` + the job's checkpoint bytes / `storage_bandwidth_bytes_per_s`, the first start `start_s`. A job whose
     node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
     progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
-    Cells' own times, on one pool. `sharing` None: jobs do not slow each other; else `truth` is what policies are told,
-    and `sharing` what is so. `series` and `slices`: keep the figures of every event, and who sat where when. Every
-    `look_every` events the run looks at the clock for its checkpoint and its progress, and whether `stop` wants it to
-    end, which it does with a checkpoint, where there is a file for it, and KeyboardInterrupt.
+    Cells' own times, on one pool. `site_links` are those between the pools' sites, for policies to see. `sharing` None:
+    jobs do not slow each other; else `truth` is what policies are told, and `sharing` what is so. `series` and
+    `slices`: keep the figures of every event, and who sat where when. Every `look_every` events the run looks at the
+    clock for its checkpoint and its progress, and whether `stop` wants it to end, which it does with a checkpoint,
+    where there is a file for it, and KeyboardInterrupt.
     """
 
     round_s: float | None = None
@@ -90,6 +92,7 @@ class Settings:
     checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
     until_s: float | None = None
     truth: Truth | None = None
+    site_links: tuple[SiteLink, ...] = ()
     sharing: Sharing | None = None
     predictor: Predictor | None = None
     series: bool = False

@@ -57,7 +57,7 @@ def timeline_events(result: Result) -> Iterator[dict[str, Any]]:
             yield _slice(about.id, "job", place, (restarted_s, end_s), arguments)
     for at, time_s in enumerate(result.series["time_s"]):
         for name in COUNTERS:
-            yield {"name": name, "ph": "C", "ts": _us(time_s), "pid": 0, "args": {name: result.series[name][at]}}
+            yield {"name": name, "ph": "C", "ts": _us(time_s), "pid": 0, "args": {name: float(result.series[name][at])}}
 
 
 def _slice(

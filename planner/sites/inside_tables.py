@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimator.explicit.optimizers import GRAD_WIDTH
 from estimator.explicit.recipe import StageSetup
-from planner.search.mixed_linear import Linear
 from planner.search.mixed_segments import Pricer
 from planner.search.mixed_space import Group, Segment
 from planner.sites.inside import MOST_PATTERNS, InsideChoice, InsideOption, Pattern, best_inside, patterns_of
@@ -19,11 +20,13 @@ from profiles.cluster import DeviceSlot
 
 @dataclass(frozen=True, kw_only=True)
 class Inside:
-    """The best choice on one group of devices: the segment, and its devices stage by stage."""
+    """The best choice on one group of devices: the segment, and its devices stage by stage. `total_s` is T, `fill_s`
+    how long one micro-batch takes through all of its stages."""
 
     segment: Segment
     slots: tuple[DeviceSlot, ...]
     total_s: float
+    fill_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,42 +34,58 @@ class InsideTables:
     """Makes the options of a group of devices. The only state is caches."""
 
     pricer: Pricer
-    linear: Linear
     _sync: dict[object, float] = field(default_factory=dict, repr=False)
     _hops: dict[object, float] = field(default_factory=dict, repr=False)
+    _relaxed: dict[object, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def ranked(self, number: int, micro_batch: int, share: float, *, most: int, many: bool) -> list[Inside]:
         """The best choices of group `number` that holds `share` of the model: one for each (tp, d, p) that can hold
         it, the least T first, at most so many. `many`: other stages come before or after."""
-        space = self.pricer.space
-        segments = [one for choices in space.segments((number,), micro_batch) for one in choices]
-        pairs = [(segment, self._option(segment, share, many=many)) for segment in segments]
+        segments = (one for choices in self.pricer.space.segments((number,), micro_batch) for one in choices)
         found: list[Inside] = []
-        known = [(segment, option) for segment, option in pairs if option is not None]
-        known.sort(key=lambda pair: pair[1].least_s)
-        for segment, option in known:
-            if len(found) >= most and option.least_s >= sorted(one.total_s for one in found)[most - 1]:
+        for least_s, segment in self.by_bound(segments, share, many=many):
+            limit_s = sorted(one.total_s for one in found)[most - 1] if len(found) >= most else math.inf
+            if least_s >= limit_s:
                 break
-            choice = best_inside([option])
+            once_s = self._pass_s(segment, share, many=many)
+            if once_s is None or (self.pricer.batches(segment) - 1 + segment.pp) * once_s >= limit_s:
+                continue
+            option = self._option(segment, share, once_s, many=many)
+            choice = best_inside([option], limit_s)
             if choice is not None:
-                found.append(
-                    Inside(segment=segment, slots=self._slots(segment, option, choice), total_s=choice.total_s)
-                )
+                slots = self._slots(segment, option, choice)
+                fill_s = segment.pp * once_s
+                found.append(Inside(segment=segment, slots=slots, total_s=choice.total_s, fill_s=fill_s))
         return sorted(found, key=lambda one: one.total_s)[:most]
 
-    def _option(self, segment: Segment, share: float, *, many: bool) -> InsideOption | None:
-        """The segment's costs; None where its devices cannot hold that share of the model."""
+    def by_bound(self, segments: Iterable[Segment], share: float, *, many: bool) -> list[tuple[float, Segment]]:
+        """Segments that can hold a layer, by what T is at least: their passes as if all rules fitted. That is known of
+        all that share layers and samples alike once it is of one; the fewest replicas, which are on the links alone,
+        are asked first."""
+        found = []
+        for segment in sorted(segments, key=lambda one: one.dp):
+            key = (segment.groups, segment.layout, segment.samples, self.pricer.batches(segment) == 1)
+            if key not in self._relaxed:
+                priced = self.pricer.price(segment, many=many or segment.pp > 1)
+                if priced is None:
+                    continue
+                self._relaxed[key] = priced.tables[0].relaxed_s().min(axis=0)
+            length, content = self._content(segment, share)
+            layers = len(self.pricer.space.model.layers)
+            once_s = float(self._relaxed[key][content]) * share * layers / segment.pp / length
+            found.append(((self.pricer.batches(segment) - 1 + segment.pp) * once_s, segment))
+        return sorted(found, key=lambda one: one[0])
+
+    def _option(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
+        """The segment's costs; `once_s` are a micro-batch's on one stage."""
         group = self.pricer.space.groups[segment.groups[0]]
-        once_s = self._pass_s(segment, share, many=many)
-        if once_s is None:
-            return None
         tp, micro_batches = segment.layout.tp, self.pricer.batches(segment)
         units = list(self._units(group, tp).values())
         room = tuple(len(blocks) // tp for blocks in units)
         patterns = patterns_of(room, segment.dp) if _is_small(room, segment.dp) else ()
         if not patterns:
-            return self.option_in_order(segment, share, many=many)
-        size_bytes = self._gradient_bytes(segment, share / segment.pp)
+            return self._in_order(segment, share, once_s, many=many)
+        size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
         sync = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
         hops = tuple(
             tuple(self._hop_s(segment, units, one, other) if segment.pp > 1 else 0.0 for other in patterns)
@@ -89,9 +108,10 @@ class InsideTables:
         """The costs of stages in the order of the devices, as if one unit held them all: for replicas over several
         groups, and where there are too many patterns to choose from."""
         once_s = self._pass_s(segment, share, many=many)
-        if once_s is None:
-            return None
-        size_bytes = self._gradient_bytes(segment, share / segment.pp)
+        return None if once_s is None else self._in_order(segment, share, once_s, many=many)
+
+    def _in_order(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
+        size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
         stages = [self.pricer.space.stage(segment, number) for number in range(segment.pp)]
         sync = max(self._sum_s(stage, size_bytes) for stage in {stages[0]: 0, stages[-1]: 0})
         hop = 0.0
@@ -117,18 +137,23 @@ class InsideTables:
         if priced is None:
             return None
         table, layers = priced.tables[0], len(self.pricer.space.model.layers)
-        length = min(layers, max(1, round(share * layers / segment.pp)))
-        first = (layers - length) // 2
-        content = self.pricer.contents.ids[first, first + length]
+        length, content = self._content(segment, share)
         fits = table.fits(min(segment.pp, self.pricer.batches(segment)))[:, content]
         if not fits.any():
             return None
         takes = np.where(fits, table.relaxed_s()[:, content], np.inf)
         return float(takes.min()) * share * layers / segment.pp / length
 
-    def _gradient_bytes(self, segment: Segment, share: float) -> float:
+    def _content(self, segment: Segment, share: float) -> tuple[int, int]:
+        """How many layers a stage has of that share of the model, and the content in the model's middle."""
+        layers = len(self.pricer.space.model.layers)
+        length = min(layers, max(1, round(share * layers / segment.pp)))
+        first = (layers - length) // 2
+        return length, int(self.pricer.contents.ids[first, first + length])
+
+    def _gradient_bytes(self, segment: Segment, share: float, *, many: bool) -> float:
         """Of a rank's gradients for so much of the model."""
-        priced = self.pricer.price(segment, many=segment.pp > 1)
+        priced = self.pricer.price(segment, many=many or segment.pp > 1)
         if priced is None or segment.dp == 1:
             return 0.0
         held = priced.tables[0].kinds[0].table.held[0]

@@ -30,7 +30,7 @@ def draw_graph(family: Family, nodes: int, edges: int, seed: int) -> PartitionGr
         raise ValueError(f"draw_graph: {nodes} nodes and {edges} edges; expected a simple graph in one piece")
     rng = Random(f"{family} {nodes} {edges} {seed}")
     found: dict[tuple[int, int], int] = {}
-    for one, other, least, most in _layered(nodes, rng) if family == "layered" else _spread(nodes, rng):
+    for one, other, least, most in _layered(nodes, edges, rng) if family == "layered" else _spread(nodes, rng):
         pair = min(one, other), max(one, other)
         if one != other and pair not in found:
             found[pair] = rng.randint(least, most)
@@ -50,13 +50,15 @@ def _spread(nodes: int, rng: Random) -> Iterator[tuple[int, int, int, int]]:
         yield rng.randrange(nodes), rng.randrange(nodes), 1, 8
 
 
-def _layered(nodes: int, rng: Random) -> Iterator[tuple[int, int, int, int]]:
+def _layered(nodes: int, edges: int, rng: Random) -> Iterator[tuple[int, int, int, int]]:
     replicas = max(2, round((nodes / 2) ** 0.5))
-    for node in range(1, nodes):
-        if node >= replicas:
-            yield node, node - replicas, 8, 32
-        if node % replicas:
-            yield node, node - 1, 4, 16
+    pipes = [(node, node - replicas, 8, 32) for node in range(replicas, nodes)]
+    rings = [(node, node - 1, 4, 16) for node in range(1, nodes) if node % replicas]
+    grid = sorted(pipes + rings, key=lambda edge: (edge[0], edge[1]))
+    if len(grid) > edges:
+        # The pipelines and the first ring join all nodes; more than these there may not be room for.
+        grid = pipes + sorted(rings, key=lambda edge: edge[0] >= replicas)
+    yield from grid
     for first in range(0, nodes, replicas):
         yield first, min(first + replicas, nodes) - 1, 4, 16
     while True:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from estimator.explicit.link_times import LinkTimes
 from estimator.explicit.optimizers import GRAD_WIDTH
@@ -24,23 +24,28 @@ from estimator.explicit.stage_work import table_parameters, tied_ends
 from models_zoo.layers import Embedding, TransformerBlock
 from planner.explicit.recording import record_plan
 from planner.plan import Plan
-from planner.search.mixed_linear import Linear
 from planner.search.mixed_prices import contents_of
 from planner.search.mixed_segments import Pricer
-from planner.search.mixed_space import Group, MixedSpace, Segment, groups_of
+from planner.search.mixed_space import MixedSpace, Segment, groups_of
 from planner.search.request import SearchRequest
+from planner.sites.alike import Alike
 from planner.sites.inside_tables import InsideTables
-from planner.sites.tpa_pipes import Part, PlanMaker, Priced
-from planner.sites.tpa_sites import Arrangement, Party, SiteGraph, Traffic, arrangements
+from planner.sites.tpa_pipes import CutPlan, Part, PlanMaker, Priced
+from planner.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
+from planner.sites.tpa_ways import Ways
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import DTYPE_BYTES
 
 Wanted = Literal["any", "all-sites"]
 """Which plans count: any on the devices given, or those alone that use every site."""
-MOST_PRICED = 40
-"""So many plans are priced by the estimator, those first that look fastest."""
+MOST_PRICED = 12
+"""So many plans are priced by the estimator, those first that look fastest once their layers are cut."""
+CUT_FOR_ONE = 6
+"""The layers of so many plans are cut for each that is priced, those first that look fastest before."""
 MOST_INSIDE = 2
 """So many choices inside a site are tried in each arrangement."""
+MOST_TYPES = 2
+"""Replicas of a stage are of so many device types at most (`planner.search.mixed_space`)."""
 MOST_BATCHES = 8
 """So many sizes of micro-batch are looked at: from 1 to the whole batch, evenly."""
 
@@ -62,6 +67,14 @@ class Across:
     plan: Plan
     considered: tuple[Considered, ...]
     priced: int
+
+
+class _Choice(NamedTuple):
+    """A party's stages, T of `planner.sites.inside`, and how long one micro-batch takes through them."""
+
+    part: Part
+    total_s: float
+    fill_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,30 +126,37 @@ class _Search:
             links=links,
             contents=contents_of(evaluator.layers),
         )
-        self.linear = Linear(pricer=self.pricer)
-        self.inside = InsideTables(pricer=self.pricer, linear=self.linear)
+        self.inside = InsideTables(pricer=self.pricer)
         self.maker = PlanMaker(pricer=self.pricer)
-        self.choices: dict[object, list[tuple[Part, float]]] = {}
+        self.ways = Ways(groups=self.groups, cluster=self.pricer.links.cluster)
+        self.graph, self.traffic = self.ways.graph(self.pricer.recipe.dtype), self._traffic()
+        self.alike = Alike(groups=self.groups, graph=self.graph, by_name=bool(tables) or self.ways.pass_others)
+        self.choices: dict[object, list[_Choice]] = {}
 
     def run(self, most: int) -> Across | None:
-        graph, traffic = self._graph(), self._traffic()
-        every = [one for one in arrangements(graph, traffic) if self._is_wanted(one)]
+        every = self._arrangements()
         candidates = [
             found
             for arrangement in every
             for micro_batch in self._micro_batches()
-            for found in self._candidates(graph, arrangement, micro_batch)
+            for found in self._candidates(arrangement, micro_batch)
         ]
         candidates.sort(key=lambda one: one.looks_s)
+        cuts = []
+        for one in _spread(candidates, CUT_FOR_ONE * most):
+            cut = self.maker.cut(one.parts)
+            if cut is not None:
+                cuts.append((cut.looks_s + self._tied_s(one.arrangement), one.arrangement, cut))
+        cuts.sort(key=lambda found: found[0])
         best: Priced | None = None
         by_arrangement: dict[Arrangement, float] = {}
         priced = 0
-        for one in _spread(candidates, most):
-            found = self.maker.plan(one.parts)
+        for arrangement, cut in self._worth_pricing([(arrangement, cut) for _, arrangement, cut in cuts], most):
+            found = self.maker.price(cut)
             priced += 1
             if found is None:
                 continue
-            by_arrangement[one.arrangement] = min(found.time_s, by_arrangement.get(one.arrangement, math.inf))
+            by_arrangement[arrangement] = min(found.time_s, by_arrangement.get(arrangement, math.inf))
             if best is None or found.time_s < best.time_s:
                 best = found
         if best is None:
@@ -156,6 +176,28 @@ class _Search:
         size = replace(plan.provenance, search_space_size=max(1, priced))
         return Across(best=best, plan=replace(plan, provenance=size), considered=tuple(considered), priced=priced)
 
+    def _arrangements(self) -> list[Arrangement]:
+        """Those worth a look, both ways round: messages cost the same, but the head is at one end, and most activations
+        are at the other. Of those that differ in names alone the first."""
+        found: dict[object, Arrangement] = {}
+        for one in arrangements(self.graph, self.traffic):
+            for way in (one, one[::-1]) if self._is_wanted(one) else ():
+                numbers = tuple(number for party in way for number in party)
+                found.setdefault((tuple(map(len, way)), self.alike.first_of(numbers)), way)
+        return list(found.values())
+
+    def _worth_pricing(
+        self, cuts: Sequence[tuple[Arrangement, CutPlan]], most: int
+    ) -> Iterator[tuple[Arrangement, CutPlan]]:
+        """So many of the plans in order of their looks: half by that alone, then the first of each set of sites."""
+        firsts: dict[frozenset[str], int] = {}
+        for number, (arrangement, _) in enumerate(cuts):
+            sites = frozenset(name for names in self._names(arrangement) for name in names)
+            firsts.setdefault(sites, number)
+        # Half for the fastest looking, whatever their sites.
+        order = dict.fromkeys([*range(min(len(cuts), most - most // 2)), *firsts.values(), *range(len(cuts))])
+        return (cuts[number] for number in list(order)[:most])
+
     def _is_wanted(self, arrangement: Arrangement) -> bool:
         if self.wanted == "any":
             return True
@@ -169,25 +211,6 @@ class _Search:
         return tuple(map(names, arrangement))
 
     # Between sites
-
-    def _graph(self) -> SiteGraph:
-        groups, cluster = self.groups, self.pricer.links.cluster
-        links = {frozenset(link.between): link for link in cluster.site_links}
-
-        def width(one: Group, other: Group) -> tuple[float, float]:
-            if one.site == other.site:
-                fabric = cluster.site(one.site).fabric_link
-                return fabric.bandwidth_bytes_per_s * fabric.efficiency, fabric.latency_s
-            link = links.get(frozenset((one.site, other.site)))
-            return (0.0, math.inf) if link is None else (link.bandwidth_bytes_per_s, link.latency_s)
-
-        both = [[width(one, other) for other in groups] for one in groups]
-        dtype = self.pricer.recipe.dtype
-        return SiteGraph(
-            speed=tuple(len(group.slots) * (group.device.peak(dtype) or 1.0) for group in groups),
-            bandwidth_bytes_per_s=tuple(tuple(one for one, _ in row) for row in both),
-            latency_s=tuple(tuple(one for _, one in row) for row in both),
-        )
 
     def _traffic(self) -> Traffic:
         recipe, model = self.pricer.recipe, self.space.model
@@ -206,9 +229,9 @@ class _Search:
 
     # Inside a site
 
-    def _candidates(self, graph: SiteGraph, arrangement: Arrangement, micro_batch: int) -> list[_Candidate]:
+    def _candidates(self, arrangement: Arrangement, micro_batch: int) -> list[_Candidate]:
         """The best choice of every party together, and with the next best choice of one of them."""
-        speeds = [sum(graph.speed[number] for number in party) for party in arrangement]
+        speeds = [sum(self.graph.speed[number] for number in party) for party in arrangement]
         many = len(arrangement) > 1
         ranked = [
             self._choose(party, micro_batch, round(speed / sum(speeds), 3), many=many)
@@ -224,13 +247,21 @@ class _Search:
         return [
             _Candidate(
                 arrangement=arrangement,
-                parts=tuple(part for part, _ in choices),
-                looks_s=max(looks for _, looks in choices) + self._between_s([part for part, _ in choices]),
+                parts=tuple(one.part for one in choices),
+                looks_s=max(one.total_s - one.fill_s for one in choices)
+                + math.fsum(one.fill_s for one in choices)
+                + self._between_s([one.part for one in choices])
+                + self._tied_s(arrangement),
             )
             for choices in found
-            if limits.permits("pp", sum(part.segment.pp for part, _ in choices))
-            and limits.permits("devices", sum(len(part.slots) for part, _ in choices))
+            if limits.permits("pp", sum(one.part.segment.pp for one in choices))
+            and limits.permits("devices", sum(len(one.part.slots) for one in choices))
         ]
+
+    def _tied_s(self, arrangement: Arrangement) -> float:
+        """Summing the gradients of a table that the first and the last stage share, if these are at different sites."""
+        width = self.graph.thinnest(arrangement[0], arrangement[-1]) if len(arrangement) > 1 else math.inf
+        return self.traffic.tied_bytes / width if self.traffic.tied_bytes and width > 0 else 0.0
 
     def _between_s(self, parts: Sequence[Part]) -> float:
         """Messages between parties that the iteration waits for: of every one of the slowest, of all others once."""
@@ -244,31 +275,45 @@ class _Search:
         waits = max(a + b for a, b in zip([0.0, *hops], [*hops, 0.0], strict=True))
         return 2 * math.fsum(hops) + (self.pricer.batches(parts[0].segment) - 1) * waits
 
-    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[tuple[Part, float]]:
-        """The party's best choices with what each looks like."""
-        key = (party, micro_batch, share, many)
+    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
+        """The party's best choices with what each looks like: those of the first party like it, on its own slots."""
+        first = self.alike.first_of(party)
+        key = (first, micro_batch, share, many)
         if key not in self.choices:
             if len(party) == 1:
-                inside = self.inside.ranked(party[0], micro_batch, share, most=MOST_INSIDE, many=many)
-                self.choices[key] = [(Part(segment=one.segment, slots=one.slots), one.total_s) for one in inside]
+                inside = self.inside.ranked(first[0], micro_batch, share, most=MOST_INSIDE, many=many)
+                self.choices[key] = [
+                    _Choice(Part(segment=one.segment, slots=one.slots), one.total_s, one.fill_s) for one in inside
+                ]
             else:
-                self.choices[key] = self._over_sites(party, micro_batch, share, many=many)
-        return self.choices[key]
+                self.choices[key] = self._over_sites(first, micro_batch, share, many=many)
+        if first == party:
+            return self.choices[key]
+        return [
+            one._replace(part=replace(one.part, slots=self.alike.moved(one.part.slots, first, party)))
+            for one in self.choices[key]
+        ]
 
-    def _over_sites(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[tuple[Part, float]]:
+    def _over_sites(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
         """Replicas on several groups: the same degrees in each, which share every stage."""
-        if party not in self.space.parties:
+        if len({self.space.groups[number].own.device for number in party}) > MOST_TYPES:
             return []
-        found = []
-        for choices in self.space.segments(party, micro_batch):
-            for segment in self._evenest(choices):
-                option = self.inside.option_in_order(segment, share, many=many)
-                if option is not None:
-                    slots = tuple(
-                        slot for number in range(segment.pp) for slot in self.space.stage_slots(segment, number)
-                    )
-                    found.append((Part(segment=segment, slots=slots), option.least_s))
-        return sorted(found, key=lambda pair: pair[1])[:MOST_INSIDE]
+        segments = (
+            one
+            for choices in self.space.segments(self.ways.in_ring(party), micro_batch)
+            for one in self._evenest(choices)
+        )
+        found: list[_Choice] = []
+        for least_s, segment in self.inside.by_bound(segments, share, many=many):
+            if len(found) >= MOST_INSIDE and least_s >= sorted(one.total_s for one in found)[MOST_INSIDE - 1]:
+                break
+            option = self.inside.option_in_order(segment, share, many=many)
+            if option is None:
+                continue
+            slots = tuple(slot for number in range(segment.pp) for slot in self.space.stage_slots(segment, number))
+            fill_s = option.compute_s * segment.pp / (option.micro_batches - 1 + segment.pp)
+            found.append(_Choice(Part(segment=segment, slots=slots), option.least_s, fill_s))
+        return sorted(found, key=lambda one: one.total_s)[:MOST_INSIDE]
 
     def _evenest(self, choices: Sequence[Segment]) -> list[Segment]:
         """Of segments that differ in shares alone those in which the types take about as long."""
@@ -285,7 +330,7 @@ class _Search:
 
 
 def _spread(candidates: Sequence[_Candidate], most: int) -> list[_Candidate]:
-    """The first `most` to price: half by how fast they look, half the first of each arrangement in turn."""
+    """The first `most` to cut: half by how fast they look, half the first of each arrangement in turn."""
     firsts: dict[Arrangement, _Candidate] = {}
     for one in candidates:
         firsts.setdefault(one.arrangement, one)

@@ -65,15 +65,27 @@ class _Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CutPlan:
+    """A plan whose layers are cut, not yet priced; `looks_s` is the iteration as the cut counts it."""
+
+    stages: tuple[_Stage, ...]
+    masks: tuple[NDArray[np.bool_], ...]
+    ends: tuple[int, ...]
+    contents: tuple[int, ...]
+    micro_batch: int
+    looks_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanMaker:
     """Makes plans of parts in order. The only state is a cache."""
 
     pricer: Pricer
     _byte_s: dict[object, float] = field(default_factory=dict, repr=False)
 
-    def plan(self, parts: Sequence[Part]) -> Priced | None:
-        """The best plan found of these parts: its layers cut for the sum of passes and the slowest stage; None where
-        the devices cannot hold them."""
+    def cut(self, parts: Sequence[Part]) -> CutPlan | None:
+        """The plan of these parts whose layers are cut for the sum of passes and the slowest stage; None where the
+        devices cannot hold them."""
         stages = self._stages(parts)
         if stages is None:
             return None
@@ -96,15 +108,32 @@ class PlanMaker:
             ends = cut_layers(takes, loads, micro_batches)
             if ends is None:
                 return None
-            contents = [int(ids[first, end]) for first, end in pairwise((0, *ends))]
-            rules, broken = self._rules(stages, masks, contents, micro_batches)
+            contents = tuple(int(ids[first, end]) for first, end in pairwise((0, *ends)))
+            broken = self._broken(stages, masks, contents)
             if broken is None:
-                return self._priced(stages, ends, rules, micro_batch)
+                spans = list(enumerate(pairwise((0, *ends))))
+                once = [float(takes[number][span]) for number, span in spans]
+                # Of a stage's gradients its load has the m-th part.
+                more = [micro_batches * float(loads[number][span]) for number, span in spans]
+                return CutPlan(
+                    stages=tuple(stages),
+                    masks=tuple(masks),
+                    ends=ends,
+                    contents=contents,
+                    micro_batch=micro_batch,
+                    looks_s=math.fsum(once) + max(a - b for a, b in zip(more, once, strict=True)),
+                )
             # No rule suits all stages of that part: from now on it has the one that saves most memory.
             for number, stage in enumerate(stages):
                 if stage.part == broken:
                     masks[number] = _only_thriftiest(masks[number])
         return None
+
+    def price(self, cut: CutPlan) -> Priced | None:
+        """By the estimator, each part under its best rule; None where that says that it does not fit."""
+        micro_batches = self.pricer.recipe.global_batch // cut.micro_batch
+        rules = self._rules(cut.stages, cut.masks, cut.contents, micro_batches)
+        return self._priced(cut.stages, cut.ends, rules, cut.micro_batch)
 
     @property
     def _waits(self) -> bool:
@@ -145,32 +174,45 @@ class PlanMaker:
         size = learning * GRAD_WIDTH[self.pricer.recipe.grad_dtype]
         return np.where(ids >= 0, size[ids] * self._byte_s[key], 0.0)
 
+    def _broken(
+        self, stages: Sequence[_Stage], masks: Sequence[NDArray[np.bool_]], contents: Sequence[int]
+    ) -> int | None:
+        """A part for whose stages there is no rule under which all of them fit (all parts where a tool wants one rule
+        for all)."""
+        for part, own in self._alike(stages):
+            if not np.logical_and.reduce([masks[number][:, contents[number]] for number in own]).any():
+                return part
+        return None
+
+    def _alike(self, stages: Sequence[_Stage]) -> list[tuple[int, list[int]]]:
+        """Parts by number, each with the stages that have one rule."""
+        whole = self.pricer.space.constraints.tool is not None
+        parts = dict.fromkeys(0 if whole else stage.part for stage in stages)
+        return [(part, [n for n, stage in enumerate(stages) if whole or stage.part == part]) for part in parts]
+
     def _rules(
         self,
         stages: Sequence[_Stage],
         masks: Sequence[NDArray[np.bool_]],
         contents: Sequence[int],
         micro_batches: int,
-    ) -> tuple[list[int], int | None]:
-        """The rule of each stage, one for each part (one for all where a tool wants that): the one of the least passes,
-        gradients and steps. And a part for which there is none."""
-        whole = self.pricer.space.constraints.tool is not None
+    ) -> list[int]:
+        """The rule of each stage: of those that suit its part the one of the least passes, gradients and steps."""
         rules = [0] * len(stages)
         beside = self._beside()
-        for part in dict.fromkeys(0 if whole else stage.part for stage in stages):
-            own = [number for number, stage in enumerate(stages) if whole or stage.part == part]
+        for _, own in self._alike(stages):
             kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in own])
-            if not kept.any():
-                return rules, part
+            # Stages of the same table and layers take as long.
+            pairs = {(id(stages[number].table), contents[number]): number for number in own}.values()
             costs = np.full(len(kept), np.inf)
             for rule in np.flatnonzero(kept).tolist():
                 costs[rule] = max(
                     self._whole_s(stages[number], rule, contents[number], micro_batches, overlapped=beside)
-                    for number in own
+                    for number in pairs
                 )
             for number in own:
                 rules[number] = int(np.argmin(costs))
-        return rules, None
+        return rules
 
     def _beside(self) -> bool:
         return "dp" in self.pricer.space.first.evaluator.overlap_under(0)

@@ -18,6 +18,10 @@ Arrangement = tuple[Party, ...]
 EXACT_ORDERS = 5
 """With so many parties at most every order is tried; with more the greedy ones."""
 
+MOST_EQUAL = 6
+"""So many orders of the same cost are worth a look: all of three parties."""
+TIE = 1e-9
+
 
 @dataclass(frozen=True, kw_only=True)
 class SiteGraph:
@@ -49,28 +53,36 @@ def arrangements(graph: SiteGraph, traffic: Traffic) -> tuple[Arrangement, ...]:
     """Few arrangements that are worth a look: of every set of groups that the widest links join, the set as one party,
     cut into parties along ever wider links, down to each group alone; and what the fastest so many groups make up.
 
-    At most about 3 n^2 / 2 for n groups, each with its parties in the order of the least cost (`ordered`).
+    At most about 3 n^2 / 2 sets of parties for n groups, each in the orders of the least cost (`orders`).
     """
     found: dict[Arrangement, None] = {}
     for merged in _subsets(graph):
         for parties in _cuts(graph, merged):
-            arrangement = ordered(graph, parties, traffic)
-            if arrangement is not None:
-                found[arrangement] = None
+            found.update(dict.fromkeys(orders(graph, parties, traffic)))
     return tuple(found)
 
 
 def ordered(graph: SiteGraph, parties: Sequence[Party], traffic: Traffic) -> Arrangement | None:
-    """The parties in the order in which messages, and the sum over first and last, cost least: the best of all orders
-    of few, the best of the greedy ones of many, improved by reversals. None where links do not join them."""
+    """The first of `orders`; None where links do not join the parties."""
+    return next(iter(orders(graph, parties, traffic)), None)
+
+
+def orders(graph: SiteGraph, parties: Sequence[Party], traffic: Traffic) -> list[Arrangement]:
+    """The parties in the orders in which messages, and the sum over first and last, cost least: of few parties the best
+    of all orders, of many the best of the greedy ones, improved by reversals. Of equally good ones `MOST_EQUAL`, since
+    what cuts as little may still differ in time. Empty where links do not join the parties."""
     if len(parties) == 1:
-        return tuple(parties)
+        return [tuple(parties)]
     if len(parties) <= EXACT_ORDERS:
-        orders = list(itertools.permutations(parties))
+        tried = list(itertools.permutations(parties))
     else:
-        orders = [_improved(graph, _greedy(graph, parties, start), traffic) for start in range(len(parties))]
-    best = min(orders, key=lambda order: cost_s(graph, order, traffic))
-    return best if math.isfinite(cost_s(graph, best, traffic)) else None
+        tried = [_improved(graph, _greedy(graph, parties, start), traffic) for start in range(len(parties))]
+    costs = [cost_s(graph, order, traffic) for order in tried]
+    least = min(costs)
+    if not math.isfinite(least):
+        return []
+    equal = list(dict.fromkeys(order for order, cost in zip(tried, costs, strict=True) if cost <= least * (1 + TIE)))
+    return equal if len(equal) <= MOST_EQUAL else [equal[n * len(equal) // MOST_EQUAL] for n in range(MOST_EQUAL)]
 
 
 def cost_s(graph: SiteGraph, order: Sequence[Party], traffic: Traffic) -> float:

@@ -24,6 +24,9 @@ STATUSES = {
 }
 """Other words for the statuses of `TraceRow`."""
 
+MOST = 1e18
+"""No figure of a trace is larger: in seconds more than the universe is old."""
+
 _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
@@ -38,20 +41,23 @@ class BadCell(Exception):  # noqa: N818  never leaves this package: it becomes a
 
 
 def number(text: str, key: str, *, least: float = 0.0) -> float:
-    """A finite number of at least `least`."""
+    """A number of at least `least` and at most `MOST`."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value < math.inf or "_" in text:
+    if not least <= value <= MOST or value < -MOST or "_" in text:
         expected = "a number" if least == -math.inf else f"a number of at least {least:g}"
-        raise BadCell(key, _shown(text), expected)
+        raise BadCell(key, _shown(text), f"{expected}, and at most {MOST:g}" if value > MOST else expected)
     return value
 
 
 def positive(text: str, key: str) -> float:
-    """A finite number above 0."""
-    value = number(text, key)
+    """A number above 0."""
+    try:
+        value = number(text, key)
+    except BadCell as bad:
+        raise BadCell(key, bad.found, bad.expected.replace("of at least 0", "above 0")) from None
     if value == 0.0:
         raise BadCell(key, _shown(text), "a number above 0")
     return value

@@ -55,7 +55,12 @@ class Chooser:
         zoo has none either."""
         key = (row.model, row.global_batch)
         if key not in self._stated:
-            batch = row.global_batch or load_any_model(row.model).global_batch
+            try:
+                model = load_any_model(row.model)
+            except InputError as error:
+                where = f"{self.source}, line {row.line}"
+                raise InputError(where=where, key="model", found=error.found, expected=error.expected) from error
+            batch = row.global_batch or model.global_batch
             if batch is None:
                 found = f"nothing, and {row.model} has no published one"
                 where = f"{self.source}, line {row.line}"

@@ -62,7 +62,7 @@ class Collector:
 
     def gpus(self, asked: float, key: str) -> int:
         """Whole GPUs for what was asked: fractions rounded up and counted, or BadCell, as `fractional` says."""
-        count = math.ceil(asked - 1e-6)
+        count = max(1, math.ceil(asked - 1e-6))
         if abs(count - asked) > 1e-6:
             if self.fractional == "refuse":
                 raise BadCell(key, f"{asked:g} GPUs", "a whole number (--fractional round-up)")

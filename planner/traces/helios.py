@@ -55,6 +55,8 @@ def _add(line: int, cells: list[str], into: Collector) -> None:
     duration_s = number(duration, "duration") if duration else end_s - start_s
     if end_s < start_s:
         raise BadCell("end_time", repr(end), f"a time after start_time ({start})")
+    if start_s < submit_s:
+        raise BadCell("start_time", repr(start), f"a time after submit_time ({submit})")
     if duration_s == 0:
         return into.skip(line, NEVER_RAN)
     if not job_id.strip():
@@ -72,6 +74,6 @@ def _add(line: int, cells: list[str], into: Collector) -> None:
             vc_or_department=intern(vc),
             job_type_or_name=intern(name),
             status=status,
-            queue_s=number(queue, "queue") if queue else (start_s - submit_s if start_s >= submit_s else None),
+            queue_s=number(queue, "queue") if queue else start_s - submit_s,
         )
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.scheduling.records import CellBook, Grant, Job, Policy, Pool
+from profiles.cluster import SiteLink
 
 Device = tuple[str, int, int]
 Speed = Callable[[Job, Grant], float | None]
@@ -49,6 +50,7 @@ class NaiveRun:
     restart: float
     checkpoint_interval_s: float
     now_s: float = 0.0
+    site_links: tuple[SiteLink, ...] = ()
     waiting: dict[str, NaiveJob] = field(default_factory=dict)
     running: dict[str, NaiveJob] = field(default_factory=dict)
     arrived: list[str] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,10 +12,12 @@ from scipy.optimize import linprog
 from planner.scheduling.bound import bound_run, shortest_first_s
 from planner.scheduling.catalogue import POLICIES, make_policy
 from planner.scheduling.cells.prices import dual_value, lower_prices
-from planner.scheduling.records import Job, Pool
+from planner.scheduling.records import Decision, Grant, Job, Pool, Stateless, View, grant
 from planner.simulation.engine import simulate
+from planner.simulation.run import bound_result
 from planner.simulation.settings import Settings
 from tests.scheduling_examples import FakeCells, make_job, make_pool
+from tests.simulation_examples import Follow
 
 MODELS = ("bert-0.8b", "bert-2.6b", "moe-1.3b", "wide-2b")
 
@@ -154,3 +157,48 @@ def test_a_job_without_a_cell_is_left_out() -> None:
     pools = small_pools()
     bounds = bound_run([make_job(model="moe-900b")], pools, FakeCells(pools))
     assert bounds.throughput_mean == bounds.jct_mean_s == 0.0
+
+
+class OddCounts(Stateless):
+    """Three devices for whoever comes first, then for the next."""
+
+    name = "odd-counts"
+
+    def decide(self, view: View) -> Decision:
+        free, found = dict(view.free), dict[str, Grant | None]()
+        for id_, state in view.waiting.items():
+            pool = state.job.pool
+            if free[pool] >= 3 and view.cells.best(state.job.workload, pool, 3):
+                free[pool] -= 3
+                found[id_] = grant(pool, 3)
+        return Decision(grants=found)
+
+
+@pytest.mark.parametrize("policy", [*sorted(POLICIES), "odd-counts"])
+def test_no_run_beats_the_bounds_that_stand_beside_it(policy: str) -> None:
+    """Also a run that drops jobs, is stopped early or late, or grants what nobody foresaw."""
+    pools, partial = small_pools(), 0
+    for seed in range(6):
+        cells = FakeCells(pools)
+        jobs = random_jobs(seed, 10, pools, cells)
+        if seed % 2:
+            jobs = [replace(job, deadline_s=job.submit_s + 1.3 * job.duration_s) for job in jobs]
+        until_s = (None, 1e6, 2000.0)[seed % 3]
+        made = OddCounts() if policy == "odd-counts" else make_policy(policy)
+        result = simulate(jobs, pools, cells, made, settings=Settings(until_s=until_s))
+        bounds, found = bound_result(result, pools, cells), result.summary
+        assert bounds is not None
+        partial += found.finished < found.jobs
+        assert found.throughput_mean <= bounds.throughput_mean * (1 + 1e-9)
+        if found.jct_mean_s is not None:
+            assert found.jct_mean_s >= bounds.jct_mean_s * (1 - 1e-9)
+            assert found.makespan_s >= bounds.makespan_s * (1 - 1e-9)
+    assert partial
+
+
+def test_a_run_that_joins_pools_has_no_bound() -> None:
+    pools, jobs = small_pools(), [make_job("x", pool="a100", devices=2, iterations=5.0)]
+    joined = Grant(parts=(("a100", 2), ("v100", 2)))
+    policy = Follow({0.0: Decision(grants={"x": joined})})
+    result = simulate(jobs, pools, FakeCells(pools), policy, settings=Settings(truth=lambda *_: 1.0))
+    assert bound_result(result, pools, FakeCells(pools)) is None

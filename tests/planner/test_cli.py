@@ -20,6 +20,7 @@ from planner import api
 from planner.cli import main as cli
 from planner.cli import models
 from planner.options import EstimateOptions, SearchOptions, with_defaults
+from planner.place_options import PlaceSearchOptions
 from planner.plan_file import load_plan
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical
@@ -144,7 +145,7 @@ def test_every_command_has_a_function_of_its_name_and_arguments(command: str) ->
         parameters = dict(inspect.signature(getattr(api, name)).parameters)
         defaults = {key: parameter.default for key, parameter in parameters.items()}
         if defaults.pop("options", None) is not None:
-            kind = {"estimate": EstimateOptions, "plan": SearchOptions}[name]
+            kind = {"estimate": EstimateOptions, "plan": SearchOptions, "place": PlaceSearchOptions}[name]
             defaults |= with_defaults(kind, {})
         actions = {action.dest: action for action in parser._actions}
         only_on_one_side = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -219,8 +220,9 @@ def test_pollux_and_sia_find_the_best_of_all_divisions(seed: int) -> None:
             model=rng.choice(("bert-1.3b", "moe-2.4b", "bert-6.7b")),
             submit_s=-900.0,
         )
-        states.append(rng.choice((waits(job), runs(job))))
+        states.append(rng.choice((waits(job), runs(job, granted_s=rng.choice((-900.0, -900.0, -100.0))))))
     view = HandView(states=states, pools=pools, cells=FakeCells(pools), restart=60.0)
+    stays = [state.granted_s == -100.0 for state in states]  # It has worked for less time than its restart took.
     places = [None, *((pool, 1 << power) for pool in pools for power in range(3))]
 
     def rate(state: HandState, place: tuple[str, int]) -> float:
@@ -254,6 +256,10 @@ def test_pollux_and_sia_find_the_best_of_all_divisions(seed: int) -> None:
             sum(cost(state, place) for state, place in zip(states, division, strict=True))
             for division in product(places, repeat=3)
             if all(sum(place[1] for place in division if place and place[0] == pool) <= 4 for pool in pools)
+            and all(
+                not stay or (state.grant and place == state.grant.parts[0])
+                for stay, state, place in zip(stays, states, division, strict=True)
+            )
         )
         decision = policy.decide(view)
         held = [decision.grants.get(state.job.id, state.grant) for state in states]
@@ -321,3 +327,22 @@ def test_a_pool_that_is_all_down_stops_only_its_own(name: str, options: dict[str
     view.now_s, view.arrived = 1e4, []
     apply(view, policy.decide(view))
     assert "b" in view.running
+
+
+@pytest.mark.parametrize("policy", ["pollux", "sia"])
+def test_restarts_that_take_longer_than_a_round_leave_time_to_work(policy: str) -> None:
+    """With rounds of a minute and restarts of five, whoever is moved works as long as that before it moves again."""
+    pools = {"a100": make_pool("a100", nodes=1, devices_per_node=4)}
+    cells = FakeCells(pools)
+    jobs = [
+        make_job(str(number), pool="a100", devices=1 << number % 3, model="bert-1.3b", submit_s=7.0 * number)
+        for number in range(24)
+    ]
+    jobs = [
+        replace(job, iterations=600.0 / best.iteration_time_s, duration_s=600.0)
+        for job in jobs
+        if (best := cells.best(job.workload, "a100", job.devices))
+    ]
+    result = simulate(jobs, pools, cells, make_policy(policy), settings=Settings(round_s=60.0, restart_s=300.0))
+    assert result.summary.finished == len(jobs) == 24
+    assert result.summary.restarts < 10 * len(jobs)

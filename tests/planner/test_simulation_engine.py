@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -283,3 +283,29 @@ def test_the_order_of_jobs_given_does_not_matter() -> None:
     other = simulate(jobs, list(reversed(small_pools())), PowerCells(), Scripted(2), settings=settings)
     assert one.summary == other.summary
     assert one.table.end_s.tobytes() == other.table.end_s.tobytes()
+
+
+class Failing(Scripted):
+    """Answers what `answer` gives."""
+
+    def __init__(self, answer: Callable[[], object]) -> None:
+        super().__init__(0)
+        self.answer = answer
+
+    def decide(self, view: View) -> Decision:
+        del view
+        return self.answer()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda: {}, r"found dict \{\}, expected a Decision"),
+        (lambda: [][1], "found IndexError: list index out of range .*test_simulation_engine.py:"),
+        (lambda: Decision(grants={"x": "all"}), "job x: found str 'all', expected a Grant"),  # type: ignore[dict-item]
+        (lambda: Decision(grants={"x": grant("a", 1.5)}), "found 1.5 devices of a, expected a whole number"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_that_fails_is_named_with_the_time(answer: Callable[[], object], said: str) -> None:
+    with pytest.raises(PolicyError, match=f"policy scripted at 0 s.*{said}"):
+        simulate([work("x", 0.0, 8.0)], [NODE], PowerCells(), Failing(answer))

@@ -16,7 +16,8 @@ class Pollux:
     """A policy like Pollux (Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning",
     OSDI 2021, section 4.2): maximise the power mean (mean of speedup^p)^(1/p), p = -1, where a job's speedup is its
     rate over its rate with a fair share, devices / jobs. A job whose devices change is taken to be slower by the factor
-    (age - restarts x cost) / (age + cost), cost its restart.
+    (age - restarts x cost) / (age + cost), cost its restart. It keeps what it got until it has worked as long as its
+    restart took: with restarts longer than rounds nobody would ever work.
 
     As far as it applies: the global batch is fixed, so goodput is throughput; counts are powers of two (or what was
     asked for), with the rates of data-parallel profiles. It knows one type of device: each pool is decided by itself,
@@ -50,19 +51,21 @@ class Pollux:
         wanted = dict[str, Grant]()
         for pool, queue in pools.items():
             if due:
-                counts = self._counts(view, view.pools[pool].devices, queue)
+                held = {state.job.id: state.grant.devices for state in queue if state.grant and just_began(view, state)}
+                capacity = view.pools[pool].devices - sum(held.values())
+                fair = max(1, view.pools[pool].devices // max(1, len(queue)))
+                counts = held | self._counts(view, capacity, [one for one in queue if one.job.id not in held], fair)
             else:
                 ladders = {state.job.id: self._ladders.of(view, state.job) for state in queue}
                 counts = least_counts(queue, ladders, view.free[pool])
             wanted.update({id_: grant(pool, count) for id_, count in counts.items()})
         return decision_for(view, wanted) if due else Decision(grants=dict(wanted))
 
-    def _counts(self, view: View, capacity: int, states: list[JobState]) -> dict[str, int]:
+    def _counts(self, view: View, capacity: int, states: list[JobState], fair: int) -> dict[str, int]:
         if not states:
             return {}
         columns = sorted({count for state in states for count in self._ladders.of(view, state.job).counts})
         column = {count: index for index, count in enumerate(columns)}
-        fair = max(1, capacity // len(states))
         cost = np.full((len(states), len(columns)), np.inf)
         for row, state in enumerate(states):
             ladder = self._ladders.of(view, state.job)
@@ -89,6 +92,11 @@ class Pollux:
     def restore(self, state: object) -> None:
         """What `state` gave."""
         self._rounds.last_s = cast("float | None", state)
+
+
+def just_began(view: View, state: JobState) -> bool:
+    """Whether a running job has worked for less time than a restart takes since it got its devices."""
+    return state.granted_s is not None and view.now_s < state.granted_s + 2 * view.restart_s(state.job)
 
 
 def restart_factor(view: View, state: JobState) -> float:

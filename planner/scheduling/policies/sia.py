@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.scheduling.beliefs import Ladders
 from planner.scheduling.choices import Options, choose
-from planner.scheduling.policies.pollux import restart_factor
+from planner.scheduling.policies.pollux import just_began, restart_factor
 from planner.scheduling.queueing import Rounds, decision_for
 from planner.scheduling.records import Decision, Grant, Job, JobState, View, Workload, grant
 
@@ -24,7 +25,8 @@ class Sia:
 
     over 0/1 matrices A with at most one configuration c = (pool, count) a job, within the devices of each pool. G is
     the job's rate divided by its smallest over all configurations, times the fewest devices that it runs on; r is 1 for
-    what the job has now and the restart factor for other configurations of a running job.
+    what the job has now and the restart factor for other configurations of a running job, which keeps what it got until
+    it has worked as long as its restart took.
 
     As far as it applies: the global batch is fixed, so goodput is throughput; rates are those of data-parallel profiles
     and known from the start, so there is no bootstrapping and no limit of doubling once a round; counts are powers of
@@ -52,10 +54,11 @@ class Sia:
         """The program once a round."""
         if not self._rounds.due(view.now_s):
             return self._fill(view)
-        states = [*view.running.values(), *view.waiting.values()]
+        held = {id_: state.grant for id_, state in view.running.items() if state.grant and just_began(view, state)}
+        states = [state for state in (*view.running.values(), *view.waiting.values()) if state.job.id not in held]
         columns = self._configurations(view, states)
         if not states or not columns:
-            return decision_for(view, {})
+            return decision_for(view, held)
         column = {configuration: index for index, configuration in enumerate(columns)}
         rates = np.array([self._row(view, state.job, columns) for state in states])
         kept = np.ones_like(rates)
@@ -72,13 +75,13 @@ class Sia:
             idle=np.full(len(states), self._idle_cost),
             pool=np.array([pools.index(pool) for pool, _ in columns]),
             count=np.array([count for _, count in columns]),
-            capacity=np.array([view.pools[pool].devices for pool in pools]),
+            capacity=np.array([view.pools[pool].devices - _held(held.values(), pool) for pool in pools]),
         )
         chosen = choose(options, gap=self._gap).chosen
         wanted = {state.job.id: grant(*columns[pick]) for state, pick in zip(states, chosen, strict=True) if pick >= 0}
-        if not wanted:
+        if not wanted and not held:
             return self._fill(view)
-        return decision_for(view, wanted)
+        return decision_for(view, held | wanted)
 
     def _configurations(self, view: View, states: list[JobState]) -> tuple[Configuration, ...]:
         """All (pool, count): powers of two, and what some job asked for. The rows are dropped when they change."""
@@ -132,3 +135,7 @@ class Sia:
     def restore(self, state: object) -> None:
         """What `state` gave."""
         self._rounds.last_s = cast("float | None", state)
+
+
+def _held(grants: Iterable[Grant], pool: str) -> int:
+    return sum(count for grant in grants for name, count in grant.parts if name == pool)

@@ -1,0 +1,131 @@
+"""A placed job for people: sites and devices, links, the plan, the other ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text
+
+
+def print_placed(result: dict[str, Any]) -> None:
+    """The value of `planner.api.place`."""
+    from planner.cli.plan_output import print_plan
+    from planner.plan_file import parse_plan
+
+    _print_sites(result)
+    print_notes("links:", [*map(_link, result["links"]), *map(_route, result["routes"])])
+    print()
+    print_plan(parse_plan(json.dumps(result["plan"]), "plan"))
+    print()
+    score = result["score"]
+    if len(score["sites_used"]) > 1:
+        print_text(
+            f"between sites: {format_seconds(score['between_sites_s'])} of an iteration"
+            f" ({score['between_sites_share']:.1%}) would go if the links took no time"
+        )
+    if score["idle_devices"]:
+        idle = f"{score['idle_devices']} granted device{'s stay' if score['idle_devices'] > 1 else ' stays'} idle"
+        said = f"{idle}: no plan found is faster with more, and a job of {len(result['plan']['devices'])} would do"
+        if len(score["sites_used"]) < len(result["sites"]):
+            said += f", on {' and '.join(score['sites_used'])} (--all-sites: on every site all the same)"
+        print_text(said)
+    print_notes("other ways:", [_way(way) for way in result["alternatives"]])
+
+
+def _print_sites(result: dict[str, Any]) -> None:
+    score = result["score"]
+    devices = sum(len(site["devices"]) for site in result["sites"])
+    sites = "1 site" if score["sites"] == 1 else f"{score['sites']} sites"
+    known = "no choice has fewer sites, then wider links, then less latency" if result["proved"] else "not proved best"
+    rows = [
+        (site["name"], device, str(len(own)), describe_places(own))
+        for site in result["sites"]
+        for device, own in _by_type(site["devices"])
+    ]
+    print_text(f"{result['model']} on {result['cluster']}: {devices} devices on {sites}")
+    print_table("", ("site", "type", "devices", "where"), rows)
+    said = f"chosen by {result['method']} ({result['step']}); {known}"
+    if score["sites"] > 1 and score["bandwidth_bytes_per_s"] is not None:
+        said += f"; {_rate(score['bandwidth_bytes_per_s'])} between them at least"
+    print_text(said)
+
+
+def _by_type(devices: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in devices:
+        found.setdefault(one["device"], []).append(one)
+    return list(found.items())
+
+
+def describe_places(devices: Sequence[dict[str, Any]]) -> str:
+    """Nodes with the devices on each; nodes in a row with the same devices together.
+
+    >>> describe_places([{"node": 0, "index": 0}, {"node": 0, "index": 1}, {"node": 2, "index": 5}])
+    'node 0: 0-1; node 2: 5'
+    >>> describe_places([{"node": n, "index": i} for n in (1, 2) for i in (0, 1)])
+    'nodes 1-2: 0-1'
+    """
+    nodes = [
+        (node, ", ".join(_runs([one["index"] for one in own])))
+        for node, own in groupby(sorted(devices, key=lambda one: (one["node"], one["index"])), lambda one: one["node"])
+    ]
+    parts = []
+    for indices, alike in groupby(nodes, lambda pair: pair[1]):
+        runs = _runs([node for node, _ in alike])
+        several = len(runs) > 1 or "-" in runs[0]
+        parts.append(f"node{'s' * several} {', '.join(runs)}: {indices}")
+    return "; ".join(parts)
+
+
+def _runs(numbers: Sequence[int]) -> list[str]:
+    """Ascending numbers, those in a row together."""
+    found = []
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        own = [number for _, number in run]
+        found.append(str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}")
+    return found
+
+
+def _link(link: dict[str, Any]) -> str:
+    names = " - ".join(link["between"])
+    filed = link["file_bandwidth_bytes_per_s"]
+    beside = "the cluster file has none" if filed is None else f"the cluster file has {_rate(filed)}"
+    if link["basis"] == "down":
+        return f"{names}: down, as measured {_age(link['age_s'])} ago; {beside}"
+    said = f"{names}: {_rate(link['bandwidth_bytes_per_s'])}, {format_seconds(link['latency_s'])}"
+    unused = "" if link["used"] else "; not used"
+    if link["basis"] == "file":
+        return f"{said} (cluster file){unused}"
+    return f"{said} (measured, last {_age(link['age_s'])} ago; {beside}){unused}"
+
+
+def _route(route: dict[str, Any]) -> str:
+    ends, over = (route["sites"][0], route["sites"][-1]), ", ".join(route["sites"][1:-1])
+    rate, far = _rate(route["bandwidth_bytes_per_s"]), format_seconds(route["latency_s"])
+    return f"{' - '.join(ends)}: none of their own; over {over} {rate}, {far}"
+
+
+def _way(way: dict[str, Any]) -> str:
+    where = "+".join(f"{site['name']} {sum(site['devices'].values())}" for site in way["sites"])
+    time_s = way["iteration_time_s"]
+    took = f" {format_seconds(time_s)}," if time_s is not None else ""
+    return f"{way['name']}{f' ({where})' if where else ''}:{took} {way['loses']}"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return format_count(bytes_per_s, "B/s")
+
+
+def _age(seconds: float) -> str:
+    """A time that has passed, in words.
+
+    >>> _age(20), _age(300), _age(7200), _age(200000)
+    ('20 s', '5 min', '2 h', '2 days')
+    """
+    for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size or (name != "days" and seconds >= size):
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
