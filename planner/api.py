@@ -390,15 +390,15 @@ def place(
     """Over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and what
     else could be done: `alternatives` other ways at most are planned.
 
-    `local` is the site that the job is submitted at; `method` one of `planner.place_options.METHODS`; `types` the
+    `local` is the site that the job is submitted at; `method` one of `planner.placement.options.METHODS`; `types` the
     device types to take. `comm` are files of measured links, `links` the state that they are added to, ages counted to
     `now` (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the
     cluster file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
     """
-    from planner.place_options import PlaceOptions
-    from planner.site_alternatives import other_ways
-    from planner.site_describing import describe_placed, save_placed
-    from planner.site_placing import place_model
+    from planner.placement.alternatives import other_ways
+    from planner.placement.describing import describe_placed, save_placed
+    from planner.placement.options import PlaceOptions
+    from planner.placement.placing import place_model
 
     wanted = PlaceOptions(
         local=local,

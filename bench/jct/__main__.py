@@ -29,8 +29,9 @@ from planner.jct.features import job_features
 from planner.jct.jobs import Jobs
 from planner.jct.model import predict
 from planner.jct.model_file import save_model
+from planner.jct.prepared import prepare
 from planner.jct.reading import load_jobs
-from planner.jct.training import prepare, train
+from planner.jct.training import train
 from profiles.files import write_atomically
 
 CAP, ORIGINS = 24, 5

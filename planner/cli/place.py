@@ -20,7 +20,7 @@ from planner.cli.options import (
 )
 from planner.cli.output import print_json, status
 from planner.options import SearchOptions
-from planner.place_options import METHODS, PlaceSearchOptions
+from planner.placement.options import METHODS, PlaceSearchOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from planner.jct.groups import LAST, feature_names, group_codes, groups_of
 from planner.jct.intervals import LOSSES, Loss, best_constant, interval_of, point_of
 from planner.jct.jobs import Floats, Ints
-from planner.jct.training import Prepared
+from planner.jct.prepared import Prepared
 
 Points = Mapping[Loss, Floats]
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from planner.jct.evaluation import Setting, evaluate
-from planner.jct.features import job_features
 from planner.jct.intervals import INTERVAL_S, LOSSES, Loss
-from planner.jct.model import predict
+from planner.jct.mixture import rule_names
+from planner.jct.model import predict_rows
 from planner.jct.model_file import load_model, save_model
+from planner.jct.prepared import prepare
 from planner.jct.reading import load_jobs
-from planner.jct.training import Say, prepare, train
+from planner.jct.training import Say, train
 from profiles.errors import InputError
 
 
@@ -47,6 +48,10 @@ def train_file(
         "features": list(model.features),
         "parameters": asdict(model.parameters),
         "interval_mass": model.level,
+        "weights": {
+            loss: dict(zip(("boosters", *rule_names(model.columns, loss)), weights, strict=True))
+            for loss, weights in zip(LOSSES, model.mixture.weights, strict=True)
+        },
         "most_used": {model.features[index]: float(gains[index] / max(gains.sum(), 1e-12)) for index in order},
         "timing": {"train_s": time.perf_counter() - began},
     }
@@ -68,13 +73,12 @@ def predict_file(
     own = load_jobs(trace)
     jobs = load_jobs(*history, trace) if history else own
     began = time.perf_counter()
-    features = job_features(jobs, model.start.cap, model.columns)
+    prepared = prepare(jobs, model.start.cap, model.columns)
     features_s = time.perf_counter() - began
     began = time.perf_counter()
     # a sort by submission keeps the order of files, so a trace's jobs are those after the history's of the same time
     asked = _asked(jobs.order >= len(jobs) - len(own), jobs.submit_s, from_s)
-    product = jobs.numbers.get("product_s")
-    said = predict(model, features[asked], None if product is None else product[asked], loss=loss, threads=threads)
+    said = predict_rows(model, prepared, asked, loss=loss, threads=threads)
     cap, seconds = model.start.cap, time.perf_counter() - began
     rows = [
         {

@@ -17,10 +17,12 @@ from planner.jct.baselines import Points, baseline_points
 from planner.jct.boosting import Parameters
 from planner.jct.intervals import LOSSES, Loss, loss_of, point_of, shortest_holding
 from planner.jct.jobs import Floats, Ints, Jobs
+from planner.jct.mixture import learned_rows, mixed_points
 from planner.jct.model import masses_of, starts_of
 from planner.jct.network_torch import network_points
+from planner.jct.prepared import Prepared, prepare
 from planner.jct.quantiles import quantile_intervals
-from planner.jct.training import Prepared, Say, known_rows, prepare, train
+from planner.jct.training import Say, known_rows, train
 from profiles.errors import InputError
 
 LEAST_TESTED = 20
@@ -59,7 +61,8 @@ class _Block:
 def evaluate(jobs: Jobs, setting: Setting, *, progress: Say | None = None) -> dict[str, Any]:
     """The figures of `cellplan jct evaluate`.
 
-    Each loss has its figure (`KEYS`), of the points made for that loss; `baselines` the same of each baseline,
+    Each loss has its figure (`KEYS`), of the points made for that loss; `boosters` the same without
+    the simple rules that the model follows as well, `baselines` of each baseline,
     `best_group` the best median of a group, `origins` the model's by origin. InputError where blocks are too small.
     """
     if not 0 < setting.tested < 1:
@@ -79,7 +82,7 @@ def evaluate(jobs: Jobs, setting: Setting, *, progress: Say | None = None) -> di
         blocks.append(_block(prepared, first, last, setting))
     everything = _figures(blocks, "model")
     hits = np.concatenate([block.likely == block.truth for block in blocks])
-    names = [name for name in blocks[0].points if name not in ("model", "network")]
+    names = [name for name in blocks[0].points if name not in ("model", "boosters", "network")]
     baselines = {name: _figures(blocks, name) for name in names}
     return {
         "test_jobs": int(sum(len(block.truth) for block in blocks)),
@@ -89,6 +92,7 @@ def evaluate(jobs: Jobs, setting: Setting, *, progress: Say | None = None) -> di
         **_coverage(blocks, "bagging", setting.cap),
         "quantiles": _coverage(blocks, "quantiles", setting.cap) if setting.quantiles else None,
         "network": _figures(blocks, "network") if setting.network else None,
+        "boosters": _figures(blocks, "boosters"),
         "baselines": baselines,
         "best_group": {key: _best(baselines, key, ("past-31 median by ", "median by ")) for key in everything},
         "origins": [_origin(block, setting.cap) for block in blocks],
@@ -117,14 +121,19 @@ def _block(prepared: Prepared, first: int, last: int, setting: Setting) -> _Bloc
         threads=setting.threads,
     )
     train_s = time.perf_counter() - began
-    product = None if prepared.product_s is None else prepared.product_s[tested]
     began = time.perf_counter()
-    masses = masses_of(model, prepared.features[tested], product, threads=setting.threads)
-    own = {loss: point_of(masses, loss) for loss in LOSSES}
+    wider = learned_rows(prepared, tested, model.window.last_submit_s)
+    product = None if prepared.product_s is None else prepared.product_s[wider]
+    masses = masses_of(model, prepared.features[wider], product, threads=setting.threads)
+    alone = {loss: point_of(masses, loss) for loss in LOSSES}
+    mixed = mixed_points(model.mixture, prepared, wider, alone, model.window.last_submit_s)
+    place = np.searchsorted(wider, tested)
+    masses = masses[place]
+    alone, own = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
     intervals = {"bagging": shortest_holding(masses, model.level, starts_of(model.start))}
     predict_s = time.perf_counter() - began
     rows, truth = known_rows(prepared, origin_s)
-    points: dict[str, Points] = {"model": own, **baseline_points(prepared, rows, truth, tested)}
+    points: dict[str, Points] = {"model": own, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
     if setting.network:
         points["network"] = network_points(prepared, rows, truth, tested, seed=setting.seed, threads=setting.threads)
     if setting.quantiles:

@@ -11,6 +11,8 @@ from planner.jct.boosting import Parameters, odds_of_bags
 from planner.jct.features import Matrix
 from planner.jct.intervals import INTERVAL_S, Loss, point_of, shortest_holding
 from planner.jct.jobs import Floats, Ints
+from planner.jct.mixture import Mixture, learned_rows, mixed_points
+from planner.jct.prepared import Prepared
 
 if TYPE_CHECKING:
     import lightgbm
@@ -54,7 +56,8 @@ class Start:
 @dataclass(frozen=True, kw_only=True)
 class JctModel:
     """A predictor. `columns` are those of the trace it was trained on, `features` follow from them. `level` is the
-    mass that an interval must hold to be right in 90% of cases; `tail_s` stands for durations in the cap's interval."""
+    mass that an interval must hold to be right in 90% of cases; `mixture` says how far simple rules are followed beside
+    the booster where finished jobs are at hand (`predict_rows`); `tail_s` stands for durations in the cap's interval."""
 
     booster: lightgbm.Booster
     start: Start
@@ -63,6 +66,7 @@ class JctModel:
     parameters: Parameters
     window: Window
     level: float
+    mixture: Mixture
     tail_s: float
 
 
@@ -144,6 +148,27 @@ def predict(
         return Predictions(interval=none, point=np.zeros(0), point_s=np.zeros(0), low=none, high=none)
     interval, point, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Predictions(interval=interval, point=point, point_s=seconds_of(model, point), low=low, high=high)
+
+
+def predict_rows(
+    model: JctModel, prepared: Prepared, rows: Ints, *, loss: Loss = "squared", threads: int = 2
+) -> Predictions:
+    """As `predict`, of rows of a trace in order; points are the mixture's with the rules, by what had finished when
+    each was submitted. `prepared` is of the model's columns and cap."""
+    wider = learned_rows(prepared, rows, model.window.last_submit_s)
+    product = prepared.product_s
+    said = predict(
+        model, prepared.features[wider], None if product is None else product[wider], loss=loss, threads=threads
+    )
+    mixed = mixed_points(model.mixture, prepared, wider, {loss: said.point}, model.window.last_submit_s)[loss]
+    asked = np.searchsorted(wider, rows)
+    return Predictions(
+        interval=said.interval[asked],
+        point=mixed[asked],
+        point_s=seconds_of(model, mixed[asked]),
+        low=said.low[asked],
+        high=said.high[asked],
+    )
 
 
 def starts_of(start: Start) -> Ints:

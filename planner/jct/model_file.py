@@ -1,7 +1,8 @@
 """A model as a file: LightGBM's own text format, and our header as its last line.
 
-LightGBM reads the file as it is (`lightgbm.Booster(model_file=...)`: raw odds). The last line is `cellplan.jct/1` and a
-JSON object: feature list, training window, where boosting starts, how intervals are calibrated, and the SHA-256 of the
+LightGBM reads the file as it is (`lightgbm.Booster(model_file=...)`: raw odds). The last line is `cellplan.jct/2` and a
+JSON object: feature list, training window, where boosting starts, how intervals are calibrated, the weights of boosters
+and simple rules, and the SHA-256 of the
 text before it, which is checked before LightGBM's parser sees any of it.
 """
 
@@ -17,11 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.jct.boosting import Parameters, import_lightgbm
 from planner.jct.groups import feature_names
+from planner.jct.intervals import LOSSES
+from planner.jct.mixture import Mixture, begin_weights
 from planner.jct.model import JctModel, Start, Window
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
 
-SCHEMA = "cellplan.jct/1"
+SCHEMA = "cellplan.jct/2"
 
 
 class _Strict(BaseModel):
@@ -36,6 +39,7 @@ class _Header(_Strict):
     parameters: Parameters
     window: Window
     level: float = Field(ge=0, le=1)
+    mixture: Mixture
     tail_s: float = Field(ge=0)
 
 
@@ -56,6 +60,7 @@ def header_of(model: JctModel, text: str) -> dict[str, Any]:
         "parameters": asdict(model.parameters),
         "window": asdict(model.window),
         "level": model.level,
+        "mixture": asdict(model.mixture),
         "tail_s": model.tail_s,
     }
 
@@ -65,7 +70,9 @@ def load_model(path: Path) -> JctModel:
     where = str(path)
     text, mark, line = read_text(path).rpartition(f"\n{SCHEMA} ")
     if not mark:
-        raise InputError(where=where, found=f"no line {SCHEMA}", expected="a model of `cellplan jct train`")
+        raise InputError(
+            where=where, found=f"no line {SCHEMA}", expected="a model of `cellplan jct train` of this version"
+        )
     text += "\n"
     try:
         header = _Header.model_validate(parse_json(line, where=f"{where}, last line"))
@@ -80,6 +87,8 @@ def load_model(path: Path) -> JctModel:
         header.start.thresholds
     ):
         raise InputError(where=where, key="features", found="another list", expected="that of this version")
+    if _shape(header.mixture) != (len(LOSSES), *(len(begin_weights(header.columns, 0, loss)) for loss in LOSSES)):
+        raise InputError(where=where, key="mixture", found="other rules", expected="those of this version")
     return JctModel(
         booster=booster,
         start=header.start,
@@ -88,5 +97,13 @@ def load_model(path: Path) -> JctModel:
         parameters=header.parameters,
         window=header.window,
         level=header.level,
+        mixture=header.mixture,
         tail_s=header.tail_s,
     )
+
+
+def _shape(mixture: Mixture) -> tuple[int, ...]:
+    """Constants, and weights for each loss; () where these do not fit what they began with."""
+    begin, weights = ([len(one) for one in both] for both in (mixture.begin, mixture.weights))
+    sound = all(min(one) >= 0 and sum(one) > 0 for one in (*mixture.begin, *mixture.weights) if one)
+    return (len(mixture.constants), *begin) if begin == weights and sound else ()

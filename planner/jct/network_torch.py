@@ -10,7 +10,7 @@ from planner.jct.features import Matrix
 from planner.jct.intervals import LOSSES, point_of
 from planner.jct.jobs import Floats, Ints
 from planner.jct.model import Start, spread
-from planner.jct.training import Prepared
+from planner.jct.prepared import Prepared
 from profiles.errors import InputError
 
 HIDDEN, EPOCHS, BATCH = 128, 6, 512

@@ -16,7 +16,8 @@ from planner.jct.incremental import History
 from planner.jct.intervals import Loss, interval_of
 from planner.jct.jobs import make_jobs
 from planner.jct.model import JctModel, predict
-from planner.jct.training import LEAST_JOBS, Prepared, known_rows, train
+from planner.jct.prepared import Prepared
+from planner.jct.training import LEAST_JOBS, known_rows, train
 from planner.scheduling.records import Job
 
 COLUMNS = ("gpus", "vc", "user", "name")

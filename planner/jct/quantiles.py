@@ -7,7 +7,8 @@ import numpy as np
 from planner.jct.boosting import import_lightgbm
 from planner.jct.groups import feature_names
 from planner.jct.jobs import Floats, Ints
-from planner.jct.training import CALIBRATED, Prepared
+from planner.jct.prepared import Prepared
+from planner.jct.training import CALIBRATED
 
 QUANTILES = (0.05, 0.95)
 

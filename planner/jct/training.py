@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.jct.boosting import Parameters, fit_booster, odds_of_bags, thresholds_of
-from planner.jct.features import Matrix, job_features
-from planner.jct.groups import columns_of, feature_names
-from planner.jct.intervals import INTERVAL_S, interval_of, level_covering
-from planner.jct.jobs import Floats, Ints, Jobs
+from planner.jct.groups import feature_names
+from planner.jct.intervals import INTERVAL_S, LOSSES, Loss, level_covering, point_of
+from planner.jct.jobs import Floats, Ints
+from planner.jct.mixture import Mixture, begin_weights, constants_of, learn, rule_points
 from planner.jct.model import CELLS, JctModel, Product, Start, Window, spread, start_odds, starts_of
+from planner.jct.prepared import Prepared
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
     import lightgbm
 
-LEAST_JOBS, FEW_JOBS, MOST_CAP = 50, 20_000, 2016
+LEAST_JOBS, FEW_JOBS = 50, 20_000
 CALIBRATED = 0.15
 """The share of the training jobs, the last ones, that calibrate what the others fitted; the last of FOLDS."""
 CALIBRATING_BAGS = 2
@@ -41,35 +42,6 @@ CHOICES: dict[str, tuple[float, ...]] = {
 """What a randomised search (Arnold, appendix G) draws from."""
 
 Say = Callable[[int, int, float | None, str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A trace ready to train on: its features are the slow part and are made once."""
-
-    jobs: Jobs
-    cap: int
-    columns: tuple[str, ...]
-    features: Matrix
-    interval: Floats
-
-    @property
-    def product_s(self) -> Floats | None:
-        """Iterations times iteration time, where the trace tells it."""
-        return self.jobs.numbers.get("product_s")
-
-
-def prepare(jobs: Jobs, cap: int) -> Prepared:
-    """The trace with its features; InputError for a cap outside 2 to 2016 intervals (two weeks)."""
-    if not 2 <= cap <= MOST_CAP:
-        raise InputError(where="jct", key="cap", found=cap, expected=f"2 to {MOST_CAP} intervals of 600 s")
-    return Prepared(
-        jobs=jobs,
-        cap=cap,
-        columns=columns_of(jobs),
-        features=job_features(jobs, cap),
-        interval=interval_of(jobs.duration_s, cap),
-    )
 
 
 def known_rows(prepared: Prepared, until_s: float | None) -> tuple[Ints, Floats]:
@@ -117,7 +89,7 @@ def train(
     chosen = parameters or Parameters()
     if search:
         chosen = _search(fit, chosen, count=search, progress=progress)
-    level, rounds = _calibrate(fit, chosen)
+    level, rounds, mixture = _calibrate(fit, chosen)
     chosen = replace(chosen, rounds=rounds)
     start, booster = fit.booster(np.arange(len(rows)), chosen)
     jobs = prepared.jobs
@@ -135,6 +107,7 @@ def train(
             jobs=len(rows),
         ),
         level=level,
+        mixture=mixture,
         tail_s=float(np.exp(np.log(tail).mean())) if len(tail) else prepared.cap * INTERVAL_S,
     )
 
@@ -204,25 +177,60 @@ def _fit_product(duration_s: Floats, product_s: Floats, closed: NDArray[np.bool_
     return Product(ratio=float(np.exp(middle)), slope=float(np.log(3.0) / deviation))
 
 
-def _calibrate(fit: _Fit, parameters: Parameters) -> tuple[float, int]:
-    """The level that intervals must hold, and the rounds of a bag, by the last jobs; where jobs are few, the rounds by
-    those before them as well, since a habit that changed just then says little."""
+@dataclass(frozen=True, kw_only=True)
+class _Fold:
+    """What was fitted on the jobs before, with its answers for those after; `chosen` as `_Fit.split` has them."""
+
+    start: Start
+    booster: lightgbm.Booster
+    fitted: Ints
+    chosen: Ints
+
+    def masses(self, fit: _Fit, *, bags: int, rounds: int) -> Floats:
+        """Probabilities of intervals after so many rounds of each bag."""
+        features = fit.prepared.features[fit.rows[self.chosen]]
+        odds = odds_of_bags(self.booster, features, bags=bags, rounds=rounds, threads=fit.threads)
+        return spread(self.start, odds, fit.product_s(self.chosen))
+
+
+def _calibrate(fit: _Fit, parameters: Parameters) -> tuple[float, int, Mixture]:
+    """By the last jobs: the level that intervals must hold, the rounds of a bag, and how far to follow simple rules.
+    Where jobs are few, the last two by those before them as well, since a habit that changed just then says little."""
     bags = min(parameters.bags, CALIBRATING_BAGS)
     longest = replace(parameters, bags=bags, rounds=round(parameters.rounds * ROUNDS[-1]))
     choices = sorted({max(1, round(parameters.rounds * part)) for part in ROUNDS})
     scores, levels = dict.fromkeys(choices, 0.0), dict.fromkeys(choices, 1.0)
+    folds = []
     for fold in FOLDS if len(fit.rows) < FEW_JOBS else FOLDS[-1:]:
         fitted, last = fit.split(*fold)
         last = last[:: -(-len(last) * fit.prepared.cap // CELLS)]
         start, booster = fit.booster(fitted, longest)
-        features, truth, product = fit.prepared.features[fit.rows[last]], fit.truth[last], fit.product_s(last)
+        folds.append(_Fold(start=start, booster=booster, fitted=fitted, chosen=last))
         for rounds in choices:
-            odds = odds_of_bags(booster, features, bags=bags, rounds=rounds, threads=fit.threads)
-            masses = spread(start, odds, product)
-            scores[rounds] += ranked_score(masses, truth)
-            levels[rounds] = level_covering(masses, truth, starts_of(start))
+            masses = folds[-1].masses(fit, bags=bags, rounds=rounds)
+            scores[rounds] += ranked_score(masses, fit.truth[last])
+            levels[rounds] = level_covering(masses, fit.truth[last], starts_of(start))
     best = min(choices, key=lambda rounds: scores[rounds])
-    return levels[best], best
+    return levels[best], best, _mixture(fit, folds, bags=bags, rounds=best)
+
+
+def _mixture(fit: _Fit, folds: list[_Fold], *, bags: int, rounds: int) -> Mixture:
+    """The weights of boosters and rules after the folds' jobs, each of which was predicted by what preceded it."""
+    cap, columns = fit.prepared.cap, fit.prepared.columns
+    points: dict[Loss, list[Floats]] = {loss: [] for loss in LOSSES}
+    for fold in folds:
+        masses = fold.masses(fit, bags=bags, rounds=rounds)
+        rules = rule_points(fit.prepared, fit.rows[fold.chosen], constants_of(fit.truth[fold.fitted], cap))
+        for loss in LOSSES:
+            points[loss].append(np.concatenate([point_of(masses, loss)[None, :], rules[loss]]))
+    begin = {loss: begin_weights(columns, len(fit.rows), loss) for loss in LOSSES}
+    truth = np.concatenate([fit.truth[fold.chosen] for fold in folds])
+    weights = learn(points, truth, {loss: np.array(begin[loss]) for loss in LOSSES}, cap)
+    return Mixture(
+        constants=constants_of(fit.truth, cap),
+        begin=tuple(begin[loss] for loss in LOSSES),
+        weights=tuple(tuple(weights[loss].tolist()) for loss in LOSSES),
+    )
 
 
 def ranked_score(masses: Floats, truth: Floats) -> float:

@@ -20,7 +20,7 @@ from planner import api
 from planner.cli import main as cli
 from planner.cli import models
 from planner.options import EstimateOptions, SearchOptions, with_defaults
-from planner.place_options import PlaceSearchOptions
+from planner.placement.options import PlaceSearchOptions
 from planner.plan_file import load_plan
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical

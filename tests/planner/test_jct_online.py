@@ -12,7 +12,8 @@ from planner.jct.features import job_features
 from planner.jct.jobs import Jobs
 from planner.jct.model import predict
 from planner.jct.online import COLUMNS, OnlinePredictor, OnlineSetting
-from planner.jct.training import prepare, train
+from planner.jct.prepared import prepare
+from planner.jct.training import train
 from planner.scheduling.records import Job, Workload
 from tests.planner.jct_examples import learnable_jobs
 

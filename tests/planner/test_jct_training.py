@@ -16,7 +16,8 @@ from planner.jct.intervals import INTERVAL_S, LOSSES
 from planner.jct.jobs import Jobs, make_jobs
 from planner.jct.model import JctModel, masses_of, predict
 from planner.jct.model_file import load_model, save_model
-from planner.jct.training import known_rows, prepare, ranked_score, train
+from planner.jct.prepared import prepare
+from planner.jct.training import known_rows, ranked_score, train
 from profiles.errors import InputError
 from tests.planner.jct_examples import learnable_jobs, random_jobs
 
@@ -152,7 +153,7 @@ def test_the_file_is_lightgbms_text_and_comes_back_as_it_was(jobs: Jobs, model: 
     ("change", "message"),
     [
         (lambda text: text.replace("leaf_value=", "leaf_value=9", 1), "trees that were changed"),
-        (lambda text: text[: len(text) // 2], "no line cellplan.jct/1"),
+        (lambda text: text[: len(text) // 2], "no line cellplan.jct/2"),
         (lambda text: text.replace('"level": ', '"level": 7', 1), "level"),
         (lambda text: text.replace('"features": [', '"features": ["x", ', 1), "another list"),
         (lambda text: text.rstrip()[:-1], "no JSON"),

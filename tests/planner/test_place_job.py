@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.place_options import METHODS, NOT_FOR_PLACE
+from planner.placement.options import METHODS, NOT_FOR_PLACE
 from planner.sites import choosing
 from profiles.errors import InputError, NothingFits
 from tests.planner.place_examples import a100, three_sites, write_cluster

@@ -106,6 +106,7 @@ def test_the_public_functions_are_these() -> None:
         "jct_train",
         "models_list",
         "models_show",
+        "place",
         "plan",
         "profile",
         "profiles_export",

@@ -20,7 +20,7 @@ from estimator.frontends.load import load_any_model
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.options import SearchOptions, with_defaults
-from planner.place_options import NOT_FOR_PLACE, PlaceOptions
+from planner.placement.options import NOT_FOR_PLACE, PlaceOptions
 from planner.plan import Plan
 from planner.request import load_place, open_existing, token_count
 from planner.search.request import DeviceSpace, SearchRequest, read_search
@@ -135,7 +135,7 @@ def place_model(
     chosen_s = time.perf_counter() - started
     across = plan_on(ground, slots, all_sites=wanted.all_sites)
     if across is None:
-        from planner.site_shortage import explain_no_plan
+        from planner.placement.shortage import explain_no_plan
 
         raise NothingFits(explain_no_plan(ground, slots, wanted))
     return PlacedJob(

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.placement.alternatives import PlannedWay
+from planner.placement.placing import PlacedJob
 from planner.plan import Plan
 from planner.plan_file import plan_to_json, save_plan
-from planner.site_alternatives import PlannedWay
-from planner.site_placing import PlacedJob
 from planner.sites.current_links import Route
 from profiles.cluster_file import describe_cluster
 from profiles.files import write_atomically

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.place_options import PlaceOptions
+from planner.placement.options import PlaceOptions
+from planner.placement.placing import Ground, devices_of, plan_on, sites_of
 from planner.plan import Plan
 from planner.search.request import SearchRequest
-from planner.site_placing import Ground, devices_of, plan_on, sites_of
 from planner.sites.choosing import place_on_sites
 from planner.sites.records import NoSites
 from profiles.cluster import DeviceSlot

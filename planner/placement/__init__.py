@@ -1,0 +1,1 @@
+"""Where a job runs, on which devices, under which plan: `cellplan place`."""
