@@ -26,7 +26,7 @@ from estimator.profiling.host_cpu import cpu_name
 from planner.jct.commands import predict_file
 from planner.jct.evaluation import Setting, evaluate
 from planner.jct.features import job_features
-from planner.jct.jobs import Jobs
+from planner.jct.jobs import Jobs, part_of
 from planner.jct.model import predict
 from planner.jct.model_file import save_model
 from planner.jct.prepared import prepare
@@ -38,6 +38,8 @@ CAP, ORIGINS = 24, 5
 TESTED = (0.5, 0.1)
 LEAST_JOBS = 1000
 """A trace of fewer is not evaluated."""
+SLICES = ((5_000, 3_000), (20_000, 4_000), (30_000, 3_500), (40_000, 4_000), (60_000, 6_000), (85_000, 5_000))
+"""(first job, jobs) of the largest trace that are evaluated as traces of their own: little to learn from, and drift."""
 SPEED_JOBS = 100_000
 TARGETS = {"rmse_intervals": 7.5, "mae_intervals": 4.75, "within_2x": 0.66}
 """What Philly is to reach at cap 24 over five rolling origins."""
@@ -82,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines += write_trace(path.name, tested, len(jobs), result)
             print("\n".join(lines[-40:]), file=sys.stderr)
         lines += write_speed(measure_speed(path, jobs, threads=options.threads, seed=options.seed))
+    lines += write_slices(load_jobs(paths[0]), seed=options.seed, threads=options.threads)
+    lines += [f"{time.process_time():.0f} CPU seconds in all.", ""]
     text = "\n".join(lines) + "\n"
     print(text)
     write_atomically(options.out / "RESULTS.md", text)
@@ -124,6 +128,7 @@ def write_trace(name: str, tested: float, jobs: int, result: dict[str, Any]) -> 
     lines = [f"## {name}: the last {title} of {jobs} jobs, {ORIGINS} origins", ""]
     head = ["", *NAMES.values()]
     rows = [["**the model**", *_cells(result)], ["neural network", *_cells(result["network"])]]
+    rows += [["boosters without the simple rules", *_cells(result["boosters"])]]
     rows += [[name, *_cells(found)] for name, found in result["baselines"].items()]
     lines += table(head, rows)
     origins = [
@@ -159,6 +164,23 @@ def write_trace(name: str, tested: float, jobs: int, result: dict[str, Any]) -> 
         gap = result["rmse_intervals"] - BEST_HOPED_RMSE
         lines += [f"- Targets: {'; '.join(reached)}. {BEST_HOPED_RMSE} is {gap:+.3f} away."]
     return [*lines, ""]
+
+
+def write_slices(jobs: Jobs, *, seed: int, threads: int) -> list[str]:
+    """Short parts of a trace, each as a trace of its own: the last half of it in five blocks."""
+    head = ["rows", "loss", "the model", "boosters alone", "best constant", "best group median", "its name"]
+    rows = []
+    for first, count in SLICES:
+        if first + count > len(jobs):
+            continue
+        setting = Setting(cap=CAP, origins=ORIGINS, tested=0.5, seed=seed, threads=threads)
+        result = evaluate(part_of(jobs, first, first + count), setting)
+        for key, name in NAMES.items():
+            best = result["best_group"][key]
+            found = (result[key], result["boosters"][key], result["baselines"]["best constant"][key], best["value"])
+            cells = [f"{value:.1%}" if key == "within_2x" else f"{value:.3f}" for value in found]
+            rows.append([f"{first} to {first + count}", name, *cells, best["name"]])
+    return ["## Short parts of the largest trace", "", *table(head, rows)] if rows else []
 
 
 def best_baselines(baselines: dict[str, dict[str, float]]) -> dict[str, float]:

@@ -23,7 +23,7 @@ RULES_WORTH = 3000.0
 """The boosters begin with the weight jobs / (jobs + this), where `jobs` are those they were fitted on."""
 KINDS = {"constant": 0.3, "group": 0.3, "past": 0.4}
 """How the rest is shared at the beginning among kinds of rules; within a kind alike."""
-RATES: dict[Loss, float] = {"squared": 1.0, "absolute": 2.0, "log": 1.0, "within-2x": 2.0}
+RATES: dict[Loss, float] = {"squared": 1.0, "absolute": 2.0, "log": 1.0, "within-2x": 1.0}
 """Of losses that are divided by the largest there can be."""
 BACK = 0.05
 """The share of the weights that goes back to where they began with each job."""
@@ -137,10 +137,10 @@ def losses_of(points: Floats, truth: Floats, loss: Loss, cap: int) -> Floats:
     return np.asarray(1.0 - ((truth >= points / 2) & (truth <= points * 2)))
 
 
-def followed(weights: Floats, begin: Floats, losses: Floats, loss: Loss) -> Iterator[Floats]:
+def followed(weights: Floats, begin: Floats, losses: Floats, rate: float) -> Iterator[Floats]:
     """The weights before the first of these losses (an expert a row, a job a column), and after each."""
     yield weights
-    for factor in np.exp(-RATES[loss] * losses.T):
+    for factor in np.exp(-rate * losses.T):
         weights = weights * factor
         weights = (1.0 - BACK) * weights / weights.sum() + BACK * begin
         yield weights
@@ -151,7 +151,7 @@ def learn(points: Mapping[Loss, list[Floats]], truth: Floats, begin: Mapping[Los
     found = {}
     for loss in LOSSES:
         losses = losses_of(np.concatenate(points[loss], axis=1), truth, loss, cap)
-        for weights in followed(begin[loss], begin[loss], losses, loss):
+        for weights in followed(begin[loss], begin[loss], losses, RATES[loss]):
             found[loss] = weights
     return found
 
@@ -183,7 +183,7 @@ def mixed_points(
         losses = losses_of(
             experts[:, order[: seen.max(initial=0)]], interval[order[: seen.max(initial=0)]], loss, prepared.cap
         )
-        steps = followed(np.array(mixture.weights[index]), np.array(mixture.begin[index]), losses, loss)
+        steps = followed(np.array(mixture.weights[index]), np.array(mixture.begin[index]), losses, RATES[loss])
         weights = np.array(list(steps))[seen].T
         found[loss] = combine(experts, weights, loss)
     return found
@@ -204,4 +204,4 @@ def combine(experts: Floats, weights: Floats, loss: Loss) -> Floats:
         votes = (weights * (np.abs(logs - log) <= NEAR)).sum(axis=0) + 1e-9 * weight
         better = (votes > best + 1e-12) & (weight > 0)
         best, found = np.where(better, votes, best), np.where(better, point, found)
-    return found
+    return np.asarray(found)

@@ -57,7 +57,7 @@ class Start:
 class JctModel:
     """A predictor. `columns` are those of the trace it was trained on, `features` follow from them. `level` is the
     mass that an interval must hold to be right in 90% of cases; `mixture` says how far simple rules are followed beside
-    the booster where finished jobs are at hand (`predict_rows`); `tail_s` stands for durations in the cap's interval."""
+    the booster where finished jobs are at hand (`predict_rows`); `tail_s` stands for durations in the last interval."""
 
     booster: lightgbm.Booster
     start: Start

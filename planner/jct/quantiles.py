@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.jct.boosting import import_lightgbm
+from planner.jct.boosting import import_lightgbm, threads_for
 from planner.jct.groups import feature_names
 from planner.jct.jobs import Floats, Ints
 from planner.jct.prepared import Prepared
@@ -30,7 +30,7 @@ def quantile_intervals(
             "learning_rate": 0.1,
             "min_data_in_leaf": max(5, len(rows) // 100),
             "feature_fraction": 0.5,
-            "num_threads": threads,
+            "num_threads": threads_for(split, threads),
             "seed": seed,
             "deterministic": True,
             "force_col_wise": True,
@@ -39,12 +39,12 @@ def quantile_intervals(
         names = list(feature_names(prepared.columns))
         data = lightgbm.Dataset(prepared.features[rows[:split]], truth[:split], feature_name=names)
         bounds.append(lightgbm.train(settings, data, num_boost_round=60))
-    low, high = (np.asarray(booster.predict(prepared.features[rows[split:]])) for booster in bounds)
+    low, high = (np.asarray(booster.predict(prepared.features[rows[split:]], num_threads=1)) for booster in bounds)
     last = truth[split:]
     excess = np.maximum(low - last, last - high)
     wanted = min(1.0, np.ceil((len(last) + 1) * 0.9) / len(last))
     wider = float(np.quantile(excess, wanted, method="higher"))
-    low, high = (np.asarray(booster.predict(prepared.features[tested])) for booster in bounds)
+    low, high = (np.asarray(booster.predict(prepared.features[tested], num_threads=1)) for booster in bounds)
     cap = prepared.cap
     first = np.clip(np.ceil(low - wider - 1e-9), 1, cap).astype(np.int64)
     return first, np.maximum(first, np.clip(np.floor(high + wider + 1e-9), 1, cap).astype(np.int64))
