@@ -219,6 +219,14 @@ class Cluster:
             found.append(slot)
         return tuple(found)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Counted once: a cluster is the key of caches, and may have thousands of links."""
+        return hash((self.text, self.sites, self.site_links, self.notes))
+
     @cached_property
     def known_groups(self) -> dict[Hashable, object]:
         """A cache of whoever describes groups of slots: nothing of it is part of the cluster."""

@@ -1,6 +1,7 @@
 """SpiderFlow's figures 6 to 9 and 12 in the one simulator, the paper's figures beside ours. All modelled.
 
-    python -m bench.clusters.figures [FIGURE ...] --data DIR [--seeds 3] [--workers 2] [--json FILE]
+    python -m bench.clusters.figures [FIGURE ...] --data DIR [--seeds 3] [--workers 2] [--loads 0.1,0.2] [--jobs N]
+                                     [--json FILE]
 
 Figures: fig6 fig7 fig8 fig9 fig12. Clusters, jobs and what the paper leaves open: `bench.clusters.workloads`.
 DIR holds traces/philly.csv.gz; Helios' trace is not there, so what the paper does with Helios is done with Philly or
@@ -60,7 +61,8 @@ class Bench:
     def runs(
         self, labels: Sequence[str], *, place: str, source: str, jobs: int, load: float | None, seeds: int | None = None
     ) -> dict[str, list[Run]]:
-        """Every policy under every seed, by label."""
+        """Every policy under every seed, by label; of the jobs at most `--jobs`."""
+        jobs = min(jobs, self.options.jobs or jobs)
         tasks = [
             Task(
                 label=label,
@@ -146,7 +148,7 @@ def ratios(runs: dict[str, list[Run]], paper: str) -> None:
 
 def fig6(bench: Bench) -> None:
     """Throughput and JCT on eight sites."""
-    for load in LOADS:
+    for load in bench.options.loads or LOADS:
         print(f"\n## Figure 6: eight sites of 16 devices, first 300 of NewWorkload, load {load}\n")
         runs = bench.runs(
             (*BASELINES, *OURS, "opportunistic, sees links"), place="eight", source="new", jobs=300, load=load
@@ -205,7 +207,7 @@ def fig8(bench: Bench) -> None:
 def fig9(bench: Bench) -> None:
     """The breakdown."""
     labels = ("opportunistic", "+SpinSearch", "+TPA", "TPA alone", "spiderflow (ours)")
-    for load in (0.5, 1.0):
+    for load in bench.options.loads or (0.5, 1.0):
         print(f"\n## Figure 9: eight sites of 16 devices, first 1,000 of Philly, load {load}\n")
         runs = bench.runs(labels, place="eight", source="philly", jobs=1000, load=load)
         table(runs)
@@ -254,6 +256,10 @@ def fig12(bench: Bench) -> None:
 FIGURES: dict[str, Callable[[Bench], None]] = {"fig6": fig6, "fig7": fig7, "fig8": fig8, "fig9": fig9, "fig12": fig12}
 
 
+def _loads(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split(",")))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="bench.clusters.figures", description=__doc__)
@@ -261,6 +267,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--loads", type=_loads, help="of figures 6 and 9, in place of theirs")
+    parser.add_argument("--jobs", type=int, help="the first N jobs at most")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     unknown = [name for name in options.figures if name not in FIGURES]

@@ -162,7 +162,8 @@ class Lister:
             if len(every) > MOST_SEQUENCES:
                 reach = sum((_gain(part, batches) for part in chosen.values()), np.zeros(SCALES))
                 lightest = min(float(part.weight.min()) for part in chosen.values())
-                beyond = min(beyond, float(self.value(np.array([lightest]), (1 / reach).max())[0]))
+                least_s = (1 / reach).max(keepdims=True)
+                beyond = min(beyond, float(self.value(np.array([lightest]), least_s)[0]))
         place = np.cumsum([0, *(len(found) for found in bounds)])
         return Frames(
             bounds=np.concatenate(bounds) if bounds else np.zeros(0),

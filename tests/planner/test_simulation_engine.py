@@ -158,7 +158,7 @@ def test_deadlines() -> None:
         ({"x": grant("q", 1)}, "job x: found devices of 'q', expected a pool of a"),
         ({"x": grant("a", 9)}, "found 9 devices of a more than it takes back, for x, expected no more than the 8"),
         ({"x": grant("a", 4), "z": grant("a", 8)}, "found 12 devices of a more"),
-        ({"x": grant("a", 0)}, "found 0 devices of a, expected 1 or more"),
+        ({"x": grant("a", 0)}, "found 0 devices of a, expected a whole number of 1 or more"),
         ({"x": Grant(parts=())}, "expected some devices"),
         ({"x": Grant(parts=(("a", 1), ("a", 2)))}, "each pool once"),
         ({"x": grant("a", 5)}, "a grant of 5 of a, expected one where the job fits"),
