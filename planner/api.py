@@ -491,7 +491,7 @@ def simulate(
     lenient: bool = False,
     fractional: Literal["round-up", "refuse"] = "round-up",
     counts: Literal["keep", "powers"] = "keep",
-    oversize: Literal["refuse", "clip"] = "refuse",
+    oversize: Literal["refuse", "clip", "spread"] = "refuse",
     unknown_device: Literal["refuse", "draw"] = "refuse",
     window_s: tuple[float, float] | None = None,
     head: int | None = None,

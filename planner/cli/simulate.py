@@ -53,7 +53,12 @@ def _add_trace_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--counts", choices=("keep", "powers"), default="keep", help="devices as asked, or powers of two"
     )
-    group.add_argument("--oversize", choices=("refuse", "clip"), default="refuse", help="jobs larger than any pool")
+    group.add_argument(
+        "--oversize",
+        choices=("refuse", "clip", "spread"),
+        default="refuse",
+        help="jobs larger than any pool; spread: over several pools of one type, for policies that join sites",
+    )
     group.add_argument(
         "--unknown-device", choices=("refuse", "draw"), default="refuse", help="rows on a device that no pool has"
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.placement.ground import Ground
 from planner.placement.options import PlaceOptions
-from planner.placement.placing import Ground, PlacedJob, devices_of, plan_on
+from planner.placement.placing import PlacedJob, devices_of, plan_on
 from planner.sites.choosing import choose_sites, why_it_loses
 from planner.sites.records import Alternative, Demand, Score, Share
 from planner.sites.scoring import score_sites

@@ -20,18 +20,20 @@ from estimator.frontends.load import load_any_model
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.options import SearchOptions, with_defaults
+from planner.placement.candidates import equal_choices
+from planner.placement.ground import Ground
 from planner.placement.options import NOT_FOR_PLACE, PlaceOptions
 from planner.plan import Plan
 from planner.request import load_place, open_existing, token_count
 from planner.search.request import DeviceSpace, SearchRequest, read_search
-from planner.sites.choosing import place_on_sites
+from planner.sites.choosing import DEFAULT, place_on_sites
 from planner.sites.current_links import Route, routes_between, with_topology
 from planner.sites.devices import give_devices
 from planner.sites.exact import MOST_SITES
 from planner.sites.link_measurements import LinkNow, links_now, load_measurements, save_measurements
 from planner.sites.monitor import LinkMeasurement
 from planner.sites.records import Demand, NoSites, Share, SitePlacement
-from planner.sites.state import SiteTable, table_of_cluster
+from planner.sites.state import table_of_cluster
 from planner.sites.topology import Topology
 from planner.sites.tpa import MOST_PRICED, Across, on_devices, plan_across
 from profiles.cluster import Cluster, DeviceSlot
@@ -40,28 +42,6 @@ from profiles.store import ProfileStore
 
 NO_LINK_BYTES_PER_S = 1e18
 """A link that takes no time: what the iteration would be without the sites' distance is asked with it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ground:
-    """What a job is placed on: the search's request on all that is free, the links as they are now, what was measured
-    of them, and the topology of the cluster file."""
-
-    request: SearchRequest
-    demand: Demand
-    table: SiteTable
-    filed: Topology
-    links: tuple[LinkNow, ...]
-
-    @property
-    def cluster(self) -> Cluster:
-        """With the links as they are now."""
-        return self.request.cluster
-
-    @cached_property
-    def measured(self) -> bool:
-        """Whether any link differs from the file's."""
-        return any(link.basis != "file" for link in self.links)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +112,9 @@ def place_model(
         ground = read_ground(model, cluster=cluster, store=opened, options=options, wanted=wanted)
     read_s = time.perf_counter() - started
     placement, slots = choose_devices(ground, wanted.method)
+    equal = equal_choices(ground, placement) if wanted.method == DEFAULT else (placement,)
     chosen_s = time.perf_counter() - started
-    across = plan_on(ground, slots, all_sites=wanted.all_sites)
-    if across is None:
-        from planner.placement.shortage import explain_no_plan
-
-        raise NothingFits(explain_no_plan(ground, slots, wanted))
+    placement, slots, across = _fastest(ground, equal, wanted, slots)
     return PlacedJob(
         ground=ground,
         placement=placement,
@@ -151,6 +128,25 @@ def place_model(
             "plan_s": time.perf_counter() - started - chosen_s,
         },
     )
+
+
+def _fastest(
+    ground: Ground, equal: Sequence[SitePlacement], wanted: PlaceOptions, slots: tuple[DeviceSlot, ...]
+) -> tuple[SitePlacement, tuple[DeviceSlot, ...], Across]:
+    """The choice with the fastest plan, of equal ones the first by name; NothingFits where no plan fits on any."""
+    best: tuple[float, tuple[str, ...], SitePlacement, tuple[DeviceSlot, ...], Across] | None = None
+    for one in equal:
+        own = devices_of(ground, one.sites)
+        across = plan_on(ground, own, all_sites=wanted.all_sites)
+        if across is not None:
+            key = across.best.time_s, tuple(share.site for share in one.sites)
+            if best is None or key < best[:2]:
+                best = (*key, one, own, across)
+    if best is None:
+        from planner.placement.shortage import explain_no_plan
+
+        raise NothingFits(explain_no_plan(ground, slots, wanted))
+    return best[2:]
 
 
 def read_ground(
@@ -235,8 +231,10 @@ def check_options(chosen: dict[str, Any]) -> dict[str, Any]:
         raise InputError(where="place", key="--schedule", found=found, expected="1f1b, which plans over sites have")
     if chosen["devices"] is None:
         raise InputError(where="place", key="--devices", found="none", expected="how many devices the job wants")
-    if chosen["devices"] < 1:
-        raise InputError(where="place", key="--devices", found=chosen["devices"], expected="at least 1")
+    if not isinstance(chosen["devices"], int) or chosen["devices"] < 1:
+        raise InputError(
+            where="place", key="--devices", found=chosen["devices"], expected="a whole number of at least 1"
+        )
     return {**chosen, "schedule": ("1f1b",)}
 
 

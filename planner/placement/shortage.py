@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from planner.placement.ground import Ground
 from planner.placement.options import PlaceOptions
-from planner.placement.placing import Ground, devices_of, plan_on, sites_of
+from planner.placement.placing import devices_of, plan_on, sites_of
 from planner.plan import Plan
 from planner.search.request import SearchRequest
 from planner.sites.choosing import place_on_sites
@@ -20,7 +21,11 @@ FEW_PRICED = 8
 def explain_no_plan(ground: Ground, slots: Sequence[DeviceSlot], wanted: PlaceOptions) -> str:
     """A sentence: what was tried, what the devices have, and what would help. Nothing fits on `slots`."""
     sites = sites_of(slots)
-    where = f"{ground.request.reference} on {len(slots)} devices of {' and '.join(sites)}"
+    count = f"{len(slots)} device{'s' * (len(slots) > 1)}"
+    where = f"{ground.request.reference} on {count} of {' and '.join(sites)}"
+    asked = ground.request.spaces[0].space.constraints.fix
+    if asked:
+        where += " with " + ", ".join(f"{name}={value}" for name, value in asked.items())
     memory = sum(ground.cluster.group_of(slot).device.memory_bytes for slot in slots)
     said = [f"{where}: no plan fits; their memory is {memory / 2**30:.0f} GiB in all"]
     if wanted.all_sites and len(sites) > 1:

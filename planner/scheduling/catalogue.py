@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from inspect import isclass, signature
+from inspect import Parameter, isclass, signature
 from typing import cast
 
 from estimator.frontends.factory import find_factory, user_code
@@ -71,8 +71,14 @@ def make_policy(name: str, **options: object) -> Policy:
 
 def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object]) -> dict[str, object]:
     """The options as the types of their defaults; InputError for one of another type."""
-    defaults = {key: parameter.default for key, parameter in signature(maker).parameters.items()}
+    parameters = signature(maker).parameters
+    defaults = {key: parameter.default for key, parameter in parameters.items()}
+    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
     found = dict(options)
+    for key in options:
+        if key not in defaults and not open_ended:
+            expected = "one of " + ", ".join(defaults) if defaults else "none: it has no options"
+            raise InputError(where=f"policy {name}", key=f"--option {key}", found="no such option", expected=expected)
     for key, value in options.items():
         kind = type(defaults.get(key))
         if kind is float and type(value) is int:

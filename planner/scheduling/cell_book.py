@@ -50,6 +50,17 @@ def pools_of(cluster: Cluster) -> dict[str, Pool]:
     return named
 
 
+def left_out(cluster: Cluster) -> dict[tuple[str, str], int]:
+    """Free devices that no pool has, since not all of their node is free, by site and type of device."""
+    found: dict[tuple[str, str], int] = {}
+    for site in cluster.sites:
+        for group in site.nodes:
+            if group.free is not None and group.free % group.devices:
+                key = (site.name, group.device.name)
+                found[key] = found.get(key, 0) + group.free % group.devices
+    return found
+
+
 def pool_name(cluster: Cluster, site: Site, number: int) -> str:
     """The device's name, after the site's where there are several, numbered where that is not yet unique.
 

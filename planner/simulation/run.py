@@ -10,7 +10,7 @@ from pathlib import Path
 
 from planner.scheduling.bound import Bounds, bound_run, counts_of
 from planner.scheduling.catalogue import make_policy
-from planner.scheduling.cell_book import EstimatedCells, common_dtype
+from planner.scheduling.cell_book import EstimatedCells, common_dtype, left_out
 from planner.scheduling.measured import cells_on
 from planner.scheduling.records import CellBook, Job, Pool
 from planner.simulation.engine import simulate
@@ -153,10 +153,17 @@ def load_inputs(source: Source) -> Inputs:
     cluster = load_cluster(source.cluster)
     cells = cells_on(cluster, None if source.store is None else Path(source.store))
     pools = dict(cells.pools)
+    if not pools:
+        expected = "at least one node all of whose devices are free, as pools are made of whole nodes"
+        raise InputError(where=source.cluster, key="free", found="no node that is wholly free", expected=expected)
     if source.cells_file is not None:
         cells.load(Path(source.cells_file))
     trace = read_trace(source.trace, format=source.format, lenient=source.lenient, fractional=source.fractional)
     notes = [f"{count} lines of {source.trace} left out: {reason}" for reason, count in trace.reasons.items()]
+    notes += [
+        f"{count} free {device} of site {site} left out: not all of their node is free"
+        for (site, device), count in left_out(cluster).items()
+    ]
     if trace.rounded_up:
         notes.append(f"{trace.rounded_up} rows asked for a fraction of a GPU, and got a whole one")
     if source.window_s is not None:
@@ -180,6 +187,13 @@ def load_inputs(source: Source) -> Inputs:
         deadlines=source.deadlines,
         dtype=dtype,
     )
+    spread = sum(job.devices > pools[job.pool].devices for job in jobs)
+    if spread:
+        notes.append(
+            f"{spread} jobs ask for more devices than their pool has, which only policies that join sites give them:"
+            " drawn on the largest power of two of devices that a pool of the type has, and work that is not stated is"
+            " duration / (the time of that Cell x its devices / the job's)"
+        )
     if source.cells_file is not None:
         cells.save(Path(source.cells_file))
     where = "" if source.store is None else f", layers and links that {source.store} has as measured there"

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 Party = tuple[int, ...]
 Arrangement = tuple[Party, ...]
+MOST_TOGETHER = 6
+"""Parties of a pipeline over many sites: each further one takes longer to plan."""
 EXACT_ORDERS = 5
 """With so many parties at most every order is tried; with more the greedy ones."""
 
@@ -53,11 +55,17 @@ def arrangements(graph: SiteGraph, traffic: Traffic) -> tuple[Arrangement, ...]:
     """Few arrangements that are worth a look: of every set of groups that the widest links join, the set as one party,
     cut into parties along ever wider links, down to each group alone; and what the fastest so many groups make up.
 
-    At most about 3 n^2 / 2 sets of parties for n groups, each in the orders of the least cost (`orders`).
+    At most about 3 n^2 / 2 sets of parties for n groups, each in the orders of the least cost (`orders`); of many
+    groups only sets of `MOST_TOGETHER`, and all together in at most so many parties.
     """
     found: dict[Arrangement, None] = {}
+    count = len(graph.speed)
     for merged in _subsets(graph):
+        if MOST_TOGETHER < len(merged) < count:
+            continue
         for parties in _cuts(graph, merged):
+            if len(parties) > MOST_TOGETHER and count > MOST_TOGETHER + 2:
+                continue
             found.update(dict.fromkeys(orders(graph, parties, traffic)))
     return tuple(found)
 

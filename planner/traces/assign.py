@@ -46,6 +46,13 @@ def assign_workloads(
     size among those that have enough devices, and on them something that fits. A model stated without a batch is
     trained with the zoo's. Work that is not stated is duration / iteration time of the best Cell on the row's devices.
 
+    A row with more GPUs than any pool has may ask for devices over several pools of one type (`oversize` "spread"): its
+    job keeps more devices than its pool has, which is drawn as ever among those of a type that has enough in all. What
+    it trains is drawn and checked on the largest power of two of devices that a pool of the type has, and an iteration
+    is taken to need that Cell's time x its count / the job's devices, as if links between pools cost nothing. Only
+    policies that join sites (`planner.scheduling.sites`) give it all that it asks for; others leave it waiting, or run
+    it on fewer devices where they choose how many.
+
     Args:
         trace: its rows.
         pools: by name.
@@ -53,7 +60,8 @@ def assign_workloads(
         seed: of all draws.
         distribution: what rows without a model train; see `planner.traces.workloads`.
         counts: "keep" the rows' GPUs as devices, or round them up to "powers" of two.
-        oversize: rows with more GPUs than any pool has: "refuse", or "clip" to the largest pool (duration unchanged).
+        oversize: rows with more GPUs than any pool has: "refuse", "clip" to the largest pool (duration unchanged), or
+            "spread" over pools of one type.
         unknown_device: rows that name a device no pool has: "refuse", or "draw" a pool.
         deadlines: rows without one get submit + duration x U(these two), e.g. `DEADLINE_SPANS`; None: none.
         dtype: what everything is trained in (`planner.scheduling.cell_book.common_dtype`).

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from estimator.frontends.load import load_any_model
 from planner.scheduling.records import CellBook, Pool, Workload
-from planner.traces.places import Counts, Oversize, UnknownDevice, devices_of, pools_of
+from planner.traces.places import Counts, Oversize, UnknownDevice, devices_like, devices_of, pools_of, stand_in
 from planner.traces.records import TraceRow
 from planner.traces.workloads import ModelFamily, all_choices, fallbacks, family_shares, pick, size_shares
 from profiles.errors import InputError, NothingFits
@@ -69,19 +69,29 @@ class Chooser:
         return self._stated[key]
 
     def time_s(self, workload: Workload, pool: str, devices: int) -> float:
-        """Seconds an iteration of the best Cell; only for a workload and a pool that were chosen here."""
-        time_s = self._best_s(workload, pool, devices)
+        """Seconds an iteration of the best Cell; only for a workload and a pool that were chosen here. Of a job over
+        several pools the time of the Cell that stands for it (`places.stand_in`), scaled by devices: x count / devices.
+        """
+        place, count = stand_in(pool, devices, self.pools)
+        time_s = self._best_s(workload, place, count)
         assert time_s is not None
-        return time_s
+        return time_s * count / devices
 
     def pool_for(
         self, row: TraceRow, names: tuple[str, ...], devices: int, workload: Workload | None, drawn: float
     ) -> str:
         """A pool of `names`, drawn by size among those that have the devices and fit the workload on them (None: any
-        of the distribution's); NothingFits where there is none."""
+        of the distribution's); NothingFits where there is none. Where none has so many, but its type does in all pools
+        together ("spread"), what fits is asked of the Cell that stands for it."""
         key = (names, devices, workload, row.global_batch if workload is None else None)
         if key not in self._shares:
-            hosts = tuple(name for name in names if self._hosts(name, devices, workload, row.global_batch))
+            spread = self._spread(names, devices)
+            enough = [
+                name
+                for name in names
+                if devices <= (devices_like(name, self.pools) if spread else self.pools[name].devices)
+            ]
+            hosts = tuple(name for name in enough if self._hosts(name, devices, workload, row.global_batch))
             sizes = [self.pools[name].devices for name in hosts]
             self._shares[key] = hosts, tuple(so_far / sum(sizes) for so_far in accumulate(sizes))
         hosts, shares = self._shares[key]
@@ -92,6 +102,7 @@ class Chooser:
     def drawn(self, pool: str, devices: int, numbers: tuple[float, float, float], global_batch: int | None) -> Workload:
         """The workload that three numbers of [0, 1) draw, or what stands in for it, on devices that `pool_for` found
         to fit some. `global_batch` is the row's, where it states one."""
+        pool, devices = stand_in(pool, devices, self.pools)
         family = pick(family_shares(self.distribution), numbers[0])
         one = self.distribution[family]
         size = pick(size_shares(devices, len(one.models)), numbers[1])
@@ -104,9 +115,11 @@ class Chooser:
             self._drawn[key] = found
         return self._drawn[key]
 
+    def _spread(self, names: tuple[str, ...], devices: int) -> bool:
+        return self.oversize == "spread" and devices > max(self.pools[name].devices for name in names)
+
     def _hosts(self, pool: str, devices: int, workload: Workload | None, global_batch: int | None) -> bool:
-        if devices > self.pools[pool].devices:
-            return False
+        pool, devices = stand_in(pool, devices, self.pools)
         if workload is not None:
             return self._best_s(workload, pool, devices) is not None
         return self._first(all_choices(self.distribution), pool, devices, global_batch) is not None
@@ -131,6 +144,13 @@ class Chooser:
     def _why_not(self, row: TraceRow, names: tuple[str, ...], devices: int, workload: Workload | None) -> str:
         where = f"{self.source}, line {row.line}: job {row.job_id}"
         place = f"{devices} devices of {' or '.join(names)}"
+        if self._spread(names, devices):
+            asked = dict.fromkeys(
+                stand_in(name, devices, self.pools) for name in names if devices <= devices_like(name, self.pools)
+            )
+            names = tuple(name for name, _ in asked)
+            found = " or ".join(f"{count} of {name}" for name, count in asked)
+            place = f"the devices that stand for its {devices} over several pools ({found})"
         if workload is None:
             return f"{where}: no model of the distribution fits on {place}"
         least = [least for name in names if (least := self.cells.least_devices(workload, name)) is not None]

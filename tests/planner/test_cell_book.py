@@ -9,9 +9,11 @@ import pytest
 
 from estimator.job import Job as TrainingJob
 from planner import api
-from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
+from planner.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pools_of
 from planner.scheduling.measured import OPTIMIZER, cells_on
 from planner.scheduling.records import Pool, Workload
+from planner.simulation.request import Source
+from planner.simulation.run import load_inputs
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -48,6 +50,26 @@ def test_pools_are_groups_of_nodes(tmp_path: Path) -> None:
     assert pools_of(load_cluster("a40:3x2")) == {
         "a40": Pool(name="a40", site="site", device="a40", nodes=3, devices_per_node=2, devices=6)
     }
+
+
+def test_free_devices_of_no_whole_node_are_said_to_be_left_out(tmp_path: Path) -> None:
+    path, trace = tmp_path / "sites.yaml", tmp_path / "t.csv"
+    path.write_text(SITES, encoding="utf-8")
+    trace.write_text(
+        "job_id,submit_time_s,duration_s,gpus,model,global_batch\n0,0,60,1,bert-mini,32\n", encoding="utf-8"
+    )
+    assert left_out(load_cluster(str(path))) == {("north", "v100-32gb"): 1, ("south", "a10"): 3}
+    notes = load_inputs(Source(trace=str(trace), cluster=str(path))).notes
+    assert "3 free a10 of site south left out: not all of their node is free" in notes
+    assert not any("left out" in note for note in load_inputs(Source(trace=str(trace), cluster="a40:3x2")).notes)
+    path.write_text(
+        "schema: cellplan.cluster/1\nsites:\n  - {name: x, nodes: [{count: 1, device: a10, devices: 4, free: 3}]}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(
+        InputError, match=r"sites\.yaml: free: found no node that is wholly free, expected at least one"
+    ):
+        load_inputs(Source(trace=str(trace), cluster=str(path)))
 
 
 def test_common_dtype() -> None:

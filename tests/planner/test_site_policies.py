@@ -16,7 +16,9 @@ from planner.scheduling.catalogue import make_policy
 from planner.scheduling.records import Decision, Grant, Job, Policy, Pool, View
 from planner.simulation.engine import simulate
 from planner.simulation.failures import Failures
+from planner.simulation.request import Request, Source
 from planner.simulation.result import Result
+from planner.simulation.run import load_inputs, run_request
 from planner.simulation.settings import CheckpointFile, Settings
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
@@ -315,3 +317,50 @@ def test_a_window_lets_small_jobs_pass() -> None:
 def test_options_that_cannot_be(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         make_policy(name, **options)
+
+
+LINKED = """
+schema: cellplan.cluster/1
+sites:
+  - {name: a, nodes: [{count: 1, device: a100-40gb, devices: 2}]}
+  - {name: b, nodes: [{count: 1, device: a100-40gb, devices: 2}]}
+  - {name: c, nodes: [{count: 1, device: a100-40gb, devices: 4}]}
+links_between_sites:
+  - {between: [a, b], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
+  - {between: [a, c], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
+  - {between: [b, c], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
+"""
+ROWS = """job_id,submit_time_s,duration_s,gpus,model,global_batch,device
+first,0,600,2,bert-large,64,c/a100-40gb
+six,10,600,6,bert-large,64,c/a100-40gb
+eight,20,600,8,bert-large,64,
+last,30,600,4,bert-large,64,c/a100-40gb
+"""
+
+
+def test_a_trace_with_jobs_larger_than_any_site(tmp_path: Path) -> None:
+    """Joined sites run them; where jobs keep to a site or a pool they are unfinished, and nobody else is; Crius, which
+    chooses how many devices a job gets, runs them on fewer."""
+    cluster, trace = tmp_path / "sites.yaml", tmp_path / "t.csv"
+    cluster.write_text(LINKED, encoding="utf-8")
+    trace.write_text(ROWS, encoding="utf-8")
+    source = Source(trace=str(trace), cluster=str(cluster), oversize="spread")
+    inputs = load_inputs(source)
+    assert any(note.startswith("2 jobs ask for more devices than their pool has") for note in inputs.notes)
+    wanted: tuple[tuple[str, set[str]], ...] = (
+        ("spiderflow", set()),
+        ("spiderflow-no-tpa", set()),
+        ("crius", set()),
+        ("mast", {"six", "eight"}),
+        ("fcfs", {"six", "eight"}),
+    )
+    for policy, left in wanted:
+        result = run_request(Request(source=source, policy=policy), inputs)
+        assert set(result.unfinished) == left, policy
+        assert result.summary.violations == 0
+        assert all(reason == f"policy {policy} leaves it waiting for ever" for reason in result.unfinished.values())
+        most = max(len(parts) for parts in result.granted)
+        assert most == (3 if policy == "spiderflow-no-tpa" else 1), policy  # SpiderFlow gives back what does not help.
+    untrimmed = run_request(Request(source=source, policy="spiderflow", options=(("trim", False),)), inputs)
+    assert not untrimmed.unfinished
+    assert max(len(parts) for parts in untrimmed.granted) == 3

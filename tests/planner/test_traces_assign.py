@@ -273,6 +273,48 @@ def test_rows_too_large_are_refused_or_clipped() -> None:
     assert one(row(gpus=64, device="v100"), pools, oversize="clip").devices == 8
 
 
+SITES = {
+    "a/a100": make_pool("a/a100", device="a100", site="a", nodes=1, devices_per_node=2),
+    "b/a100": make_pool("b/a100", device="a100", site="b", nodes=1, devices_per_node=3),
+    "c/a100": make_pool("c/a100", device="a100", site="c", nodes=1, devices_per_node=4),
+    "c/v100": make_pool("c/v100", device="v100", site="c", nodes=1, devices_per_node=5),
+}
+
+
+def test_rows_too_large_spread_over_pools_of_one_type() -> None:
+    cells = FakeCells(SITES)
+    jobs = assign(many(1000, gpus=6), SITES, cells=cells, oversize="spread")
+    assert {job.devices for job in jobs} == {6}
+    found = Counter(job.pool for job in jobs)
+    assert set(found) == {"a/a100", "b/a100", "c/a100"}
+    assert abs(found["c/a100"] / 1000 - 4 / 9) < 0.06
+    for job in jobs[:50]:
+        best = cells.best(job.workload, "c/a100", 4)
+        assert best is not None
+        assert job.iterations * best.iteration_time_s * 4 / 6 == pytest.approx(600.0)
+    # A row that some pool has room for is not one of these, unless it names a smaller pool: then on what it asks for.
+    assert {job.pool for job in assign(many(100, gpus=5), SITES, oversize="spread", cells=cells)} == {"c/v100"}
+    small = one(row(gpus=3, device="a/a100", model="bert-1.3b"), SITES, oversize="spread", cells=cells)
+    best = cells.best(small.workload, "c/a100", 2)
+    assert best is not None
+    assert (small.pool, small.devices) == ("a/a100", 3)
+    assert small.iterations * best.iteration_time_s * 2 / 3 == pytest.approx(600.0)
+    assert one(row(gpus=5, device="a100"), SITES, oversize="spread", counts="powers", cells=cells).devices == 8
+
+
+def test_what_does_not_spread_is_refused() -> None:
+    cells = FakeCells(SITES)
+    with pytest.raises(InputError, match=r"gpus: found 6, .* or --oversize spread \(at most the 9 devices"):
+        one(row(gpus=6), SITES, cells=cells)
+    with pytest.raises(InputError, match=r"gpus: found 10, expected at most the 9 devices of all pools of one type"):
+        one(row(gpus=10), SITES, cells=cells, oversize="spread")
+    with pytest.raises(InputError, match="found 6, expected at most the 5 devices of all pools of one type"):
+        one(row(gpus=6, device="v100"), SITES, cells=cells, oversize="spread")
+    poor = FakeCells(SITES, memory_bytes={"a100": GIB, "c/a100": GIB, "v100": GIB})
+    with pytest.raises(NothingFits, match=r"the devices that stand for its 6 over several pools \(4 of c/a100\)"):
+        one(row(gpus=6, model="bert-6.7b"), SITES, cells=poor, oversize="spread")
+
+
 def test_models_that_do_not_fit_are_refused_with_what_they_need() -> None:
     with pytest.raises(
         NothingFits, match=r"t.csv, line 2: job 0: bert-6.7b with a global batch of 256 .*from 2 devices"

@@ -32,7 +32,7 @@ share all devices alike: the choice between patterns of devices over many nodes 
 MOST_SITES = 10
 """TPA's arrangements are tried of at most so many sites, for the same reason."""
 ILP_PRICED = 200
-"""Plans that "ilp" prices of TPA's candidates, five times as many as "tpa"."""
+"""Plans that "ilp" prices of TPA's candidates, many times as many as "tpa"."""
 FAMILIES = 400
 """Families of plans that a search over even plans prices at most; what that leaves open is not proved."""
 
@@ -207,7 +207,7 @@ def _genetic(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planne
 
 def _ilp(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | None:
     """All devices and sites in one choice, as the paper uses ALPA: the exact search over plans that share devices
-    alike, and TPA's candidates, five times as many. Uneven plans outside of these are not proved worse."""
+    alike, and many of TPA's candidates. Uneven plans outside of these are not proved worse."""
     request = workshop.request(workload, cluster)
     across = plan_across(request, most=ILP_PRICED) if _is_small(cluster) else None
     try:
