@@ -10,8 +10,11 @@ from profiles.errors import InputError
 
 def to_networkx(table: SiteTable) -> Any:
     """A `networkx.Graph`: nodes by name with `free` (devices by type), edges with `bandwidth_bytes_per_s` (0: the link
-    is down) and `latency_s`."""
-    import networkx  # type: ignore[import-untyped]
+    is down) and `latency_s`. InputError where networkx is not installed."""
+    try:
+        import networkx  # type: ignore[import-untyped]
+    except ImportError:
+        raise InputError(where="sites", found="no networkx", expected="pip install 'cellplan[sites]'") from None
 
     topology = table.topology
     graph = networkx.Graph()
