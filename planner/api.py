@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from planner.simulation.request import OptionValue, SimulateOptions
     from planner.simulation.run import Simulated
     from planner.timeline.events import Timeline
-    from planner.traces.read import Format as TraceFormat
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
@@ -487,26 +486,6 @@ def simulate(
     cluster: str,
     policy: str = "fcfs",
     option: Mapping[str, OptionValue] | None = None,
-    format: TraceFormat = "auto",
-    lenient: bool = False,
-    fractional: Literal["round-up", "refuse"] = "round-up",
-    counts: Literal["keep", "powers"] = "keep",
-    oversize: Literal["refuse", "clip", "spread"] = "refuse",
-    unknown_device: Literal["refuse", "draw"] = "refuse",
-    window_s: tuple[float, float] | None = None,
-    head: int | None = None,
-    load: float = 1.0,
-    seed: int = 0,
-    deadlines: tuple[float, float] | None = None,
-    cells_file: str | None = None,
-    store: str | None = None,
-    round_s: float | None = None,
-    restart_s: float = 60.0,
-    storage_bandwidth_bytes_per_s: float = 2e9,
-    failures: str | None = None,
-    checkpoint_interval_s: float = 1800.0,
-    until_s: float | None = None,
-    jct: str | None = None,
     jobs_csv: Path | None = None,
     series_csv: Path | None = None,
     timeline: Path | None = None,
@@ -517,6 +496,7 @@ def simulate(
     resume: bool = False,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    **rest: Unpack[SimulateOptions],
 ) -> Simulated:
     """Replay a trace on a cluster under a policy of `planner.scheduling.catalogue` (or `package.module:Class`) with its
     options. `planner.simulation.result.Summary` says what the figures are, `planner.simulation.request` what the
@@ -531,34 +511,7 @@ def simulate(
     from planner.simulation.run import Outputs, simulate_request
     from planner.simulation.settings import checkpoint_file
 
-    request = make_request(
-        str(trace),
-        cluster=cluster,
-        policy=policy,
-        options=option or {},
-        rest={
-            "format": format,
-            "lenient": lenient,
-            "fractional": fractional,
-            "counts": counts,
-            "oversize": oversize,
-            "unknown_device": unknown_device,
-            "window_s": window_s,
-            "head": head,
-            "load": load,
-            "seed": seed,
-            "deadlines": deadlines,
-            "cells_file": cells_file,
-            "store": store,
-            "round_s": round_s,
-            "restart_s": restart_s,
-            "storage_bandwidth_bytes_per_s": storage_bandwidth_bytes_per_s,
-            "failures": failures,
-            "checkpoint_interval_s": checkpoint_interval_s,
-            "until_s": until_s,
-            "jct": jct,
-        },
-    )
+    request = make_request(str(trace), cluster=cluster, policy=policy, options=option or {}, rest=rest)
     return simulate_request(
         request,
         outputs=Outputs(jobs_csv=jobs_csv, series_csv=series_csv, timeline=timeline, plot=plot),

@@ -27,7 +27,7 @@ from planner.explicit.recording import record_plan
 from planner.plan_file import plan_to_json
 from planner.running.program import program_of
 from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest, make_space
+from planner.search.request import request_on
 from planner.sites.choosing import place_on_sites
 from planner.sites.records import Demand, SitePlacement
 from planner.sites.state import table_of_cluster
@@ -92,26 +92,7 @@ def sites_of(slots: Sequence[DeviceSlot]) -> tuple[str, ...]:
 def prepare_both(model: Model, cluster: Cluster, slots: tuple[DeviceSlot, ...], lookup: Lookup) -> list[Prepared]:
     """TPA's plan over all the sites of `slots`, and a replica on each of them."""
     recipe = replace(RECIPE, global_batch=BATCH[len(slots)])
-    space = make_space(
-        model,
-        cluster,
-        slots,
-        recipe,
-        constraints=LIMITS,
-        overlap_under=lambda _zero: recipe.overlap,
-        profiles=None,
-        modelled=True,
-        store=None,
-    )
-    request = SearchRequest(
-        reference=str(MODEL),
-        model=model,
-        cluster=cluster,
-        spaces=(space,),
-        objective="time",
-        limit=None,
-        assumptions=(),
-    )
+    request = request_on(model, cluster, recipe, constraints=LIMITS, slots=slots, reference=str(MODEL))
     across = plan_across(request, wanted="all-sites")
     assert across is not None, "it fits"
     whole = StageSetup(chunks=((0, len(model.layers)),), slots=slots, dp=len(slots))

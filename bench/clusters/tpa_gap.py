@@ -31,7 +31,7 @@ from estimator.profiling.host_cpu import cpu_name
 from models_zoo.families import gpt, llama
 from planner.search.best import find_best
 from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest, make_space
+from planner.search.request import SearchRequest, request_on
 from planner.sites.tpa import plan_across
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
@@ -76,29 +76,7 @@ def draw_request(seed: int) -> tuple[str, SearchRequest]:
 def make_request(model: Any, cluster: Cluster, batch: int) -> SearchRequest:
     """A search of all devices, 1F1B alone."""
     recipe = Recipe(global_batch=batch, seq_len=model.seq_len)
-    spaces = tuple(
-        make_space(
-            model,
-            cluster,
-            tuple(slot for slot in cluster.slots if slot.device == device),
-            recipe,
-            constraints=Constraints(schedules=("1f1b",)),
-            overlap_under=lambda _zero: recipe.overlap,
-            profiles=None,
-            modelled=False,
-            store=None,
-        )
-        for device in cluster.device_types
-    )
-    return SearchRequest(
-        reference=model.name,
-        model=model,
-        cluster=cluster,
-        spaces=spaces,
-        objective="time",
-        limit=LIMIT,
-        assumptions=(),
-    )
+    return replace(request_on(model, cluster, recipe, constraints=Constraints(schedules=("1f1b",))), limit=LIMIT)
 
 
 def compare(seed: int) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from estimator.communication.groups import Group, Level
+from estimator.communication.groups import Group
+from estimator.communication.levels import Level
 from estimator.communication.tables import bus_factor
 from profiles.vocabulary import CollectiveOp
 

@@ -4,51 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimator.communication.levels import Level, effective, level_of, slowest_level
 from estimator.communication.site_routes import SiteRoutes
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
-from profiles.vocabulary import Link
 
 MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
 """So many groups of so many ranks at most are kept for who asks again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """One kind of link that joins the parts of a group: devices of an island, islands of a node (host link), nodes of
-    a site (NICs and fabric), sites.
-
-    `members` is the largest number of parts joined at one place, `ranks_inside` the most ranks in one part,
-    `crossings` the hops that a ring through all ranks makes here before it closes. `bandwidth_bytes_per_s` leaves the
-    weakest part for this group alone; `shared_bytes_per_s` is what the groups on that part, at most `hosted`, share.
-    The other fields are the link's (`Link`); a share is of `bandwidth_bytes_per_s`.
-    """
-
-    kind: Literal["island", "host", "fabric", "site"]
-    link: str
-    bandwidth_bytes_per_s: float
-    latency_s: float
-    shared_bytes_per_s: float = math.inf
-    hosted: int = 1
-    members: int = 1
-    ranks_inside: int = 1
-    crossings: int = 0
-    startup_s: float = 0.0
-    quick_latency_s: float | None = None
-    quick_share: float = 1.0
-    in_network_share: float | None = None
-    exchange_share: float = 1.0
-
-    def available(self, concurrent_groups: int) -> float:
-        """Bytes/s out of a part while that many groups like this one are busy."""
-        return min(self.bandwidth_bytes_per_s, self.shared_bytes_per_s / min(concurrent_groups, self.hosted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +85,8 @@ def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
     boxes = _boxes(places)
     _check_nics(cluster, boxes)
     builders: tuple[Callable[[int], Level], ...] = (
-        lambda members: _slowest("island", (place.node_group.island_link for place in places), members),
-        lambda members: _slowest("host", (place.node_group.host_link for place in places), members),
+        lambda members: slowest_level("island", (place.node_group.island_link for place in places), members),
+        lambda members: slowest_level("host", (place.node_group.host_link for place in places), members),
         lambda _: _fabric(boxes),
         lambda _: _site(cluster, places, boxes),
     )
@@ -240,9 +209,9 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
         islands_of_box[inner] += count
         ranks_of_box[ranks] += count
     if max(islands) > 1:
-        add(_slowest("island", [group.island_link], max(islands)), islands, 1)
+        add(slowest_level("island", [group.island_link], max(islands)), islands, 1)
     if max(islands_of_box) > 1:
-        add(_slowest("host", [group.host_link], max(islands_of_box)), islands_of_box, max(islands))
+        add(slowest_level("host", [group.host_link], max(islands_of_box)), islands_of_box, max(islands))
     if on_box.total() > 1:
         add(_fabric(boxes), Counter({on_box.total(): 1}), max(ranks_of_box))
     return Group(
@@ -250,69 +219,6 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
         nodes=len(run.nodes),
         even=len(islands) == len(islands_of_box) == len(ranks_of_box) == 1,
         levels=tuple(levels),
-    )
-
-
-def _effective(link: Link) -> float:
-    return link.bandwidth_bytes_per_s * link.efficiency
-
-
-def _slowest(kind: Literal["island", "host"], links: Iterable[Link], members: int) -> Level:
-    """A level of the slowest of `links`, which join `members` parts at one place.
-
-    Out of an island goes one host link's worth, however many devices it has: their paths meet at the root complex
-    (A100 in NVLink pairs over PCIe 4 reach a bus bandwidth of 20 GB/s: nccl-tests, issue 178).
-    """
-    distinct = sorted(set(links), key=lambda link: (_effective(link) * _share(link, members), link.name))
-    steps = max(torus_steps(members, link.torus_dimensions) if link.torus_dimensions > 1 else 0 for link in distinct)
-    return replace(_level_of(kind, distinct, members), crossings=steps)
-
-
-def torus_steps(ranks: int, dimensions: int) -> int:
-    """Steps of rings along each dimension in turn of a torus as near to a cube as `ranks` allow.
-
-    >>> torus_steps(64, 3), torus_steps(8, 2), torus_steps(2, 3)
-    (9, 4, 1)
-    """
-    steps = 0
-    for left in range(dimensions, 0, -1):
-        side = math.ceil(ranks ** (1 / left) - 1e-9)
-        steps += side - 1
-        ranks = math.ceil(ranks / side)
-    return steps
-
-
-def _share(link: Link, ranks: int) -> float:
-    """Of a device's line rate, what a group of `ranks` can use (`Link.share_by_ranks`)."""
-    return next((share for size, share in link.share_by_ranks if size >= ranks), 1.0)
-
-
-def _level_of(kind: Literal["island", "host", "fabric"], links: Sequence[Link], members: int = 0) -> Level:
-    """What `links` (the slowest first) decide of the level that they make up: of each rate the least, of each time the
-    longest; what one of them lacks, the level lacks. `members` 0: the share of their rates is not theirs to say."""
-    shares = [_share(link, members) if members else 1.0 for link in links]
-    rate = min(_effective(link) * share for link, share in zip(links, shares, strict=True))
-
-    def least(efficiencies: list[float | None]) -> float | None:
-        """The least rate at these efficiencies over the level's own rate."""
-        rates = [
-            link.bandwidth_bytes_per_s * efficiency * share / rate
-            for link, efficiency, share in zip(links, efficiencies, shares, strict=True)
-            if efficiency is not None
-        ]
-        return min(rates) if len(rates) == len(links) else None
-
-    quick_s = [link.quick_latency_s for link in links if link.quick_latency_s is not None]
-    return Level(
-        kind=kind,
-        link=links[0].name,
-        bandwidth_bytes_per_s=rate,
-        latency_s=max(link.latency_s for link in links),
-        startup_s=max(link.startup_s for link in links),
-        quick_latency_s=max(quick_s) if len(quick_s) == len(links) else None,
-        quick_share=least([link.quick_efficiency or link.efficiency for link in links]) or 1.0,
-        in_network_share=least([link.in_network_efficiency for link in links]),
-        exchange_share=least([link.exchange_efficiency or link.efficiency for link in links]) or 1.0,
     )
 
 
@@ -349,7 +255,7 @@ def nic_bytes_per_s(cluster: Cluster, slot: DeviceSlot) -> float:
 
 
 def _nic_bytes_per_s(node_group: NodeGroup, site: Site) -> float:
-    return min(_effective(node_group.nic_link), _effective(site.fabric_link))
+    return min(effective(node_group.nic_link), effective(site.fabric_link))
 
 
 def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
@@ -379,10 +285,10 @@ def _fabric(boxes: list[_Box]) -> Level:
     for box in boxes:
         nodes_by_site[box.place.site.name].update(box.nodes)
     thinned = [_oversubscription(box.place.site, nodes_by_site[box.place.site.name]) for box in boxes]
-    nics = sorted({box.place.node_group.nic_link for box in boxes}, key=lambda link: (_effective(link), link.name))
+    nics = sorted({box.place.node_group.nic_link for box in boxes}, key=lambda link: (effective(link), link.name))
     fabrics = sorted({box.place.site.fabric_link for box in boxes} - {*nics}, key=lambda link: link.name)
     return replace(
-        _level_of("fabric", [*nics, *fabrics]),
+        level_of("fabric", [*nics, *fabrics]),
         bandwidth_bytes_per_s=min(box.bandwidth_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         shared_bytes_per_s=min(box.shared_bytes_per_s / by for box, by in zip(boxes, thinned, strict=True)),
         hosted=min(box.hosted for box in boxes),

@@ -8,7 +8,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from estimator.collectives import CollectiveTime, time_collective, time_stage_transfer
-from estimator.communication.groups import Group, Level, describe_group, pair_key
+from estimator.communication.groups import Group, describe_group, pair_key
+from estimator.communication.levels import Level
 from estimator.explicit.gradient_sync import TimeOnAxis
 from estimator.explicit.rank_groups import AxisGroup, GroupAxis, axis_groups
 from estimator.explicit.recipe import StageSetup

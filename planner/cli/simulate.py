@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.cli.options import add_json_option, natural, positive_int, positive_rate, positive_seconds, store_path
+from planner.cli.options import (
+    add_json_option,
+    natural,
+    number,
+    positive_int,
+    positive_rate,
+    positive_seconds,
+    store_path,
+)
 from planner.cli.output import print_json, progress
 from planner.cli.simulate_output import print_run, print_sweep
 
@@ -95,7 +103,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--failures", metavar="MTBF:REPAIR|FILE", help="seconds between a node's failures and of a repair, or a CSV"
     )
-    group.add_argument("--restart-s", type=seconds, default=60.0, metavar="S", help="(default: %(default)s)")
+    group.add_argument("--restart-s", type=number, default=60.0, metavar="S", help="(default: %(default)s)")
     group.add_argument(
         "--storage-bandwidth",
         dest="storage_bandwidth_bytes_per_s",
@@ -107,7 +115,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--checkpoint-interval",
         dest="checkpoint_interval_s",
-        type=seconds,
+        type=number,
         default=1800.0,
         metavar="S",
         help="progress between two checkpoints of a job; what came after the last is lost when a node fails "
@@ -124,7 +132,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--checkpoint-every",
         dest="checkpoint_every_s",
-        type=seconds,
+        type=number,
         default=60.0,
         metavar="S",
         help="this machine's seconds (default: 60)",
@@ -165,17 +173,6 @@ def policy_option(text: str) -> tuple[str, OptionValue]:
     except ValueError:
         return key, word
     return key, value if value is None or isinstance(value, str | int | float | bool) else word
-
-
-def seconds(text: str) -> float:
-    """Seconds of at least 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ArgumentTypeError(f"found {text!r}, expected seconds of at least 0")
-    return value
 
 
 def span(text: str) -> tuple[float, float]:

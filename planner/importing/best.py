@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from estimator.explicit.recipe import Overlap, Setup, ZeroStage
 from estimator.profiling.setting import Framework
 from planner.explicit.estimate import Evaluate
 from planner.explicit.recording import record_plan
@@ -17,8 +15,7 @@ from planner.plan import Plan
 from planner.request import open_existing
 from planner.search.best import find_best
 from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest, make_space
-from profiles.cluster import DeviceSlot
+from planner.search.request import SearchRequest, request_on
 from profiles.errors import NothingFits
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
@@ -42,28 +39,19 @@ def search_of(
     on its devices."""
     setup = request.setups[0]
     recipe = replace(setup.recipe, schedule="1f1b")
-    return SearchRequest(
+    used = {slot for stage in setup.stages for slot in stage.slots}
+    found = request_on(
+        setup.model,
+        setup.cluster,
+        recipe,
+        constraints=Constraints(tool=tool),
+        slots=tuple(slot for slot in setup.cluster.slots if slot in used),
         reference=request.reference,
-        model=setup.model,
-        cluster=setup.cluster,
-        spaces=tuple(
-            make_space(
-                setup.model,
-                setup.cluster,
-                slots,
-                recipe,
-                constraints=Constraints(tool=tool),
-                overlap_under=partial(_always, recipe.overlap),
-                profiles=profiles,
-                modelled=True,
-                store=store,
-            )
-            for slots in _by_type(setup)
-        ),
-        objective="time",
-        limit=None,
-        assumptions=(f"plans that {tool} can run, trained as the present setting is",),
+        profiles=profiles,
+        modelled=True,
+        store=store,
     )
+    return replace(found, assumptions=(f"plans that {tool} can run, trained as the present setting is",))
 
 
 def _best_plan(search: SearchRequest, evaluate: Evaluate) -> Plan | None:
@@ -81,16 +69,3 @@ def _best_plan(search: SearchRequest, evaluate: Evaluate) -> Plan | None:
         plan.provenance, search_space_size=found.search_space_size, optimality_proved=found.optimality_proved
     )
     return replace(plan, provenance=covered)
-
-
-def _always(overlap: frozenset[Overlap], _: ZeroStage) -> frozenset[Overlap]:
-    return overlap
-
-
-def _by_type(setup: Setup) -> list[tuple[DeviceSlot, ...]]:
-    found: dict[str, list[DeviceSlot]] = {}
-    for stage in setup.stages:
-        for slot in stage.slots:
-            found.setdefault(slot.device, []).append(slot)
-    order = {slot: number for number, slot in enumerate(setup.cluster.slots)}
-    return [tuple(sorted(slots, key=order.__getitem__)) for slots in found.values()]

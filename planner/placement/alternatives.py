@@ -45,7 +45,7 @@ class PlannedWay:
 
 def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
     """Parts of the chosen sites, which the plan's own search has priced; then other sites, `wanted.alternatives` of
-    them planned. A way whose sites are those of one before is left out."""
+    them planned, beside those that were before the choice. A way whose sites are those of one before is left out."""
     found = list(_of_chosen_sites(job))
     seen = {job.placement.sites}
     planned = 0
@@ -57,9 +57,12 @@ def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
             found.append(PlannedWay(name=name, sites=(), score=None, iteration_time_s=None, loses=reason))
             continue
         time_s, said = None, f"{reason}; not planned (--alternatives)"
-        if planned < wanted.alternatives:
-            planned += 1
-            time_s = _time_on(job.ground, shares, wanted)
+        if shares in job.tried or planned < wanted.alternatives:
+            if shares in job.tried:
+                time_s = job.tried[shares]
+            else:
+                planned += 1
+                time_s = _time_on(job.ground, shares, wanted)
             said = f"{reason}; no plan fits" if time_s is None else f"{_beside(time_s, job)}; {reason}"
         found.append(PlannedWay(name=name, sites=shares, score=score, iteration_time_s=time_s, loses=said))
     return tuple(found)

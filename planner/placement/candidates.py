@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from estimator.communication.groups import routes_of
 from planner.placement.ground import Ground
-from planner.sites.exact import fill
+from planner.sites.filling import fill
 from planner.sites.paths import joining_links
 from planner.sites.records import Share, SitePlacement
 from planner.sites.scoring import score_sites

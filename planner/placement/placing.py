@@ -46,13 +46,15 @@ NO_LINK_BYTES_PER_S = 1e18
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedJob:
-    """A job's sites and devices with its plan. `between_s` is what of an iteration would go if links between sites took
+    """A job's sites and devices with its plan. `tried`: seconds of an iteration on other choices that were as good
+    (None: no plan fits). `between_s` is what of an iteration would go if links between sites took
     no time. `routes` are ways over other sites between those chosen."""
 
     ground: Ground
     placement: SitePlacement
     slots: tuple[DeviceSlot, ...]
     across: Across
+    tried: Mapping[tuple[Share, ...], float | None]
     between_s: float
     routes: tuple[Route, ...]
     timing: Mapping[str, float]
@@ -114,12 +116,13 @@ def place_model(
     placement, slots = choose_devices(ground, wanted.method)
     equal = equal_choices(ground, placement) if wanted.method == DEFAULT else (placement,)
     chosen_s = time.perf_counter() - started
-    placement, slots, across = _fastest(ground, equal, wanted, slots)
+    placement, slots, across, tried = _fastest(ground, equal, wanted, slots)
     return PlacedJob(
         ground=ground,
         placement=placement,
         slots=slots,
         across=across,
+        tried=tried,
         between_s=between_sites_s(ground.request, across),
         routes=routes_between(ground.cluster, sites_of(slots)),
         timing={
@@ -132,21 +135,23 @@ def place_model(
 
 def _fastest(
     ground: Ground, equal: Sequence[SitePlacement], wanted: PlaceOptions, slots: tuple[DeviceSlot, ...]
-) -> tuple[SitePlacement, tuple[DeviceSlot, ...], Across]:
-    """The choice with the fastest plan, of equal ones the first by name; NothingFits where no plan fits on any."""
-    best: tuple[float, tuple[str, ...], SitePlacement, tuple[DeviceSlot, ...], Across] | None = None
+) -> tuple[SitePlacement, tuple[DeviceSlot, ...], Across, dict[tuple[Share, ...], float | None]]:
+    """The choice with the fastest plan, of equal ones the first by name, and what an iteration takes on each of them;
+    NothingFits where no plan fits on any."""
+    planned = []
+    tried: dict[tuple[Share, ...], float | None] = {}
     for one in equal:
         own = devices_of(ground, one.sites)
         across = plan_on(ground, own, all_sites=wanted.all_sites)
+        tried[one.sites] = None if across is None else across.best.time_s
         if across is not None:
-            key = across.best.time_s, tuple(share.site for share in one.sites)
-            if best is None or key < best[:2]:
-                best = (*key, one, own, across)
-    if best is None:
+            planned.append((one, own, across))
+    if not planned:
         from planner.placement.shortage import explain_no_plan
 
         raise NothingFits(explain_no_plan(ground, slots, wanted))
-    return best[2:]
+    best = min(planned, key=lambda found: (found[2].best.time_s, [share.site for share in found[0].sites]))
+    return *best, tried
 
 
 def read_ground(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from estimator.communication.groups import Level, describe_group, pair_key
+from estimator.communication.groups import describe_group, pair_key
+from estimator.communication.levels import Level
 from estimator.explicit.rank_groups import GroupAxis, axis_groups
 from estimator.explicit.recipe import Setup
 

@@ -143,6 +143,46 @@ def read_search(
     )
 
 
+def request_on(
+    model: Model,
+    cluster: Cluster,
+    recipe: Recipe,
+    *,
+    constraints: Constraints,
+    slots: Sequence[DeviceSlot] | None = None,
+    reference: str | None = None,
+    profiles: Framework | None = None,
+    modelled: bool = False,
+    store: ProfileStore | None = None,
+) -> SearchRequest:
+    """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
+    those of `recipe`. The rest as in `make_space`."""
+    own = cluster.free_slots if slots is None else slots
+    spaces = tuple(
+        make_space(
+            model,
+            cluster,
+            tuple(slot for slot in own if slot.device == device),
+            recipe,
+            constraints=constraints,
+            overlap_under=partial(_always, recipe.overlap),
+            profiles=profiles,
+            modelled=modelled,
+            store=store,
+        )
+        for device in dict.fromkeys(slot.device for slot in own)
+    )
+    return SearchRequest(
+        reference=reference or model.name,
+        model=model,
+        cluster=cluster,
+        spaces=spaces,
+        objective="time",
+        limit=None,
+        assumptions=(),
+    )
+
+
 def make_space(
     model: Model,
     place: Cluster,

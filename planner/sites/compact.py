@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.sites.exact import MOST_SITES, fill
+from planner.sites.exact import MOST_SITES
+from planner.sites.filling import fill
 from planner.sites.paths import nearer
 from planner.sites.records import Choice
 from planner.sites.scoring import LARGE, MANY, narrowest, tree_s

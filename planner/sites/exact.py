@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.sites.filling import fill
 from planner.sites.records import Choice
 from planner.sites.sets import SiteSets
 from planner.sites.topology import Topology
@@ -27,14 +28,3 @@ def exact_search(topology: Topology, free: Sequence[int], wanted: int, local: in
         if found is not None:
             return Choice("all sets", fill(found, free, wanted), proved=True)
     return None
-
-
-def fill(sites: Sequence[int], free: Sequence[int], wanted: int) -> tuple[tuple[int, int], ...]:
-    """What each of `sites` gives: all that it has, most first; the last one only the rest."""
-    found = []
-    for site in sorted(sites, key=lambda site: (-free[site], site)):
-        own = min(free[site], wanted)
-        if own:
-            found.append((site, own))
-            wanted -= own
-    return tuple(found)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Literal
 
+from planner.sites.filling import Shares, fill_in_order
 from planner.sites.records import Choice
 from planner.sites.topology import ScoreName, Topology
 
@@ -65,7 +66,7 @@ def first_fit(
     by links or not; if they have too little, hop expansion, which then has too little as well."""
     scores = topology.scores(score, local)
     order = sorted(range(len(topology)), key=lambda site: -scores[site])
-    found = _fill(order, free, wanted)
+    found = fill_in_order(order, free, wanted)
     if found is not None:
         return Choice("first fit", found)
     found = _expand(topology, free, wanted, None, order, local, score, anchor)
@@ -81,7 +82,7 @@ def _expand(
     local: int | None,
     score: ScoreName,
     anchor: AnchorName,
-) -> tuple[tuple[int, int], ...] | None:
+) -> Shares | None:
     """Hop expansion (section 4.1.3). First fit succeeds on C(r) (equation 6) just if the devices in it are enough, so
     the least such r is known from sums by layers, and C(r) is sorted once."""
     if anchor == "free":
@@ -100,17 +101,4 @@ def _expand(
     near = [site for site in chain.from_iterable(layers[:radius]) if free[site] and site != without]
     widest, scores = topology.widest(start), topology.scores(score, local)
     near.sort(key=lambda site: (-widest[site], -free[site], -scores[site], site))
-    return _fill(near, free, wanted)
-
-
-def _fill(order: Sequence[int], free: Sequence[int], wanted: int) -> tuple[tuple[int, int], ...] | None:
-    """First fit: of each in order what it has, until there is enough (equation 4)."""
-    found = []
-    for site in order:
-        own = min(free[site], wanted)
-        if own:
-            found.append((site, own))
-            wanted -= own
-            if not wanted:
-                return tuple(found)
-    return None
+    return fill_in_order(near, free, wanted)

@@ -7,7 +7,7 @@ which takes over what the measurement cannot have changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -139,18 +139,17 @@ class Topology:
 
     def widest(self, source: int) -> list[float]:
         """Bytes/s of the widest path from `source` to each site; infinite to itself, 0 where there is none."""
-        kept = self._kept["widest"]
-        if source not in kept:
-            self._make_room(kept)
-            kept[source] = widest_from(self.forest_neighbours, source)
-        return kept[source]
+        return self._from("widest", source, lambda: widest_from(self.forest_neighbours, source))
 
     def quickest(self, source: int) -> list[float]:
         """Seconds of the path of least latency from `source` to each site; infinite where there is none."""
-        kept = self._kept["quickest"]
+        return self._from("quickest", source, lambda: quickest_from(self.neighbours, source))
+
+    def _from(self, what: str, source: int, make: Callable[[], list[float]]) -> list[float]:
+        kept = self._kept[what]
         if source not in kept:
             self._make_room(kept)
-            kept[source] = quickest_from(self.neighbours, source)
+            kept[source] = make()
         return kept[source]
 
     def hops(self, source: int) -> tuple[tuple[int, ...], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from estimator.frontends.load import load_any_model
@@ -73,13 +74,28 @@ def assign_workloads(
     """
     _check(pools, seed, distribution, deadlines)
     count = len(trace.rows)
-    choose = Chooser(trace.source, pools, cells, distribution, counts, oversize, unknown_device, dtype)
-    checkpoints = Checkpoints(parameters_of or count_parameters)
+    maker = _JobMaker(
+        choose=Chooser(trace.source, pools, cells, distribution, counts, oversize, unknown_device, dtype),
+        checkpoints=Checkpoints(parameters_of or count_parameters),
+        deadlines=deadlines,
+    )
     streams = [draws(seed, purpose, count) for purpose in PURPOSES]
 
+    with collection_paused():
+        return tuple(maker.job(row, *drawn) for row, *drawn in zip(trace.rows, *streams, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobMaker:
+    choose: Chooser
+    checkpoints: Checkpoints
+    deadlines: tuple[float, float] | None
+
     def job(
-        row: TraceRow, by_pool: float, by_family: float, by_size: float, by_batch: float, by_deadline: float
+        self, row: TraceRow, by_pool: float, by_family: float, by_size: float, by_batch: float, by_deadline: float
     ) -> Job:
+        """The job of a row, with a number of [0, 1) for each thing that may have to be drawn."""
+        choose = self.choose
         names = choose.pools_of(row)
         devices = choose.devices_of(row, names)
         workload = choose.stated(row) if row.model else None
@@ -97,12 +113,9 @@ def assign_workloads(
             user=row.user,
             virtual_cluster=row.vc_or_department,
             priority=row.priority or 0,
-            deadline_s=_deadline(row, deadlines, by_deadline) if deadlines else row.deadline_s,
-            checkpoint_bytes=checkpoints[workload.model],
+            deadline_s=_deadline(row, self.deadlines, by_deadline) if self.deadlines else row.deadline_s,
+            checkpoint_bytes=self.checkpoints[workload.model],
         )
-
-    with collection_paused():
-        return tuple(job(row, *drawn) for row, *drawn in zip(trace.rows, *streams, strict=True))
 
 
 class Checkpoints(dict[str, int]):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.collectives import describe_group, time_collective
-from estimator.communication.groups import torus_steps
+from estimator.communication.levels import torus_steps
 from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.hardware import link_names, load_device, load_link
 from profiles.vocabulary import CollectiveOp, Link

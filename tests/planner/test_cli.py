@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import inspect
 import json
 import shlex
@@ -22,6 +23,7 @@ from planner.cli import models
 from planner.options import EstimateOptions, SearchOptions, with_defaults
 from planner.placement.options import PlaceSearchOptions
 from planner.plan_file import load_plan
+from planner.simulation.request import Request, SimulateOptions, Source
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical
 from profiles.store import ProfileStore
@@ -147,6 +149,11 @@ def test_every_command_has_a_function_of_its_name_and_arguments(command: str) ->
         if defaults.pop("options", None) is not None:
             kind = {"estimate": EstimateOptions, "plan": SearchOptions, "place": PlaceSearchOptions}[name]
             defaults |= with_defaults(kind, {})
+        if defaults.pop("rest", None) is not None:
+            given = [field for kind in (Source, Request) for field in dataclasses.fields(kind)]
+            rest = {field.name: field.default for field in given if field.name in SimulateOptions.__annotations__}
+            assert rest.keys() == SimulateOptions.__annotations__.keys()
+            defaults |= rest
         actions = {action.dest: action for action in parser._actions}
         only_on_one_side = {
             "help",

@@ -16,7 +16,7 @@ from models_zoo.model import Model
 from planner.options import Tool
 from planner.search.constraints import TOOLS, Constraints, Number
 from planner.search.mixed import search_mixed
-from planner.search.request import SearchRequest, make_space
+from planner.search.request import SearchRequest, request_on
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all
@@ -37,27 +37,8 @@ def request_of(
 ) -> SearchRequest:
     """A search of all that is free."""
     recipe = recipe or Recipe(global_batch=8, seq_len=model.seq_len)
-    devices = dict.fromkeys(slot.device for slot in cluster.free_slots)
-    return SearchRequest(
-        reference=model.name,
-        model=model,
-        cluster=cluster,
-        spaces=tuple(
-            make_space(
-                model,
-                cluster,
-                tuple(slot for slot in cluster.free_slots if slot.device == device),
-                recipe,
-                constraints=constraints or Constraints(schedules=("1f1b",)),
-                overlap_under=lambda _zero: recipe.overlap,
-                profiles=None,
-                modelled=False,
-                store=None,
-            )
-            for device in devices
-        ),
-        **({"objective": "time", "limit": None, "assumptions": ()} | more),
-    )
+    found = request_on(model, cluster, recipe, constraints=constraints or Constraints(schedules=("1f1b",)))
+    return replace(found, **more)
 
 
 def changed(cluster: Cluster, rng: random.Random) -> Cluster:

@@ -18,7 +18,7 @@ from planner.objectives import slots_of_plan
 from planner.plan_file import load_plan, save_plan
 from planner.search.best import find_best
 from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest, make_space
+from planner.search.request import SearchRequest, request_on
 from planner.sites.tpa import Across, on_devices, plan_across
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
@@ -43,30 +43,7 @@ def request_of(
 ) -> SearchRequest:
     """A search of all that is free, 1F1B alone."""
     recipe = Recipe(global_batch=batch, seq_len=model.seq_len)
-    devices = dict.fromkeys(slot.device for slot in cluster.free_slots)
-    spaces = tuple(
-        make_space(
-            model,
-            cluster,
-            tuple(slot for slot in cluster.free_slots if slot.device == device),
-            recipe,
-            constraints=constraints or Constraints(schedules=("1f1b",)),
-            overlap_under=lambda _zero: recipe.overlap,
-            profiles=None,
-            modelled=False,
-            store=None,
-        )
-        for device in devices
-    )
-    return SearchRequest(
-        reference=model.name,
-        model=model,
-        cluster=cluster,
-        spaces=spaces,
-        objective="time",
-        limit=None,
-        assumptions=(),
-    )
+    return request_on(model, cluster, recipe, constraints=constraints or Constraints(schedules=("1f1b",)))
 
 
 def planned(request: SearchRequest, **words: str) -> Across:

@@ -6,8 +6,9 @@ import math
 
 from planner.scheduling.records import Job
 from planner.scheduling.sites.genetic import deal_pieces, piece_graph
-from planner.scheduling.sites.offers import Offer, Shares
+from planner.scheduling.sites.offers import Offer
 from planner.scheduling.sites.policy import SitePolicy
+from planner.sites.filling import Shares
 
 
 class DtFm(SitePolicy):

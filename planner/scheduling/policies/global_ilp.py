@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from planner.scheduling.records import Grant, Job, View
-from planner.scheduling.sites.offers import Offer, Shares, fill
+from planner.scheduling.sites.offers import Offer
 from planner.scheduling.sites.policy import SitePolicy
+from planner.sites.filling import Shares, fill_in_order
 
 
 class GlobalIlp(SitePolicy):
@@ -57,7 +58,7 @@ class GlobalIlp(SitePolicy):
                 if total < job.devices or total - min(offer.free[site] for site in chosen) >= job.devices:
                     continue
                 for order in (chosen, chosen[::-1]):
-                    shares = fill(order, offer.free, job.devices)
+                    shares = fill_in_order(order, offer.free, job.devices)
                     if shares is None or tuple(sorted(shares)) in seen:
                         continue
                     seen.add(tuple(sorted(shares)))

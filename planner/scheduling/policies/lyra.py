@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from planner.scheduling.policies.opportunistic import checked_planner
-from planner.scheduling.records import Decision, Grant, Job, JobState, View
-from planner.scheduling.sites.offers import Offer, Shares, fill
+from planner.scheduling.records import Grant, Job, JobState, View
+from planner.scheduling.sites.offers import Offer
 from planner.scheduling.sites.policy import SitePolicy
+from planner.sites.filling import Shares, fill_in_order
 
 
 class Lyra(SitePolicy):
@@ -30,24 +33,16 @@ class Lyra(SitePolicy):
             return ((home, job.devices),)
         joined = offer.joined(home)
         lenders = sorted((site for site in joined if site != home), key=lambda site: (-offer.free[site], site))
-        return fill([home, *lenders], offer.free, job.devices)
+        return fill_in_order([home, *lenders], offer.free, job.devices)
 
-    def decide(self, view: View) -> Decision:
-        """In the order of the queue, each at home, at home instead of guests, or with loans."""
-        free, found, blocked = dict(view.free), dict[str, Grant | None](), 0
-        for id_, state in view.waiting.items():
-            if blocked == self._window:
-                break
-            given = None
-            if not self._never(view, state.job):
-                given = self._at_home(view, state.job, free, found) or self.place(view, state.job, free)
-            if given is None:
-                blocked += self._could_run(view, state.job)
-                continue
-            found[id_] = given
-            for pool, count in given.parts:
-                free[pool] -= count
-        return Decision(grants=found)
+    def full(self, free: Mapping[str, int]) -> bool:
+        """Never: guests may leave."""
+        del free
+        return False
+
+    def serve(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+        """At home, at home instead of guests, or with loans."""
+        return self._at_home(view, job, free, found) or self.place(view, job, free)
 
     def _at_home(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
         """The job at its home site, for which guests are suspended; None where even that is not enough."""

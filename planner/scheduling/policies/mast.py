@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from planner.scheduling.policies.opportunistic import checked_planner
 from planner.scheduling.records import Job
-from planner.scheduling.sites.offers import Offer, Shares
+from planner.scheduling.sites.offers import Offer
 from planner.scheduling.sites.policy import SitePolicy
+from planner.sites.filling import Shares
 
 
 class Mast(SitePolicy):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.scheduling.records import Job
-from planner.scheduling.sites.offers import Offer, Shares, fill
+from planner.scheduling.sites.offers import Offer
 from planner.scheduling.sites.policy import SitePolicy
+from planner.sites.filling import Shares, fill_in_order
 from profiles.errors import InputError
 
 
@@ -38,7 +39,7 @@ def by_bandwidth(offer: Offer, devices: int, *, spread: bool) -> Shares | None:
     for site in order:
         if offer.free[site] >= devices:
             return ((site, devices),)
-    return fill(order, offer.free, devices) if spread else None
+    return fill_in_order(order, offer.free, devices) if spread else None
 
 
 def checked_planner(planner: str) -> str:

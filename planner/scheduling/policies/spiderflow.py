@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from planner.scheduling.policies.opportunistic import by_bandwidth
 from planner.scheduling.records import Grant, Job, View
-from planner.scheduling.sites.offers import Offer, Shares
+from planner.scheduling.sites.offers import Offer
 from planner.scheduling.sites.policy import SitePolicy, without
 from planner.sites.choosing import METHODS
+from planner.sites.filling import Shares
 from profiles.errors import InputError
 
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.scheduling.records import Grant, Job, Pool, View
+from planner.sites.filling import Shares
 from planner.sites.topology import Topology, make_topology
 from profiles.cluster import SiteLink
-
-Shares = tuple[tuple[int, int], ...]
-"""Sites by number with how many devices each gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +71,3 @@ class Offers:
             ]
             self._known = names, links, make_topology(names, rows)
         return self._known[2]
-
-
-def fill(order: Sequence[int], free: Sequence[int], wanted: int) -> Shares | None:
-    """Of each site in order what it has, until there is enough; None where there is not."""
-    found: list[tuple[int, int]] = []
-    for site in order:
-        own = min(free[site], wanted)
-        if own:
-            found.append((site, own))
-            wanted -= own
-        if not wanted:
-            return tuple(found)
-    return None

@@ -21,7 +21,7 @@ from planner.scheduling.sites.genetic import genetic_setups
 from planner.search.best import setup_of
 from planner.search.constraints import Constraints
 from planner.search.exact import search
-from planner.search.request import DeviceSpace, SearchRequest, make_space
+from planner.search.request import DeviceSpace, SearchRequest, request_on
 from planner.sites.tpa import plan_across
 from profiles.cluster import Cluster, SiteLink
 from profiles.errors import InputError
@@ -76,35 +76,10 @@ class Workshop:
 
     def request(self, workload: Workload, cluster: Cluster, *, all_devices: bool = False) -> SearchRequest:
         """All that is open on the cluster's devices, a space for each type."""
+        constraints = Constraints(schedules=("1f1b",), offload=False, most={"cp": 1})
         model, recipe = self.model(workload), self.recipe(workload)
-        spaces = []
-        for device in dict.fromkeys(slot.device for slot in cluster.free_slots):
-            slots = tuple(slot for slot in cluster.free_slots if slot.device == device)
-            fixed = Constraints(
-                schedules=("1f1b",), offload=False, fix={"devices": len(slots)} if all_devices else {}, most={"cp": 1}
-            )
-            spaces.append(
-                make_space(
-                    model,
-                    cluster,
-                    slots,
-                    recipe,
-                    constraints=fixed,
-                    overlap_under=lambda _zero: recipe.overlap,
-                    profiles=None,
-                    modelled=False,
-                    store=None,
-                )
-            )
-        return SearchRequest(
-            reference=workload.model,
-            model=model,
-            cluster=cluster,
-            spaces=tuple(spaces),
-            objective="time",
-            limit=None,
-            assumptions=(),
-        )
+        found = request_on(model, cluster, recipe, constraints=constraints, reference=workload.model)
+        return replace(found, spaces=tuple(map(_on_all, found.spaces))) if all_devices else found
 
     def blind(self, workload: Workload, cluster: Cluster) -> Setup | None:
         """The fastest plan that shares all devices alike, were every two sites joined as the nodes of a site are."""
@@ -113,6 +88,12 @@ class Workshop:
         if key not in self._blind:
             self._blind[key] = best_alike(self.request(workload, flat, all_devices=True).spaces)
         return self._blind[key]
+
+
+def _on_all(own: DeviceSpace) -> DeviceSpace:
+    """Plans on all devices of the space alone."""
+    constraints = replace(own.space.constraints, fix={"devices": len(own.space.slots)})
+    return replace(own, space=replace(own.space, constraints=constraints))
 
 
 def best_alike(spaces: tuple[DeviceSpace, ...]) -> Setup | None:

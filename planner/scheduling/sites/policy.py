@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.scheduling.records import Decision, Grant, Job, Stateless, View, Workload
-from planner.scheduling.sites.offers import Offer, Offers, Shares
+from planner.scheduling.sites.offers import Offer, Offers
+from planner.sites.filling import Shares
 
 
 class SitePolicy(Stateless):
@@ -37,9 +38,9 @@ class SitePolicy(Stateless):
         """Start from the head of the queue."""
         free, found, blocked = dict(view.free), dict[str, Grant | None](), 0
         for id_, state in view.waiting.items():
-            if blocked == self._window or not any(free.values()):
+            if blocked == self._window or self.full(free):
                 break
-            given = None if self._never(view, state.job) else self.place(view, state.job, free)
+            given = None if self._never(view, state.job) else self.serve(view, state.job, free, found)
             if given is None:
                 blocked += self._could_run(view, state.job)
                 continue
@@ -47,6 +48,16 @@ class SitePolicy(Stateless):
             for pool, count in given.parts:
                 free[pool] -= count
         return Decision(grants=found)
+
+    def full(self, free: Mapping[str, int]) -> bool:
+        """Whether nobody can be placed any more."""
+        return not any(free.values())
+
+    def serve(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+        """The job's grant out of what is free; a policy that suspends others writes them into `found`, and what they
+        leave into `free`."""
+        del found
+        return self.place(view, job, free)
 
     def place(self, view: View, job: Job, free: Mapping[str, int]) -> Grant | None:
         """The job's grant out of what is free; None where it has to wait, or nothing fits there."""
