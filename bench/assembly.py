@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from estimator.assembly import AssemblyProblem, assemble_enumerate, assemble_exact
-from estimator.pipeline import LATENCY
+from estimator.cells.assembly import AssemblyProblem, assemble_enumerate, assemble_exact
+from estimator.cells.pipeline import LATENCY
 
 TARGET_S = 0.050  # for 64 stages
 

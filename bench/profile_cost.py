@@ -22,21 +22,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean
 
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.recipe import Recipe, Setup, StageSetup
+from estimator.host_cpu import cpu_name
 from estimator.layer_times import nothing_measured
-from estimator.profiling.host_cpu import cpu_name
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.profiling.measure_torch import measure_layer, start_torch
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.rates_torch import measure_rates
 from estimator.profiling.setting import Repeats, Setting
 from models_zoo.catalogue import load_model
 from models_zoo.model import Model
-from planner.explicit.recording import record_plan
-from planner.plan_file import plan_to_json
-from planner.running.program import Program, program_of
-from planner.running.record import Orders
-from planner.running.torch_run import run_here
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.running.program import Program, program_of
+from planner.one_job.running.record import Orders
+from planner.one_job.running.torch_run import run_here
+from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.measurements import device_from_rates

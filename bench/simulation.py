@@ -25,17 +25,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from estimator.profiling.host_cpu import cpu_name
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.records import CellOption, Job, Pool, Workload
-from planner.simulation.checkpoint import CheckpointWriter
-from planner.simulation.engine import simulate
-from planner.simulation.request import Request, Source
-from planner.simulation.settings import CheckpointFile, Settings
+from estimator.host_cpu import cpu_name
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.records import CellOption, Job, Pool, Workload
+from planner.many_jobs.simulation.checkpoint import CheckpointWriter
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.request import Request, Source
+from planner.many_jobs.simulation.settings import CheckpointFile, Settings
 
 SIZES, SHARES = (1, 2, 4, 8, 16, 32, 64), (50, 15, 12, 13, 5, 3, 2)
 MEAN_S = 1000.0
-SMALL = Path(__file__).parents[1] / "planner" / "traces" / "small.csv"
+SMALL = Path(__file__).parents[1] / "planner" / "many_jobs" / "traces" / "small.csv"
 
 
 class ClosedForm:
@@ -189,7 +189,7 @@ def _timed(function: Any, found: list[float]) -> Any:
 
 def compare_with_ray(address: str) -> str:
     """Whether a sweep over Ray gives what it gives here."""
-    from planner.simulation.sweep import make_requests, run_sweep
+    from planner.many_jobs.simulation.sweep import make_requests, run_sweep
 
     base = Request(source=Source(trace=str(SMALL), cluster="a40:4x2+a10:4x2"), policy="")
     requests = make_requests(base, policies=("fcfs", "sjf"), seeds=(0, 1), loads=(1.0, 2.0))

@@ -1,6 +1,6 @@
 """What a layer's local shard takes and holds on a device that nobody has profiled, as one layer of an explicit plan.
 
-A transformer's layers run as training frameworks run them (`estimator.explicit.work`), the others by their own
+A transformer's layers run as training frameworks run them (`estimator.layers.work`), the others by their own
 operators. Collectives are not in it: who asks for a shard's time adds those of its groups.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from estimator.explicit.memory import layer_bytes
-from estimator.explicit.memory_features import GENERIC
-from estimator.explicit.pass_time import Machine, attention_kernel_of, backward_pass, forward_pass
-from estimator.explicit.recipe import Software
-from estimator.explicit.split import Split, Work
-from estimator.explicit.work import layer_work
+from estimator.layers.split import Split, Work
+from estimator.layers.work import layer_work
+from estimator.pricing.memory import layer_bytes
+from estimator.pricing.memory_features import GENERIC
+from estimator.pricing.pass_time import Machine, attention_kernel_of, backward_pass, forward_pass
+from estimator.pricing.recipe import Software
 from models_zoo.layers import Embedding, Experts, Head, Layer, TransformerBlock
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters, load_training_parameters, neutral_parameters

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from estimator.compute import model_layer_time, model_working_bytes
+from estimator.layers.shards import shard_layer
 from estimator.memory import OPTIMIZERS
-from estimator.shards import shard_layer
 from models_zoo.layers import Layer
 from profiles.vocabulary import Device, Infeasible, LayerTime, LocalLayer, Shard
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from estimator.graph import build_graph
-from estimator.job import Job
+from estimator.cells.job import Job
+from estimator.layers.graph import build_graph
 from profiles.vocabulary import Device, Shard
 
 

@@ -19,14 +19,14 @@ from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable,
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import Backend, World
     from estimator.profiling.setting import Framework
-    from planner.options import EstimateOptions, SearchOptions, Tool
-    from planner.plan import Plan
-    from planner.plan_comparison import PlanComparison
-    from planner.search.choices import Choice
-    from planner.search.explain import Explanation
-    from planner.simulation.request import OptionValue, SimulateOptions
-    from planner.simulation.run import Simulated
-    from planner.timeline.events import Timeline
+    from planner.many_jobs.simulation.request import OptionValue, SimulateOptions
+    from planner.many_jobs.simulation.run import Simulated
+    from planner.one_job.search.choices import Choice
+    from planner.one_job.search.explain import Explanation
+    from planner.one_job.search.plan_comparison import PlanComparison
+    from planner.one_job.timeline.events import Timeline
+    from planner.shared.options import EstimateOptions, SearchOptions, Tool
+    from planner.shared.plan import Plan
     from profiles.store import ProfileStore
 
 Progress = Callable[[int, int, float | None, str], None]
@@ -36,7 +36,7 @@ Progress = Callable[[int, int, float | None, str], None]
 def models_list() -> list[dict[str, Any]]:
     """The models of the catalogue, each in numbers."""
     from models_zoo.catalogue import load_model, model_names
-    from planner.describe import describe_model
+    from planner.one_job.cells.describe import describe_model
 
     return [describe_model(load_model(name)) for name in model_names()]
 
@@ -47,9 +47,9 @@ def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16"
     `model` is a zoo name, a path to a Hugging Face config.json, or `package.module:factory`.
     """
     from estimator.frontends.load import load_any_model
-    from estimator.graph import build_graph
-    from planner.describe import describe_layers, describe_model
-    from planner.request import token_count
+    from estimator.layers.graph import build_graph
+    from planner.one_job.cells.describe import describe_layers, describe_model
+    from planner.one_job.cells.request import token_count
     from profiles.vocabulary import Shard
 
     found = load_any_model(model)
@@ -60,7 +60,7 @@ def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16"
 
 def hardware_list() -> dict[str, list[dict[str, Any]]]:
     """The devices and links of the catalogue."""
-    from planner.describe import describe_device
+    from planner.one_job.cells.describe import describe_device
     from profiles.hardware import device_names, link_names, load_device, load_link
 
     return {
@@ -71,7 +71,7 @@ def hardware_list() -> dict[str, list[dict[str, Any]]]:
 
 def hardware_show(name: str) -> dict[str, Any]:
     """One device or link of the catalogue."""
-    from planner.describe import describe_device
+    from planner.one_job.cells.describe import describe_device
     from profiles.hardware import link_names, load_device, load_link
 
     return asdict(load_link(name)) if name in link_names() else describe_device(load_device(name))
@@ -108,7 +108,7 @@ def profile(
     `attention` None: flash where the device has it. With `stage`, layers [first, end) alone, and as one piece besides,
     through torch.compile if `compile`.
     """
-    from planner.profiling import ProfileOptions, profile_model
+    from planner.one_job.profiling.profiling import ProfileOptions, profile_model
 
     options = ProfileOptions(
         framework=framework,
@@ -245,12 +245,12 @@ def estimate(
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
     can be had or the plan does not fit.
     """
-    from planner.estimating import estimate_cells, estimate_plan
-    from planner.options import DEGREES
+    from planner.one_job.cells.estimating import estimate_cells, estimate_plan
+    from planner.shared.options import DEGREES
 
     if launcher is not None:
-        from planner.importing.best import best_of_setting
-        from planner.importing.estimate import estimate_imported
+        from planner.one_job.importing.best import best_of_setting
+        from planner.one_job.importing.estimate import estimate_imported
 
         if plan is not None:
             raise InputError(where="estimate", key="--from", found=f"--plan {plan} too", expected="one of them")
@@ -274,7 +274,7 @@ def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpa
     `search="cells"` the best Cell's best assembly, as Crius estimates it, and with `search="crius"` that Cell tuned as
     Crius does. `profile_budget` seconds may be spent on running candidate plans on local workers. Failures as of
     `estimate`."""
-    from planner.searching import plan_model
+    from planner.one_job.search.searching import plan_model
 
     return plan_model(model, cluster=cluster, store=store, options=options).plan
 
@@ -288,7 +288,7 @@ def front(
     **options: Unpack[SearchOptions],
 ) -> tuple[Choice, ...]:
     """The plans that no other one beats in both time and devices, or time and memory of a device; the fastest first."""
-    from planner.search.choices import front as find_front
+    from planner.one_job.search.choices import front as find_front
 
     return find_front(model, cluster=cluster, against=against, store=store, options=options)
 
@@ -297,7 +297,7 @@ def smallest(
     model: str, *, cluster: str, meet_s: float, store: Path | None = None, **options: Unpack[SearchOptions]
 ) -> Choice:
     """The best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s` seconds."""
-    from planner.search.choices import smallest as find_smallest
+    from planner.one_job.search.choices import smallest as find_smallest
 
     return find_smallest(model, cluster=cluster, meet_s=meet_s, store=store, options=options)
 
@@ -306,7 +306,7 @@ def side_by_side(
     model: str, *, clusters: tuple[str, ...], store: Path | None = None, **options: Unpack[SearchOptions]
 ) -> tuple[Choice, ...]:
     """The best plan on each of several clusters."""
-    from planner.search.choices import side_by_side as compare
+    from planner.one_job.search.choices import side_by_side as compare
 
     return compare(model, clusters=clusters, store=store, options=options)
 
@@ -322,9 +322,9 @@ def explain(
     """The best plan as `plan` finds it, and why: what binds, what the best plans without one of its choices lose, what
     more hardware or a larger batch would bring, what the constraints among `options` cost. Each is a search of its own.
 
-    NothingFits holds in `result` a `planner.explaining.Lack`: what would make a plan possible.
+    NothingFits holds in `result` a `planner.one_job.search.explaining.Lack`: what would make a plan possible.
     """
-    from planner.explaining import explain_model
+    from planner.one_job.search.explaining import explain_model
 
     return explain_model(model, cluster=cluster, store=store, options=options, progress=progress)
 
@@ -334,8 +334,8 @@ def compare(
 ) -> PlanComparison:
     """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
     and what of an iteration and of memory takes more."""
-    from planner.plan_comparison import compare_with_file
-    from planner.plan_file import load_plan
+    from planner.one_job.search.plan_comparison import compare_with_file
+    from planner.shared.plan_file import load_plan
 
     one = load_plan(plan) if isinstance(plan, Path) else plan
     return compare_with_file(one, other, store=store, profiles=profiles)
@@ -353,10 +353,10 @@ def timeline(
     `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
     `profiles` (whose measured layer times count) as in `estimate`.
     """
-    from planner.plan_file import load_plan
-    from planner.request import open_existing
-    from planner.timeline.events import make_timeline
-    from planner.timeline.save import save_timeline, timeline_form
+    from planner.one_job.cells.request import open_existing
+    from planner.one_job.timeline.events import make_timeline
+    from planner.one_job.timeline.save import save_timeline, timeline_form
+    from planner.shared.plan_file import load_plan
 
     if output is not None:
         timeline_form(output)
@@ -389,15 +389,15 @@ def place(
     """Over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and what
     else could be done: `alternatives` other ways at most are planned.
 
-    `local` is the site that the job is submitted at; `method` one of `planner.placement.options.METHODS`; `types` the
-    device types to take. `comm` are files of measured links, `links` the state that they are added to, ages counted to
-    `now` (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the
-    cluster file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
+    `local` is the site that the job is submitted at; `method` one of `planner.many_jobs.placement.options.METHODS`;
+    `types` the device types to take. `comm` are files of measured links, `links` the state that they are added to, ages
+    counted to `now` (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not
+    the cluster file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
     """
-    from planner.placement.alternatives import other_ways
-    from planner.placement.describing import describe_placed, save_placed
-    from planner.placement.options import PlaceOptions
-    from planner.placement.placing import place_model
+    from planner.many_jobs.placement.alternatives import other_ways
+    from planner.many_jobs.placement.describing import describe_placed, save_placed
+    from planner.many_jobs.placement.options import PlaceOptions
+    from planner.many_jobs.placement.placing import place_model
 
     wanted = PlaceOptions(
         local=local,
@@ -446,7 +446,7 @@ def run(
     without any rank getting on it is given up. `profile` first measures on one device what the store lacks for the
     estimate; `learn` puts what the run measured into the store; `trace` is a file for Perfetto.
     """
-    from planner.running.run import RunOptions, run_plan
+    from planner.one_job.running.run import RunOptions, run_plan
 
     options = RunOptions(
         backend=backend,
@@ -471,10 +471,10 @@ def validate(path: Path, *, store: Path | None = None, progress: Progress | None
     """Predict every run of the CSV table at `path` from its configuration alone, beside what was measured.
 
     Rows with errors, groups with statistics and baselines, and what could not be predicted with the reason; see
-    `planner.validation`. `store` holds measured profiles, which win over the operator model.
+    `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model.
     """
-    from planner.request import open_existing
-    from planner.validation.run import validate_runs
+    from planner.one_job.cells.request import open_existing
+    from planner.one_job.validation.run import validate_runs
 
     with open_existing(store) as opened:
         return validate_runs(path, store=opened, progress=progress)
@@ -498,18 +498,18 @@ def simulate(
     stop: Callable[[], bool] | None = None,
     **rest: Unpack[SimulateOptions],
 ) -> Simulated:
-    """Replay a trace on a cluster under a policy of `planner.scheduling.catalogue` (or `package.module:Class`) with its
-    options. `planner.simulation.result.Summary` says what the figures are, `planner.simulation.request` what the
-    arguments mean.
+    """Replay a trace on a cluster under a policy of `planner.many_jobs.scheduling.catalogue` (or
+    `package.module:Class`) with its options. `planner.many_jobs.simulation.result.Summary` says what the figures are,
+    `planner.many_jobs.simulation.request` what the arguments mean.
 
     `jobs_csv`, `series_csv`, `timeline` and `plot` are files to write; `bound` adds what no policy can beat. With
     `checkpoint` the run writes there what it takes to go on, every `checkpoint_every_s` seconds and when `stop` says
     that it must end (KeyboardInterrupt); with `resume` it goes on from that file, where there is one, to the very
     result of a run without a stop.
     """
-    from planner.simulation.request import make_request
-    from planner.simulation.run import Outputs, simulate_request
-    from planner.simulation.settings import checkpoint_file
+    from planner.many_jobs.simulation.request import make_request
+    from planner.many_jobs.simulation.run import Outputs, simulate_request
+    from planner.many_jobs.simulation.settings import checkpoint_file
 
     request = make_request(str(trace), cluster=cluster, policy=policy, options=option or {}, rest=rest)
     return simulate_request(
@@ -541,8 +541,8 @@ def simulate_sweep(
 
     An option `crius.depth` is one of the policy `crius` alone. `csv` is a file to write, a row for each run.
     """
-    from planner.simulation.request import make_request
-    from planner.simulation.sweep import make_requests, run_sweep, summarize, sweep_csv
+    from planner.many_jobs.simulation.request import make_request
+    from planner.many_jobs.simulation.sweep import make_requests, run_sweep, summarize, sweep_csv
     from profiles.files import write_atomically
 
     base = make_request(str(trace), cluster=cluster, policy=policies[0] if policies else "", options={}, rest=rest)
@@ -578,7 +578,7 @@ def profiles_import(file: Path, *, replace: bool = False, store: Path) -> dict[s
 
 def profiles_show(*, store: Path) -> list[dict[str, Any]]:
     """What the store holds, a line for each profile."""
-    from planner.describe import describe_profile
+    from planner.one_job.cells.describe import describe_profile
 
     with _open_to_read(store) as opened:
         return [describe_profile(profile) for profile in opened.profiles()]
@@ -595,11 +595,11 @@ def export(
 ) -> dict[str, Any]:
     """The plan in the file `plan` as what a tool is started with: its files and what the user should know of them.
 
-    `to` is a format of `planner.export.formats`; `script` the training script that a launcher starts; `output` a file,
-    or a folder where there are several. NothingFits where the tool cannot run the plan, with the key of the plan, the
-    nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
+    `to` is a format of `planner.one_job.export.formats`; `script` the training script that a launcher starts; `output`
+    a file, or a folder where there are several. NothingFits where the tool cannot run the plan, with the key of the
+    plan, the nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
     """
-    from planner.export.exporting import export_plan
+    from planner.one_job.export.exporting import export_plan
 
     return export_plan(plan, to=to, script=script, nearest=nearest, output=output, store=store)
 
@@ -620,7 +620,7 @@ def jct_train(
     `cap` is the last, open one of the intervals of 600 s. Nothing is used that was not known at `until_s` on the
     trace's clock (None: all of it). `search` parameter sets are drawn at random and compared on chronological splits.
     """
-    from planner.jct.commands import train_file
+    from planner.many_jobs.jct.commands import train_file
 
     return train_file(
         trace,
@@ -648,7 +648,7 @@ def jct_predict(
     Each job is predicted from what is known at its submission: itself, and the jobs of `trace` and of the files in
     `history` before it. `from_s`: only jobs submitted from then on.
     """
-    from planner.jct.commands import predict_file
+    from planner.many_jobs.jct.commands import predict_file
 
     return predict_file(model, trace, history=history or (), loss=loss, from_s=from_s, threads=threads)
 
@@ -668,10 +668,11 @@ def jct_evaluate(
 ) -> dict[str, Any]:
     """How good predictions of a trace are, beside baselines: the last share `tested` of its jobs in `origins` blocks,
     each predicted by a model of what was known when it begins. `network` and `quantiles` set the paper's neural network
-    and intervals of quantile boosters beside it. Errors are in intervals of 600 s; see `planner.jct.evaluation`.
+    and intervals of quantile boosters beside it. Errors are in intervals of 600 s; see
+    `planner.many_jobs.jct.evaluation`.
     """
-    from planner.jct.commands import evaluate_file
-    from planner.jct.evaluation import Setting
+    from planner.many_jobs.jct.commands import evaluate_file
+    from planner.many_jobs.jct.evaluation import Setting
 
     setting = Setting(
         cap=cap,

@@ -18,7 +18,7 @@ class HalfWidth:
     """Half the width of a class's 90% interval on the logarithm: an estimate x stands for x / e^w to x * e^w.
 
     `device` is a device's name, or `*` for one that no run stands behind; `work` what limits the run
-    (`estimator.explicit.interval`), or `*` where a device has too few runs to tell. `rows` runs of `sources` lie
+    (`estimator.pricing.interval`), or `*` where a device has too few runs to tell. `rows` runs of `sources` lie
     behind it.
     """
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from estimator.cell import CellEstimate, CellFailure, CellRules, estimate_cell
-from estimator.estimate import make_machine
-from estimator.job import Job
+from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
+from estimator.cells.estimate import make_machine
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine
 from estimator.layer_times import LayerCosts, Lookup, nothing_measured
-from estimator.stage_options import Machine
 from models_zoo import families
 from models_zoo.model import Model
 from profiles.cluster import Cluster

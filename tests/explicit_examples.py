@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Recipe, ScheduleName, Setup, Software, StageSetup
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Recipe, ScheduleName, Setup, Software, StageSetup
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model

@@ -12,8 +12,8 @@ from typing import Any
 import torch.distributed as dist
 
 from estimator.worker_processes import read_request
-from planner.running.record import Orders
-from planner.running.torch_worker import train
+from planner.one_job.running.record import Orders
+from planner.one_job.running.torch_worker import train
 
 
 def main() -> None:

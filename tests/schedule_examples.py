@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import StageTimes, Transfers
 
 SCHEDULES: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe")

@@ -8,21 +8,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.cuts import Cut, cuts_of
+from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
+
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import read_layers
 from estimator.bulk.records import Degrees, Rule, StateRule
-from estimator.explicit.evaluate import evaluate, experts_a_token
-from estimator.explicit.link_times import LinkTimes
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup
 from estimator.layer_times import nothing_measured
+from estimator.pricing.evaluate import evaluate, experts_a_token
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.explicit.request import software_of
-from planner.search.constraints import Constraints
-from planner.search.cuts import Cut, cuts_of
-from planner.search.space import Space, recompute_rules, schedules_of, state_rules
-from planner.validation.software import load_frameworks
+from planner.one_job.explicit.request import software_of
+from planner.one_job.validation.software import load_frameworks
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies

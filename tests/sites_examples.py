@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from planner.sites.state import SiteTable, make_table
-from planner.sites.topology import Topology, make_topology
+from planner.many_jobs.sites.state import SiteTable, make_table
+from planner.many_jobs.sites.topology import Topology, make_topology
 
 
 def figure_2() -> SiteTable:

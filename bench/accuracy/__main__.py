@@ -2,10 +2,10 @@
 
     python -m bench.accuracy --data DIR [--fit] [--intervals] [--left-out] [--out FOLDER]
 
-from the root of the repository; DIR holds train_runs.csv (its columns: planner/validation/COLUMNS.md). Without options
-under two minutes. `--fit` first fits profiles/data/training.toml on the fit half and writes its values; `--intervals`
-writes profiles/data/uncertainty.toml; `--left-out` fits once more without each source. These take minutes; without
-`--left-out` its section is kept as RESULTS.md has it.
+from the root of the repository; DIR holds train_runs.csv (its columns: planner/one_job/validation/COLUMNS.md). Without
+options under two minutes. `--fit` first fits profiles/data/training.toml on the fit half and writes its values;
+`--intervals` writes profiles/data/uncertainty.toml; `--left-out` fits once more without each source. These take
+minutes; without `--left-out` its section is kept as RESULTS.md has it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from bench.accuracy.report import (
     write_worst,
 )
 from bench.accuracy.runs import Run, load_runs, thin_runs, timed_runs, with_intervals
-from planner.validation.plot import draw_runs
-from planner.validation.report import describe_row
+from planner.one_job.validation.plot import draw_runs
+from planner.one_job.validation.report import describe_row
 from profiles.files import write_atomically
 from profiles.training_parameters import load_training_parameters, load_training_rows
 from profiles.uncertainty import load_uncertainty

@@ -17,10 +17,10 @@ from bench.accuracy.fitting import Values
 from bench.accuracy.groups import Group
 from bench.accuracy.markdown import percent, table
 from bench.accuracy.runs import Run
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Setup
-from planner.validation.baselines import best_mfu
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup
+from planner.one_job.validation.baselines import best_mfu
 from profiles.cluster import Cluster, NodeGroup
 from profiles.efficiencies import AttentionEfficiency, OperatorEfficiencies, load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters

@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from estimator.collectives import Group, describe_group, time_collective
+from estimator.communication.collectives import Group, describe_group, time_collective
 from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.hardware import load_device, load_link
 from profiles.vocabulary import CollectiveOp, Link

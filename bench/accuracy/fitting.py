@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Setup
-from planner.validation.baselines import in_fit_half
-from planner.validation.prepared import PreparedRun
-from planner.validation.rows import read_runs
-from planner.validation.run import source_of
-from planner.validation.setups import setup_of
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup
+from planner.one_job.validation.baselines import in_fit_half
+from planner.one_job.validation.prepared import PreparedRun
+from planner.one_job.validation.rows import read_runs
+from planner.one_job.validation.run import source_of
+from planner.one_job.validation.setups import setup_of
 from profiles.training_parameters import TrainingParameters, load_training_rows
 
 Values = dict[str, float]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from bench.accuracy.left_out import Slopes, refit_without, relative_errors
 from bench.accuracy.runs import Run, as_timed, model_kind, thin_runs, timed_runs
-from estimator.explicit.interval import work_kind
+from estimator.pricing.interval import work_kind
 from profiles.uncertainty import ANY, APART, HalfWidth, Uncertainty
 
 SHARE = 0.9

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from estimator.explicit.memory import rank_memory
-from estimator.explicit.outcome import RankMemory
-from estimator.explicit.recipe import Setup
-from estimator.explicit.stage_work import stage_chunks
+from estimator.pricing.memory import rank_memory
+from estimator.pricing.outcome import RankMemory
+from estimator.pricing.recipe import Setup
+from estimator.pricing.stage_work import stage_chunks
 from estimator.schedules.in_flight import in_flight
 from models_zoo.layers import Embedding, Head
-from planner.validation.prepared import Skipped
-from planner.validation.rows import RunRow, read_runs
-from planner.validation.setups import setup_of
+from planner.one_job.validation.prepared import Skipped
+from planner.one_job.validation.rows import RunRow, read_runs
+from planner.one_job.validation.setups import setup_of
 from profiles.vocabulary import Infeasible
 
 GIB = 2**30

@@ -23,9 +23,9 @@ from statistics import fmean, median
 from typing import Any
 
 from bench.accuracy.search import Axis, search_coordinates
-from estimator.explicit.attention_time import attention_seconds
-from estimator.explicit.operator_time import memory_seconds
-from estimator.explicit.product_time import Product, batched_gemm_seconds, gemm_seconds
+from estimator.pricing.attention_time import attention_seconds
+from estimator.pricing.operator_time import memory_seconds
+from estimator.pricing.product_time import Product, batched_gemm_seconds, gemm_seconds
 from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.vocabulary import Device, DType

@@ -9,7 +9,7 @@ from typing import Any
 from bench.accuracy.fitting import Values
 from bench.accuracy.left_out import Slopes
 from bench.accuracy.markdown import table
-from estimator.explicit.memory_features import MEMORY_FEATURES
+from estimator.pricing.memory_features import MEMORY_FEATURES
 from profiles.efficiencies import read_efficiencies
 from profiles.training_parameters import load_training_rows
 

@@ -12,10 +12,10 @@ from bench.accuracy.fitting import FITTED_SOURCES
 from bench.accuracy.groups import GROUPS, Group
 from bench.accuracy.markdown import percent, table
 from bench.accuracy.runs import Run, timed_runs
-from estimator.explicit.interval import WorkKind, work_kind
-from planner.validation.baselines import Baseline, fit_baselines
-from planner.validation.report import skip_reasons
-from planner.validation.statistics import (
+from estimator.pricing.interval import WorkKind, work_kind
+from planner.one_job.validation.baselines import Baseline, fit_baselines
+from planner.one_job.validation.report import skip_reasons
+from planner.one_job.validation.statistics import (
     Coverage,
     ErrorSummary,
     count_oom,

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.accuracy.fitting import Timed
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.interval import ModelKind, memory_interval, time_interval
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Setup
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.interval import ModelKind, memory_interval, time_interval
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup
 from models_zoo.layers import Experts, TransformerBlock
-from planner.validation.baselines import in_fit_half
-from planner.validation.prepared import PreparedRun, Skipped
-from planner.validation.results import RowResult
-from planner.validation.rows import RunRow, read_runs
-from planner.validation.run import predict_row
-from planner.validation.setups import setup_of
+from planner.one_job.validation.baselines import in_fit_half
+from planner.one_job.validation.prepared import PreparedRun, Skipped
+from planner.one_job.validation.results import RowResult
+from planner.one_job.validation.rows import RunRow, read_runs
+from planner.one_job.validation.run import predict_row
+from planner.one_job.validation.setups import setup_of
 from profiles.vocabulary import Infeasible
 
 THINNED = frozenset({"VTS"})

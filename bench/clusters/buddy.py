@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from estimator.profiling.host_cpu import cpu_name
-from planner.sites.buddy import BuddyAllocator
-from planner.sites.domains import LEVELS, Domain, uniform_domain
+from estimator.host_cpu import cpu_name
+from planner.many_jobs.sites.buddy import BuddyAllocator
+from planner.many_jobs.sites.domains import LEVELS, Domain, uniform_domain
 
 SITES = {
     "8 nodes of 8": uniform_domain(8, 8),

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from bench.clusters.workloads import Setting, new_workload, philly, setting
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.cell_book import EstimatedCells
-from planner.scheduling.records import Decision, Grant, Job, Policy, View
-from planner.scheduling.sites.prices import Key, SharedLinks, SitePrices, make_prices
-from planner.simulation.engine import simulate
-from planner.simulation.result import Result
-from planner.simulation.settings import Placement, Settings
-from planner.simulation.totals import FINISHED
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.cell_book import EstimatedCells
+from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.scheduling.sites.prices import Key, SharedLinks, SitePrices, make_prices
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.settings import Placement, Settings
+from planner.many_jobs.simulation.totals import FINISHED
 
 Run = dict[str, Any]
 SLICES = 40

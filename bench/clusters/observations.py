@@ -25,12 +25,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Recipe, Setup
 from estimator.frontends.load import load_any_model
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.model import Model
 from profiles.cluster import Cluster, Site, SiteLink
 from profiles.cluster_file import default_nodes, load_cluster

@@ -3,9 +3,10 @@
     python -m bench.clusters.real_runs [--steps 5] [--repeats 3] [--json FILE]
 
 Jobs of 4, 6 and 8 devices are placed on the four sites of `real_sites.yaml` by our default; each runs once as
-`planner.sites.tpa` plans it over all sites that it was given, and once with a replica on every device. Compute is slept
-as long as the operator model prices it, communication is real (gloo over network namespaces, `bench.testbed`). Each
-iteration time stands beside the estimate with link tables measured on the very links, and that from the cluster file.
+`planner.many_jobs.sites.tpa` plans it over all sites that it was given, and once with a replica on every device.
+Compute is slept as long as the operator model prices it, communication is real (gloo over network namespaces,
+`bench.testbed`). Each iteration time stands beside the estimate with link tables measured on the very links, and that
+from the cluster file.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from pathlib import Path
 
 from bench.testbed.cases import MODEL, SEQ_LEN, load_bench_model, probes_of
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
-from estimator.explicit.recipe import Recipe, Setup, StageSetup
 from estimator.layer_times import LayerCosts, Lookup
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from models_zoo.layers import Layer
 from models_zoo.model import Model
-from planner.explicit.recording import record_plan
-from planner.plan_file import plan_to_json
-from planner.running.program import program_of
-from planner.search.constraints import Constraints
-from planner.search.request import request_on
-from planner.sites.choosing import place_on_sites
-from planner.sites.records import Demand, SitePlacement
-from planner.sites.state import table_of_cluster
-from planner.sites.tpa import plan_across
+from planner.many_jobs.sites.choosing import place_on_sites
+from planner.many_jobs.sites.records import Demand, SitePlacement
+from planner.many_jobs.sites.state import table_of_cluster
+from planner.many_jobs.sites.tpa import plan_across
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.running.program import program_of
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.request import request_on
+from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Device, Infeasible, LayerTime, Shard

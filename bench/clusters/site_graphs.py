@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from random import Random
 
-from planner.sites.state import SiteTable
-from planner.sites.topology import Topology, make_topology
+from planner.many_jobs.sites.state import SiteTable
+from planner.many_jobs.sites.topology import Topology, make_topology
 
 WIDTHS = tuple(gigabits * 1e9 / 8 for gigabits in (1, 2.5, 5, 10, 15))
 """Bytes/s: the paper's 1 to 15 Gb/s between sites."""

@@ -25,11 +25,11 @@ from random import Random
 from typing import Any
 
 from bench.clusters.site_graphs import random_graph, random_table
-from estimator.profiling.host_cpu import cpu_name
-from planner.sites.choosing import METHODS, Search
-from planner.sites.exact import MOST_SITES
-from planner.sites.scoring import score_sites
-from planner.sites.state import Held, SiteTable
+from estimator.host_cpu import cpu_name
+from planner.many_jobs.sites.choosing import METHODS, Search
+from planner.many_jobs.sites.exact import MOST_SITES
+from planner.many_jobs.sites.scoring import score_sites
+from planner.many_jobs.sites.state import Held, SiteTable
 
 SIZES = (8, 64, 256, 1_000, 4_000, 10_000)
 WANTED = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -3,10 +3,10 @@
     python -m bench.clusters.tpa_gap [--instances N] [--seed S] [--json FILE]
 
 An instance is two or three sites of 1 to 4 devices (A100, H100, A40, alike or not, uneven as 2, 4, 1), joined at 1 to
-100 Gb/s, a small model and a batch, drawn from the seed. The exact search (`planner.search`: branch and bound over
-plans of several groups) has the same space: 1F1B, every way to share devices, ZeRO, recomputation, micro-batches, every
-cut of the layers, devices in their order; its lower bound is proved. It stops after a stated number of families of
-plans: then, and where devices out of their order are better, its plan may be worse than TPA's. The estimator prices
+100 Gb/s, a small model and a batch, drawn from the seed. The exact search (`planner.one_job.search`: branch and bound
+over plans of several groups) has the same space: 1F1B, every way to share devices, ZeRO, recomputation, micro-batches,
+every cut of the layers, devices in their order; its lower bound is proved. It stops after a stated number of families
+of plans: then, and where devices out of their order are better, its plan may be worse than TPA's. The estimator prices
 both; all modelled.
 """
 
@@ -26,13 +26,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from estimator.explicit.recipe import Recipe
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
+from estimator.pricing.recipe import Recipe
 from models_zoo.families import gpt, llama
-from planner.search.best import find_best
-from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest, request_on
-from planner.sites.tpa import plan_across
+from planner.many_jobs.sites.tpa import plan_across
+from planner.one_job.search.best import find_best
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.request import SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 

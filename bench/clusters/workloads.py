@@ -27,11 +27,11 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from planner.scheduling.cell_book import pools_of
-from planner.scheduling.records import Job, Pool, Workload
-from planner.scheduling.sites.planners import Workshop
-from planner.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, count_parameters
-from planner.traces.read import read_trace
+from planner.many_jobs.scheduling.cell_book import pools_of
+from planner.many_jobs.scheduling.records import Job, Pool, Workload
+from planner.many_jobs.scheduling.sites.planners import Workshop
+from planner.many_jobs.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, count_parameters
+from planner.many_jobs.traces.read import read_trace
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import default_nodes, load_cluster
 

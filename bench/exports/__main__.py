@@ -20,10 +20,10 @@ from typing import Any
 
 from bench.exports.facts import differences
 from bench.exports.plans import make_plans
-from planner.export.exporting import write_export
-from planner.export.formats import load_exporter
-from planner.export.records import CannotExpress, ExportContext
-from planner.plan import Plan
+from planner.one_job.export.exporting import write_export
+from planner.one_job.export.formats import load_exporter
+from planner.one_job.export.records import CannotExpress, ExportContext
+from planner.shared.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 

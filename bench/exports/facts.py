@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.export.common import uniform
-from planner.plan import Plan
+from planner.one_job.export.common import uniform
+from planner.shared.plan import Plan
 
 
 def facts_of(plan: Plan) -> dict[str, Any]:

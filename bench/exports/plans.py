@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.explicit.estimate import estimate_explicit
-from planner.explicit.request import read_explicit
-from planner.options import EstimateOptions, with_defaults
-from planner.plan import Plan
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.explicit.request import read_explicit
+from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.plan import Plan
 
 LATENT = str(Path(__file__).with_name("latent.json"))
 """Of DeepSeek-V2's kind."""

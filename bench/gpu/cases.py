@@ -8,7 +8,7 @@ from itertools import product
 
 from bench.gpu.case import DTYPE_WIDTHS, EXOTIC, Case, Framework, sizes
 from bench.gpu.cases_memory import memory_cases
-from estimator.shards import shard_layer
+from estimator.layers.shards import shard_layer
 from models_zoo.catalogue import load_model
 from profiles.vocabulary import LocalLayer, OperatorKind, Shard
 

@@ -11,9 +11,9 @@ from bench.gpu.operators import check_alive
 from bench.gpu.record import Deadline, Log, ResultFile, describe_error
 from bench.gpu.shelf import Shelf
 from bench.gpu.workloads import TrainingStep
-from estimator.cell import CellEstimate
-from estimator.estimate import estimate_cells
-from estimator.job import Job
+from estimator.cells.cell import CellEstimate
+from estimator.cells.estimate import estimate_cells
+from estimator.cells.job import Job
 from estimator.layer_times import nothing_measured
 from profiles.cluster_file import load_cluster
 from profiles.measurements import device_from_rates

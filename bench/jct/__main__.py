@@ -2,9 +2,10 @@
 
     python -m bench.jct --data DIR [--search N] [--seed 0] [--threads 2] [--out FOLDER] [--json FILE]
 
-from the root of the repository; DIR holds traces (`*.csv`, `*.csv.gz`, columns as in planner/traces/cellplan_csv.py) in
-itself or in traces/. For each trace the last half of its jobs is tested in five blocks, each predicted by a model of
-what was known when it begins; and the last tenth likewise. Five to fifteen minutes on two cores.
+from the root of the repository; DIR holds traces (`*.csv`, `*.csv.gz`, columns as in
+planner/many_jobs/traces/cellplan_csv.py) in itself or in traces/. For each trace the last half of its jobs is tested in
+five blocks, each predicted by a model of what was known when it begins; and the last tenth likewise. Five to fifteen
+minutes on two cores.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from estimator.profiling.host_cpu import cpu_name
-from planner.jct.commands import predict_file
-from planner.jct.evaluation import Setting, evaluate
-from planner.jct.features import job_features
-from planner.jct.jobs import Jobs, part_of
-from planner.jct.model import predict
-from planner.jct.model_file import save_model
-from planner.jct.prepared import prepare
-from planner.jct.reading import load_jobs
-from planner.jct.training import train
+from estimator.host_cpu import cpu_name
+from planner.many_jobs.jct.commands import predict_file
+from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.features import job_features
+from planner.many_jobs.jct.jobs import Jobs, part_of
+from planner.many_jobs.jct.model import predict
+from planner.many_jobs.jct.model_file import save_model
+from planner.many_jobs.jct.prepared import prepare
+from planner.many_jobs.jct.reading import load_jobs
+from planner.many_jobs.jct.training import train
 from profiles.files import write_atomically
 
 CAP, ORIGINS = 24, 5

@@ -7,19 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.exact import search
+from planner.one_job.search.space import Space
+
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import read_layers
-from estimator.explicit.evaluate import evaluate, experts_a_token
-from estimator.explicit.link_times import LinkTimes
-from estimator.explicit.recipe import Setup
 from estimator.layer_times import nothing_measured
-from planner.search.constraints import Constraints
-from planner.search.exact import search
-from planner.search.space import Space
-from planner.validation.prepared import PreparedRun
-from planner.validation.rows import RunRow, read_runs
-from planner.validation.run import predict_row
-from planner.validation.setups import setup_of
+from estimator.pricing.evaluate import evaluate, experts_a_token
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.recipe import Setup
+from planner.one_job.validation.prepared import PreparedRun
+from planner.one_job.validation.rows import RunRow, read_runs
+from planner.one_job.validation.run import predict_row
+from planner.one_job.validation.setups import setup_of
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError
 from profiles.training_parameters import load_training_parameters

@@ -25,9 +25,9 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
 from planner import api
-from planner.options import EstimateOptions
+from planner.shared.options import EstimateOptions
 
 MODELS = ("gpt-mini", "bert-mini", "moe-mini", "wide-resnet-mini")
 PLANS: dict[str, EstimateOptions] = {

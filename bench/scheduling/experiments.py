@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from planner.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
-from planner.scheduling.records import Job, Pool
-from planner.traces.assign import assign_workloads
-from planner.traces.read import read_trace
-from planner.traces.records import Trace, window
+from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
+from planner.many_jobs.scheduling.records import Job, Pool
+from planner.many_jobs.traces.assign import assign_workloads
+from planner.many_jobs.traces.read import read_trace
+from planner.many_jobs.traces.records import Trace, window
 from profiles.cluster_file import load_cluster
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0

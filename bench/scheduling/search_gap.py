@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimator.profiling.host_cpu import cpu_name
-from planner.scheduling.cells.board import NOTHING, Board
-from planner.scheduling.cells.search import BEAM, Search
-from planner.scheduling.cells.tables import CRIUS_LEVELS, CellTables
+from estimator.host_cpu import cpu_name
+from planner.many_jobs.scheduling.cells.board import NOTHING, Board
+from planner.many_jobs.scheduling.cells.search import BEAM, Search
+from planner.many_jobs.scheduling.cells.tables import CRIUS_LEVELS, CellTables
 from tests.oracles.scale_oracle import best_gain
 
 POOLS = 4

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from bench.scheduling.experiments import EXPERIMENTS, ROUND_S, Inputs, mean_in, prepare
-from planner.scheduling.bound import bound_run
-from planner.scheduling.catalogue import make_policy
-from planner.simulation.engine import simulate
-from planner.simulation.settings import Settings
+from planner.many_jobs.scheduling.bound import bound_run
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.settings import Settings
 
 Run = dict[str, Any]
 BOUND = "bound"

@@ -26,9 +26,9 @@ from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepa
 from estimator.layer_times import Lookup
 from estimator.profiling.lookup import to_layer_time
 from models_zoo.layers import Layer
-from planner.explicit.recording import record_plan
-from planner.plan_file import plan_to_json
-from planner.running.program import program_of
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.running.program import program_of
+from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.files import read_text

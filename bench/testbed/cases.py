@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from estimator.explicit.rank_groups import group_ranks
-from estimator.explicit.recipe import Recipe, ScheduleName, Setup, StageSetup
 from estimator.frontends.load import load_any_model
-from estimator.graph import build_graph
-from estimator.shards import shard_layer
+from estimator.layers.graph import build_graph
+from estimator.layers.shards import shard_layer
+from estimator.pricing.rank_groups import group_ranks
+from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup
 from models_zoo.model import Model
-from planner.running.program import Program
-from planner.running.torch_exchange import pieces_to_receive
+from planner.one_job.running.program import Program
+from planner.one_job.running.torch_exchange import pieces_to_receive
 from profiles.cluster import Cluster
 from profiles.vocabulary import CollectiveOp, Infeasible, Shard
 

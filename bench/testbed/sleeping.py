@@ -14,11 +14,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
-from estimator.shards import shard_layer
-from planner.running.program import Program, StageProgram
-from planner.running.spans import Recorder
-from planner.running.torch_exchange import region_of
-from planner.running.torch_groups import Grouped, Groups
+from estimator.layers.shards import shard_layer
+from planner.one_job.running.program import Program, StageProgram
+from planner.one_job.running.spans import Recorder
+from planner.one_job.running.torch_exchange import region_of
+from planner.one_job.running.torch_groups import Grouped, Groups
 from profiles.vocabulary import Collective, Infeasible, Phase
 
 WIDTH = 4
@@ -56,7 +56,7 @@ def layer_sleeps(
 
 
 class SleepingStage:
-    """`planner.running.iteration.Executor` that computes nothing."""
+    """`planner.one_job.running.iteration.Executor` that computes nothing."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SleepingStage:
         return self._boundary(first) if first else ()
 
     def finish(self) -> None:
-        """Gradients summed, the step slept, weights gathered: as `planner.running.torch_weights` does."""
+        """Gradients summed, the step slept, weights gathered: as `planner.one_job.running.torch_weights` does."""
         with self.recorder.span("sync", "gradients"):
             if self.stage.zero:
                 with self._note("reduce_scatter", self.gradients, self.groups.shard):

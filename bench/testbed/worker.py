@@ -17,12 +17,12 @@ from bench.testbed.sleeping import SleepingStage, layer_sleeps
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from estimator.frontends.load import load_any_model
 from estimator.worker_processes import read_request
-from planner.plan_file import parse_plan
-from planner.running.iteration import run_iteration
-from planner.running.program import program_of
-from planner.running.spans import Recorder
-from planner.running.torch_exchange import Exchange
-from planner.running.torch_groups import make_groups, tensor_parallel
+from planner.one_job.running.iteration import run_iteration
+from planner.one_job.running.program import program_of
+from planner.one_job.running.spans import Recorder
+from planner.one_job.running.torch_exchange import Exchange
+from planner.one_job.running.torch_groups import make_groups, tensor_parallel
+from planner.shared.plan_file import parse_plan
 
 WARM_UPS = 1
 Emit = Callable[[dict[str, Any]], None]

@@ -2,9 +2,10 @@
 
     python -m bench.tuning --data DIR [--fit] [--real-runs] [--rounds 2] [--steps 3] [--out FOLDER] [--json FILE]
 
-from the root of the repository; DIR holds train_runs.csv (its columns: planner/validation/COLUMNS.md). One minute.
-`--fit` fits the error model anew on the fit half and shows it beside the committed one; `--real-runs` trains every plan
-of two workers of this machine, ten to fifteen minutes; without either, its section is kept as RESULTS.md has it.
+from the root of the repository; DIR holds train_runs.csv (its columns: planner/one_job/validation/COLUMNS.md). One
+minute. `--fit` fits the error model anew on the fit half and shows it beside the committed one; `--real-runs` trains
+every plan of two workers of this machine, ten to fifteen minutes; without either, its section is kept as RESULTS.md has
+it.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from bench.tuning.report import (
     write_odds,
     write_sources,
 )
-from estimator.profiling.host_cpu import cpu_name
-from planner.tuning.measured import Rules
+from estimator.host_cpu import cpu_name
+from planner.one_job.tuning.measured import Rules
 from profiles.files import write_atomically
 
 RUNS = "train_runs.csv"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from bench.tuning.groups import Group, table_of
-from planner.tuning.measured import ErrorModel, Rules, ask_where_it_matters
-from planner.tuning.records import ask_in_turn, tune
+from planner.one_job.tuning.measured import ErrorModel, Rules, ask_where_it_matters
+from planner.one_job.tuning.records import ask_in_turn, tune
 
 ALONE = ErrorModel(common=0.0, alike=0.0, own=0.43)
 """Each estimate errs on its own: of the others a measurement tells only how widely they err."""

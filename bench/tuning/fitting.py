@@ -1,4 +1,5 @@
-"""The error model of `planner.tuning.measured`: the most likely shares and lengths given half of a run table."""
+"""The error model of `planner.one_job.tuning.measured`: the most likely shares and lengths given half of a run
+table."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from bench.tuning.groups import Group
-from estimator.explicit.recipe import Setup
-from planner.tuning.measured import ErrorModel, error_scales
-from planner.tuning.records import Candidate
-from planner.tuning.traits import TRAITS
+from estimator.pricing.recipe import Setup
+from planner.one_job.tuning.measured import ErrorModel, error_scales
+from planner.one_job.tuning.records import Candidate
+from planner.one_job.tuning.traits import TRAITS
 
 FITTED = ("tp", "pp", "dp", "samples", "recompute")
 """Traits in which enough groups of the fit half differ."""

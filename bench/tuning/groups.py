@@ -9,14 +9,14 @@ from statistics import median
 from typing import Literal
 
 from bench.accuracy.runs import Run
-from estimator.cell import CellEstimate
-from estimator.estimate import estimate_cells
-from estimator.explicit.recipe import Setup
-from estimator.job import Job, RecomputeRule
-from planner.tuning.crius import in_halves
-from planner.tuning.measured import log_spread
-from planner.tuning.records import Candidate, OutOfMemory
-from planner.tuning.traits import traits_of
+from estimator.cells.cell import CellEstimate
+from estimator.cells.estimate import estimate_cells
+from estimator.cells.job import Job, RecomputeRule
+from estimator.pricing.recipe import Setup
+from planner.one_job.tuning.crius import in_halves
+from planner.one_job.tuning.measured import log_spread
+from planner.one_job.tuning.records import Candidate, OutOfMemory
+from planner.one_job.tuning.traits import traits_of
 from profiles.errors import InputError
 
 LEAST_PLANS = 4

@@ -10,15 +10,15 @@ from tempfile import TemporaryDirectory
 
 from bench.real_runs.__main__ import run_plan
 from bench.tuning.groups import Group, with_cells
-from estimator.cell import CellEstimate
+from estimator.cells.cell import CellEstimate
 from planner import api
-from planner.explicit.reading import read_plan
-from planner.options import EstimateOptions
-from planner.plan_file import load_plan
-from planner.request import read_request, search_cells
-from planner.tuning.measured import MEASURED_LOG_SPREAD
-from planner.tuning.records import Candidate
-from planner.tuning.traits import traits_of
+from planner.one_job.cells.request import read_request, search_cells
+from planner.one_job.explicit.reading import read_plan
+from planner.one_job.tuning.measured import MEASURED_LOG_SPREAD
+from planner.one_job.tuning.records import Candidate
+from planner.one_job.tuning.traits import traits_of
+from planner.shared.options import EstimateOptions
+from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
 MODELS = ("gpt-mini", "bert-mini")

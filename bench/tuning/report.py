@@ -9,8 +9,8 @@ from bench.tuning.approaches import APPROACHES, Approach, Outcome, Sum, add_up, 
 from bench.tuning.fitting import Fit
 from bench.tuning.groups import LEAST_PLANS, Group, Half
 from bench.tuning.local import LocalRow
-from planner.tuning.measured import ErrorModel, Rules
-from planner.tuning.traits import TRAITS
+from planner.one_job.tuning.measured import ErrorModel, Rules
+from planner.one_job.tuning.traits import TRAITS
 
 ODDS = (0.025, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2)
 HALVES: tuple[Half, ...] = ("fit", "held", "all")

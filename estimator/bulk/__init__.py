@@ -1,1 +1,1 @@
-"""Thousands of explicit plans priced at once, each exactly as `estimator.explicit.evaluate` prices it."""
+"""Thousands of explicit plans priced at once, each exactly as `estimator.pricing.evaluate` prices it."""

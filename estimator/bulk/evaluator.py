@@ -12,12 +12,12 @@ from estimator.bulk.pipeline import Pipeline, StageKind
 from estimator.bulk.places import Placement, place_in_order, whole_groups
 from estimator.bulk.records import Degrees
 from estimator.bulk.shards import RankShards
-from estimator.explicit.link_times import LinkTimes
-from estimator.explicit.memory import features_of
-from estimator.explicit.recipe import Overlap, Recipe, Setup, StageSetup, ZeroStage
-from estimator.explicit.stage_cost import EfficienciesOf, stage_machine
-from estimator.explicit.stage_work import stage_device
 from estimator.layer_times import Lookup, slowed
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.memory import features_of
+from estimator.pricing.recipe import Overlap, Recipe, Setup, StageSetup, ZeroStage
+from estimator.pricing.stage_cost import EfficienciesOf, stage_machine
+from estimator.pricing.stage_work import stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.training_parameters import TrainingParameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from estimator.explicit.recipe import Recipe
+from estimator.pricing.recipe import Recipe
 from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
 from models_zoo.model import Model
 

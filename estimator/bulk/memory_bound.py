@@ -15,8 +15,8 @@ import numpy as np
 from estimator.bulk.layers import Composition, Variant
 from estimator.bulk.passes import Floats
 from estimator.bulk.shards import RankShards
-from estimator.explicit.memory import Holdings, standing_bytes
-from estimator.explicit.recipe import Recipe, RecomputeKind, StageSetup
+from estimator.pricing.memory import Holdings, standing_bytes
+from estimator.pricing.recipe import Recipe, RecomputeKind, StageSetup
 
 NONE: RecomputeKind = "none"
 HALVINGS = 24

@@ -1,6 +1,6 @@
 """Passes of many chunks at once: what layers add is a matrix product, what a pass makes of it is done on arrays.
 
-The same rules as `estimator.explicit.pass_time.PassSum`, whose sums are linear in the layers.
+The same rules as `estimator.pricing.pass_time.PassSum`, whose sums are linear in the layers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.explicit.pass_time import Machine, PassSum, PassTime
+from estimator.pricing.pass_time import Machine, PassSum, PassTime
 
 Floats = NDArray[np.float64]
 

@@ -1,6 +1,6 @@
 """Pipelines of equal stages: every way to cut the layers, to recompute and to shard, priced at once.
 
-The totals are those of `estimator.explicit.evaluate`, to rounding; its breakdown, interval and guesses are left to it.
+The totals are those of `estimator.pricing.evaluate`, to rounding; its breakdown, interval and guesses are left to it.
 Stages that hold the same kinds of layers on ranks that sit alike are one class, priced once.
 """
 
@@ -21,13 +21,13 @@ from estimator.bulk.passes import Floats
 from estimator.bulk.places import Placement
 from estimator.bulk.records import Degrees, Family, Priced, Rule, StateRule
 from estimator.bulk.shards import RankShards
-from estimator.explicit.build import Ranges
-from estimator.explicit.evaluate import tied_bytes
-from estimator.explicit.gradient_sync import ShardedLayer, TimeOnAxis
-from estimator.explicit.link_times import LinkTimes
-from estimator.explicit.memory import FIRM_SHARE, Amount, Holdings, outside_bytes, standing_bytes
-from estimator.explicit.recipe import Overlap, RecomputeKind, ScheduleName, Setup, StageSetup, ZeroStage
-from estimator.explicit.stage_cost import OnceCost, price_once
+from estimator.pricing.build import Ranges
+from estimator.pricing.evaluate import tied_bytes
+from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.memory import FIRM_SHARE, Amount, Holdings, outside_bytes, standing_bytes
+from estimator.pricing.recipe import Overlap, RecomputeKind, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.stage_cost import OnceCost, price_once
 from estimator.schedules import in_flight
 from estimator.schedules.bulk import time_schedules
 from profiles.training_parameters import TrainingParameters
@@ -335,7 +335,7 @@ class Pipeline:
         return Priced(total_s=total_s.reshape(shape), lacking_bytes=lacking.reshape(shape))
 
     def stage_setups(self, cut: tuple[Ranges, ...], rule: Rule, state: StateRule) -> tuple[StageSetup, ...]:
-        """The stages of one plan, as `estimator.explicit.evaluate` takes them."""
+        """The stages of one plan, as `estimator.pricing.evaluate` takes them."""
         size = self.degrees.stage_devices
         return tuple(
             replace(
@@ -480,7 +480,7 @@ class Pipeline:
         backward_s: Floats,
         needed: set[int],
     ) -> Floats:
-        """Exposed seconds after the last backward pass, as `estimator.explicit.evaluate` has them; right where all
+        """Exposed seconds after the last backward pass, as `estimator.pricing.evaluate` has them; right where all
         stages of a plan are of the `needed` classes."""
         rules = len(family.recompute)
         costs = [

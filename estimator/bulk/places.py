@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from estimator.communication.groups import Group
-from estimator.explicit.link_times import LinkTimes, cluster_in_training
-from estimator.explicit.rank_groups import SlotRun, repeats_after
+from estimator.pricing.link_times import LinkTimes, cluster_in_training
+from estimator.pricing.rank_groups import SlotRun, repeats_after
 from profiles.cluster import Cluster, DeviceSlot
 
 

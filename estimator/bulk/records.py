@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from estimator.bulk.passes import Floats
-from estimator.explicit.build import Ranges
-from estimator.explicit.recipe import OffloadPart, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.build import Ranges
+from estimator.pricing.recipe import OffloadPart, RecomputeKind, ScheduleName, ZeroStage
 
 Rule = tuple[RecomputeKind, int | None]
 """What is recomputed, in how many of a stage's layers (None: all)."""

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from estimator.bulk.layers import Composition, ModelLayers, Variant
 from estimator.bulk.passes import NAMES, Floats, finish, vector_of
-from estimator.explicit.build import Ranges
-from estimator.explicit.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
-from estimator.explicit.measured import profiled_shard
-from estimator.explicit.memory import Holdings, block_shapes, holdings_of, layer_bytes
-from estimator.explicit.memory_features import MemoryFeatures
-from estimator.explicit.pass_time import Machine, PassSum
-from estimator.explicit.recipe import RecomputeKind, Setup, StageSetup
-from estimator.explicit.split import Split, Work
-from estimator.explicit.stage_cost import sharded_layer
-from estimator.explicit.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
-from estimator.explicit.work import layer_work
 from estimator.layer_times import Lookup
+from estimator.layers.split import Split, Work
+from estimator.layers.work import layer_work
+from estimator.pricing.build import Ranges
+from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
+from estimator.pricing.measured import profiled_shard
+from estimator.pricing.memory import Holdings, block_shapes, holdings_of, layer_bytes
+from estimator.pricing.memory_features import MemoryFeatures
+from estimator.pricing.pass_time import Machine, PassSum
+from estimator.pricing.recipe import RecomputeKind, Setup, StageSetup
+from estimator.pricing.stage_cost import sharded_layer
+from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
 from profiles.vocabulary import Infeasible, LayerTime, held_bytes
 

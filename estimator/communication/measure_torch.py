@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from estimator.communication.fit import make_table
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
 from estimator.worker_processes import (
     Limits,
     WorkerSpec,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from estimator.cell import CellEstimate, CellRules, estimate_cell
-from estimator.estimate import make_machine
-from estimator.job import Job
+from estimator.cells.cell import CellEstimate, CellRules, estimate_cell
+from estimator.cells.estimate import make_machine
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine, Parallelism, shard_of
+from estimator.cells.stages import stage_counts
 from estimator.layer_times import nothing_measured
 from estimator.profiling.plan import ProfileTask, plan_shards
-from estimator.stage_options import Machine, Parallelism, shard_of
-from estimator.stages import stage_counts
 from models_zoo.layers import Layer
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError

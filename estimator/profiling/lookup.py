@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from estimator.host_cpu import cpu_name
 from estimator.layer_times import Lookup
 from estimator.profiling.frameworks import framework_of
-from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.setting import Framework, low_quantile
 from models_zoo.layers import Layer
 from profiles.measurements import Origin, Profile

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from estimator.shards import shard_layer
+from estimator.layers.shards import shard_layer
 from models_zoo.layers import Layer
 from models_zoo.model import Model
 from profiles.errors import InputError

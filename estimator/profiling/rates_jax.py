@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from estimator.host_cpu import cpu_name
 from estimator.profiling.device_jax import check_device, start_jax
 from estimator.profiling.device_name import catalogue_name
-from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.host_memory import host_memory_bytes
 from estimator.profiling.setting import DeviceIdentity, Setting, low_quantile
 from models_zoo.jax_layers.parallel import dtype_of

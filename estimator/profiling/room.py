@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from estimator.layers.shards import shard_layer
 from estimator.memory import OPTIMIZERS
 from estimator.profiling.setting import Setting
-from estimator.shards import shard_layer
 from models_zoo.layers import Layer
 from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
 

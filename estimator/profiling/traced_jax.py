@@ -57,8 +57,8 @@ def list_collectives(layer: Layer, shard: Shard) -> tuple[Collective, ...]:
     """The collectives of one rank's forward and backward, sizes by nccl-tests' convention; none with tp = 1.
 
     JAX itself sums the gradient of a weight that all ranks hold and each has a part of, once a backward and weight
-    (named `PARTIAL_GRADIENTS`), where `estimator.shards` counts one sum of all of them once a step. It leaves that of
-    key-value heads fewer than ranks to `sum_shared`. Raises as `layer_function` does.
+    (named `PARTIAL_GRADIENTS`), where `estimator.layers.shards` counts one sum of all of them once a step. It leaves
+    that of key-value heads fewer than ranks to `sum_shared`. Raises as `layer_function` does.
     """
     if shard.tp == 1:
         return ()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.bulk_dualpipe import dualpipe_times
 from estimator.schedules.bulk_interleaved import interleaved_times
 from estimator.schedules.bulk_one_chunk import one_chunk_times

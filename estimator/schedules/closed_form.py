@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.dualpipe import dualpipe_time
 from estimator.schedules.interleaved import interleaved_time
 from estimator.schedules.one_chunk import one_chunk_time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.orders import shape_of, turn, warm_up
 
 

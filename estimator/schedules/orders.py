@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.records import Kind
 
 Action = tuple[Kind, int, int]

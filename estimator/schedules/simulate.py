@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.orders import Action, Shape, Step, follower, leader, order_of, shape_of
 from estimator.schedules.records import Kind, SimulatedSchedule, StageTimes, Task, Transfers, check_counts
 

@@ -31,7 +31,7 @@ from planner.cli.output import (
     status,
 )
 from planner.cli.timeline_option import add_timeline_option, check_timeline, write_timeline
-from planner.options import DEGREES, EstimateOptions
+from planner.shared.options import DEGREES, EstimateOptions
 from profiles.errors import NothingFits
 
 
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _run(parser: ArgumentParser, arguments: Namespace) -> None:
     from planner import api
-    from planner.plan_file import parse_plan
+    from planner.shared.plan_file import parse_plan
 
     given = {"MODEL": arguments.model or arguments.launcher, "--cluster": arguments.cluster}
     missing = [name for name, value in given.items() if value is None and arguments.plan is None]

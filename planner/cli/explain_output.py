@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from planner.cli.explicit_output import TIME_NAMES
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
-from planner.search.summary import percent
+from planner.one_job.search.summary import percent
 
 if TYPE_CHECKING:
-    from planner.explaining import Lack
-    from planner.plan_comparison import PartPair, PlanComparison
-    from planner.search.explain import Binding, Certificate, Explanation, RunnerUp
-    from planner.search.sensitivity import Sensitivity
+    from planner.one_job.search.explain import Binding, Certificate, Explanation, RunnerUp
+    from planner.one_job.search.explaining import Lack
+    from planner.one_job.search.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.search.sensitivity import Sensitivity
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "compute": ("gemm_s", "attention_s", "convolution_s", "memory_bound_s", "launch_s"),

@@ -52,7 +52,7 @@ class _Version(argparse.Action):
     """Prints the version, which is looked up only when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from planner.version import VERSION
+        from planner.shared.version import VERSION
 
         print(f"cellplan {VERSION}")
         parser.exit()

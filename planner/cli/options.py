@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from estimator.explicit.recipe import OffloadPart, Overlap, ScheduleName
-from estimator.job import MicroBatchRule
+from estimator.cells.job import MicroBatchRule
 from estimator.memory import OPTIMIZERS
-from planner.options import Freedom, Group, Option, options_of
+from estimator.pricing.recipe import OffloadPart, Overlap, ScheduleName
+from planner.shared.options import Freedom, Group, Option, options_of
 from profiles.vocabulary import DType
 
 MICRO_BATCH_RULES = get_args(MicroBatchRule)
@@ -163,7 +163,7 @@ def add_cluster_option(parser: ArgumentParser, *, required: bool = True) -> None
 
 
 def add_options(parser: ArgumentParser, kind: type[Any]) -> None:
-    """The options of `kind`, one of the classes of `planner.options`, in their groups."""
+    """The options of `kind`, one of the classes of `planner.shared.options`, in their groups."""
     groups: dict[Group, _ActionsContainer] = {}
     for name, (declared, option) in options_of(kind).items():
         if option.group not in groups:

@@ -19,8 +19,8 @@ from planner.cli.options import (
     store_path,
 )
 from planner.cli.output import print_json, status
-from planner.options import SearchOptions
-from planner.placement.options import METHODS, PlaceSearchOptions
+from planner.many_jobs.placement.options import METHODS, PlaceSearchOptions
+from planner.shared.options import SearchOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from planner.cli.output import format_count, format_seconds, print_notes, print_
 def print_placed(result: dict[str, Any]) -> None:
     """The value of `planner.api.place`."""
     from planner.cli.plan_output import print_plan
-    from planner.plan_file import parse_plan
+    from planner.shared.plan_file import parse_plan
 
     _print_sites(result)
     print_notes("links:", [*map(_link, result["links"]), *map(_route, result["routes"])])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text
 
 if TYPE_CHECKING:
-    from planner.plan import Plan, PlanStage
-    from planner.search.explain import Certificate
+    from planner.one_job.search.explain import Certificate
+    from planner.shared.plan import Plan, PlanStage
 
 FEW_CHUNKS = 3
 FEW_STAGES = 4

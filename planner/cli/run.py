@@ -87,7 +87,7 @@ def _run(arguments: Namespace) -> None:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from planner.running.comparison import PART_NAMES
+    from planner.one_job.running.comparison import PART_NAMES
 
     measured, estimated = result["measured"], result["estimated"]
     plan = result["plan"]

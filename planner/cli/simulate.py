@@ -22,7 +22,7 @@ from planner.cli.output import print_json, progress
 from planner.cli.simulate_output import print_run, print_sweep
 
 if TYPE_CHECKING:
-    from planner.simulation.request import OptionValue, SimulateOptions
+    from planner.many_jobs.simulation.request import OptionValue, SimulateOptions
 
 FORMATS = ("auto", "cellplan", "philly", "helios", "pai", "sacct")
 
@@ -258,8 +258,8 @@ def _run_one(arguments: Namespace) -> None:
     from dataclasses import asdict
 
     from planner import api
-    from planner.simulation.result import summary_json
-    from planner.simulation.sweep import options_of
+    from planner.many_jobs.simulation.result import summary_json
+    from planner.many_jobs.simulation.sweep import options_of
 
     policy, given = arguments.policy, arguments.option or ()
 

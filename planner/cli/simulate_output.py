@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from planner.cli.output import format_seconds, print_notes, print_table
 
 if TYPE_CHECKING:
-    from planner.scheduling.bound import Bounds
-    from planner.simulation.result import Result, Summary
+    from planner.many_jobs.scheduling.bound import Bounds
+    from planner.many_jobs.simulation.result import Result, Summary
 
 MOST_REASONS = 5
 

@@ -10,7 +10,7 @@ from planner.cli.options import store_path
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from planner.shared.plan import Plan
 
 
 def add_timeline_option(parser: ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def check_timeline(arguments: Namespace, *, of_plan: bool = True) -> None:
     """InputError, before anything is estimated, for a name that no timeline can have, or where no plan comes of it."""
     if arguments.timeline is None:
         return
-    from planner.timeline.save import timeline_form
+    from planner.one_job.timeline.save import timeline_form
 
     timeline_form(arguments.timeline)
     if not of_plan:

@@ -45,13 +45,13 @@ def _run(arguments: Namespace) -> None:
 
     colours = arguments.group or "source"
     if arguments.plot is not None:
-        from planner.validation.plot import plot_format
+        from planner.one_job.validation.plot import plot_format
 
         plot_format(arguments.plot)  # what cannot be drawn is said before the work, not after it
     with progress(f"predicting {arguments.path.name}") as report:
         result = api.validate(arguments.path, store=store_path(arguments), progress=report)
     if arguments.plot is not None:
-        from planner.validation.plot import save_plot
+        from planner.one_job.validation.plot import save_plot
 
         save_plot(arguments.plot, result["rows"], by=colours)
     if arguments.json:

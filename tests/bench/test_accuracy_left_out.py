@@ -11,7 +11,7 @@ import pytest
 from bench.accuracy import left_out
 from bench.accuracy.fitting import Timed
 from bench.accuracy.left_out import refit_without, take_slopes
-from estimator.explicit.recipe import Setup
+from estimator.pricing.recipe import Setup
 
 NAMES = ("share", "share.new", "alone")
 BOUNDS = {name: {"low": 0.01, "high": 100.0} for name in NAMES}

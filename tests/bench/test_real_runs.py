@@ -8,8 +8,8 @@ import pytest
 
 from bench.real_runs.__main__ import MODELS, PLANS, Row, order_of_plans, write_plan
 from estimator.frontends.load import load_any_model
-from planner.plan_file import load_plan
-from planner.running.program import program_of
+from planner.one_job.running.program import program_of
+from planner.shared.plan_file import load_plan
 from profiles.measurements import DeviceRates
 from profiles.store import ProfileStore
 
@@ -32,7 +32,7 @@ def test_only_plans_that_differ_by_more_than_5_percent_have_an_order() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_plan_can_be_run(model: str, tmp_path: Path) -> None:
-    from estimator.profiling.host_cpu import cpu_name
+    from estimator.host_cpu import cpu_name
 
     store = tmp_path / "store.sqlite"
     with ProfileStore(store) as opened:

@@ -14,8 +14,8 @@ from bench.tuning.approaches import APPROACHES, Outcome, add_up, at_random, by_a
 from bench.tuning.fitting import fit_error_model, log_likelihood
 from bench.tuning.groups import Group, groups_of
 from bench.tuning.local import MODELS, PLANS
-from planner.tuning.measured import ErrorModel
-from planner.tuning.traits import TRAITS
+from planner.one_job.tuning.measured import ErrorModel
+from planner.one_job.tuning.traits import TRAITS
 
 HEADER = (
     "id,gpu,gpu_mem_gb,gpus_total,gpus_per_node,model_family,layers,hidden,heads,vocab,seq_len,global_batch,micro_batch,"

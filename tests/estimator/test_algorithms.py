@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.collectives import describe_group, time_collective
+from estimator.communication.collectives import describe_group, time_collective
 from estimator.communication.levels import torus_steps
 from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.hardware import link_names, load_device, load_link

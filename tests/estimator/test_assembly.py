@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.assembly import (
+from estimator.cells.assembly import (
     Assembly,
     AssemblyProblem,
     assemble_enumerate,
     assemble_exact,
     evaluate_assembly,
 )
-from estimator.pipeline import LATENCY
+from estimator.cells.pipeline import LATENCY
 from profiles.vocabulary import Infeasible
 from tests.oracles.assembly_oracle import best_assembly, exact_iteration_time
 
@@ -56,7 +56,7 @@ def test_exact_and_enumeration_equal_brute_force(latency: str, levels: int) -> N
 @pytest.mark.parametrize("latency", LATENCY)
 @pytest.mark.parametrize("at_once", [1, 1024])
 def test_exact_equals_enumeration_in_many_stages(latency: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("estimator.assembly._LANES", at_once)
+    monkeypatch.setattr("estimator.cells.assembly._LANES", at_once)
     rng = random.Random(latency)
     for _ in range(40):
         problem = random_problem(rng, [2] * rng.randint(6, 11), rng.random)

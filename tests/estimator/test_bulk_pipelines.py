@@ -6,20 +6,20 @@ import random
 from dataclasses import replace
 
 import pytest
+from planner.one_job.search.cuts import cuts_of
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import read_layers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.records import Degrees, Family, Rule, StateRule
-from estimator.explicit.evaluate import evaluate, experts_a_token
-from estimator.explicit.link_times import LinkTimes
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Overlap, Recipe, ScheduleName, Setup
 from estimator.layer_times import nothing_measured
+from estimator.pricing.evaluate import evaluate, experts_a_token
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup
 from models_zoo.catalogue import load_model
-from planner.explicit.request import software_of
-from planner.search.cuts import cuts_of
-from planner.validation.software import load_frameworks
+from planner.one_job.explicit.request import software_of
+from planner.one_job.validation.software import load_frameworks
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import load_training_parameters

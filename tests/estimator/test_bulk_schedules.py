@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import StageTimes, Transfers, time_schedule
 from estimator.schedules.bulk import lower_bounds, time_schedules
 from estimator.schedules.orders import schedule_problem

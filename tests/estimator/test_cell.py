@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from estimator.cell import CellEstimate, CellFailure, CellRules, StageEstimate
-from estimator.collectives import describe_group, time_collective
-from estimator.estimate import estimate_cells
-from estimator.graph import build_graph
-from estimator.job import Job
-from estimator.stage_options import Machine
-from estimator.stages import StageSplit, partition_crius
+from estimator.cells.cell import CellEstimate, CellFailure, CellRules, StageEstimate
+from estimator.cells.estimate import estimate_cells
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine
+from estimator.cells.stages import StageSplit, partition_crius
+from estimator.communication.collectives import describe_group, time_collective
+from estimator.layers.graph import build_graph
 from models_zoo import families
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Layer
@@ -551,7 +551,7 @@ def test_a_cluster_without_a_free_device() -> None:
 
 
 def test_enumeration_is_refused_where_it_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("estimator.cell.ENUMERABLE", 3)
+    monkeypatch.setattr("estimator.cells.cell.ENUMERABLE", 3)
     rules = CellRules(assembly="enumerate", partition="crius")
     with pytest.raises(
         InputError, match="--assembly: found enumerate with 4 assemblies of 2 stages, expected at most 3"

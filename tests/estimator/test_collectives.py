@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.collectives import (
+from estimator.communication.collectives import (
     Group,
     StageTransfer,
     _overlaps,

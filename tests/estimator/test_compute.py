@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from estimator.compute import bare_machine, model_layer_time, parameters_on
-from estimator.explicit.pass_time import backward_pass, forward_pass
-from estimator.explicit.recipe import Software
-from estimator.explicit.split import Split, Work
-from estimator.explicit.work import layer_work
-from estimator.shards import shard_layer
+from estimator.layers.shards import shard_layer
+from estimator.layers.split import Split, Work
+from estimator.layers.work import layer_work
+from estimator.pricing.pass_time import backward_pass, forward_pass
+from estimator.pricing.recipe import Software
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Layer
 from profiles.efficiencies import load_operator_efficiencies

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.explicit.build import stage_chunks, uniform_setup
-from estimator.explicit.recipe import Recipe, Setup
+from estimator.pricing.build import stage_chunks, uniform_setup
+from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt
 from models_zoo.layers import ConvUnit

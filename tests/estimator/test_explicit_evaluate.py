@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.recipe import Recipe, Setup, Software, StageSetup
-from estimator.explicit.stage_work import shared_in_chunk
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
+from estimator.pricing.stage_work import shared_in_chunk
 from models_zoo.families import gpt, mixtral, nmt
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.gradient_sync import (
+from estimator.pricing.gradient_sync import (
     Learning,
     ShardedLayer,
     TimeOnAxis,

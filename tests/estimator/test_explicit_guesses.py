@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Setup, StageSetup
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup, StageSetup
 from models_zoo.layers import Head, Layer
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import LayerTime, LinkTable, Shard

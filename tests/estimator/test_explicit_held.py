@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.held import HeldParameters, held_parameters
-from estimator.explicit.split import Work
-from estimator.explicit.stage_work import ChunkWork
+from estimator.layers.split import Work
+from estimator.pricing.held import HeldParameters, held_parameters
+from estimator.pricing.stage_work import ChunkWork
 from tests.explicit_examples import QUIET, build
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.interval import WorkKind, memory_interval, time_interval, work_kind
-from estimator.explicit.outcome import TimeBreakdown
+from estimator.pricing.interval import WorkKind, memory_interval, time_interval, work_kind
+from estimator.pricing.outcome import TimeBreakdown
 from profiles.uncertainty import HalfWidth, Uncertainty
 
 

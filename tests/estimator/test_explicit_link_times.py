@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.collectives import describe_group, time_collective
-from estimator.explicit.link_times import (
+from estimator.communication.collectives import describe_group, time_collective
+from estimator.pricing.link_times import (
     LinkTimes,
     cluster_in_training,
     copies_of_one,
     share_in_training,
 )
-from estimator.explicit.rank_groups import axis_groups
-from estimator.explicit.recipe import StageSetup
+from estimator.pricing.rank_groups import axis_groups
+from estimator.pricing.recipe import StageSetup
 from profiles.cluster_file import load_cluster
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters, load_training_parameters

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.measured import measured_times, profiled_shard
-from estimator.explicit.split import Split
-from estimator.explicit.stage_work import stage_chunks
+from estimator.layers.split import Split
+from estimator.pricing.measured import measured_times, profiled_shard
+from estimator.pricing.stage_work import stage_chunks
 from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
 from profiles.vocabulary import Infeasible, LayerTime, Shard
 from tests.explicit_examples import EXPERTS, LLAMA, QUIET, build, evaluated

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.memory import rank_memory
-from estimator.explicit.memory_features import GENERIC, MEMORY_FEATURES, MemoryFeatures
-from estimator.explicit.optimizers import OPTIMIZERS
-from estimator.explicit.outcome import RankMemory
-from estimator.explicit.recipe import Recipe, Setup, Software
-from estimator.explicit.stage_work import stage_chunks
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.memory import rank_memory
+from estimator.pricing.memory_features import GENERIC, MEMORY_FEATURES, MemoryFeatures
+from estimator.pricing.optimizers import OPTIMIZERS
+from estimator.pricing.outcome import RankMemory
+from estimator.pricing.recipe import Recipe, Setup, Software
+from estimator.pricing.stage_work import stage_chunks
 from models_zoo.catalogue import load_model
 from models_zoo.families import llama, mixtral
 from profiles.cluster_file import load_cluster
@@ -229,7 +229,7 @@ def test_convolutions_have_no_runaway_gradients() -> None:
 @pytest.mark.parametrize(("source", "limit"), [("SMXB", 0.01), ("BSA", 0.05)])
 def test_published_peaks(source: str, limit: float) -> None:
     from bench.accuracy.memory import Compared, compare
-    from planner.validation.rows import read_runs
+    from planner.one_job.validation.rows import read_runs
 
     rows = [row for row in read_runs(DATA / "train_runs.csv") if row.source == source and row.peak_mem_gb]
     found = [one for one in map(compare, rows) if isinstance(one, Compared)]

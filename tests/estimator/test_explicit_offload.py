@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.offload import (
+from estimator.layers.split import Work
+from estimator.pricing.offload import (
     HOST_MEMORY_BYTES_PER_S,
     activations_over_host_link_s,
     host_link_bytes_per_s,
     optimizer_on_host_s,
 )
-from estimator.explicit.split import Work
 from tests.explicit_examples import QUIET, build, evaluated, with_links, with_recipe
 
 SETUP = build(recipe=QUIET, dp=8, zero=1, offload=frozenset({"optimizer", "activations"}))

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.operator_time import time_operator
-from estimator.explicit.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
-from estimator.explicit.split import Split, Work
-from estimator.explicit.work import layer_work
+from estimator.layers.split import Split, Work
+from estimator.layers.work import layer_work
+from estimator.pricing.operator_time import time_operator
+from estimator.pricing.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
 from models_zoo.layers import Head
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.hardware import load_device

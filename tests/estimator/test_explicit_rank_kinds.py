@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.rank_kinds import rank_kinds
-from estimator.explicit.recipe import Recipe, Setup, StageSetup
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.rank_kinds import rank_kinds
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from tests.explicit_examples import LLAMA, evaluated

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.recipe import Recipe, Setup
-from estimator.explicit.training import Training, checkpoint_interval_s, estimate_training, slowdown
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.recipe import Recipe, Setup
+from estimator.pricing.training import Training, checkpoint_interval_s, estimate_training, slowdown
 from models_zoo.catalogue import load_model
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster

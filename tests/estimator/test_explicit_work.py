@@ -1,4 +1,4 @@
-"""A rank's work in a layer against Korthikanti et al. 2022, `estimator.shards`, and Megatron's collectives."""
+"""A rank's work in a layer against Korthikanti et al. 2022, `estimator.layers.shards`, and Megatron's collectives."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.split import Split, Work
-from estimator.explicit.work import layer_work
-from estimator.explicit.work_edges import padded_vocabulary
-from estimator.shards import shard_layer
+from estimator.layers.shards import shard_layer
+from estimator.layers.split import Split, Work
+from estimator.layers.work import layer_work
+from estimator.layers.work_edges import padded_vocabulary
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Attention, Embedding, Experts, FeedForward, Head, Layer, TransformerBlock
 from profiles.vocabulary import Infeasible, LocalLayer, Operator, Shard
@@ -99,7 +99,7 @@ def flops(operators: tuple[Operator, ...]) -> dict[str, int]:
 @pytest.mark.parametrize("name", BLOCKS)
 def test_parameters_of_blocks_are_the_shards(name: str, tp: int) -> None:
     layer = BLOCKS[name]
-    # `estimator.shards` splits experts over tp; here they are split over ep.
+    # `estimator.layers.shards` splits experts over tp; here they are split over ep.
     ep = tp if isinstance(layer.feed_forward, Experts) else 1
     mine = work(layer, samples=3, seq_len=SEQ_LEN, tp=tp, ep=ep)
     assert mine.parameters + mine.expert_parameters == shard(layer, seq_len=SEQ_LEN, tp=tp).parameters

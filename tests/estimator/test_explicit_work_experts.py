@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.context_parallel import context_parallel_collectives
-from estimator.explicit.split import Split
-from estimator.explicit.work_experts import expert_rows, experts_part
-from estimator.explicit.work_latent import latent_projections
-from estimator.explicit.work_parts import Piece
-from estimator.shards import shard_layer
+from estimator.layers.shards import shard_layer
+from estimator.layers.split import Split
+from estimator.layers.work_experts import expert_rows, experts_part
+from estimator.layers.work_latent import latent_projections
+from estimator.layers.work_parts import Piece
+from estimator.pricing.context_parallel import context_parallel_collectives
 from models_zoo.layers import Attention, Experts, FeedForward, LatentAttention, TransformerBlock
 from profiles.vocabulary import Collective, LocalLayer, Shard
 from tests.oracles.expert_routing_oracle import route

@@ -23,8 +23,8 @@ from estimator.frontends.jax_piece import build_traced
 from estimator.frontends.jax_products import products_in
 from estimator.frontends.jax_ranks import among
 from estimator.frontends.load import framework_of, load_any_model
-from estimator.graph import build_graph, shared_weights
-from estimator.shards import shard_layer
+from estimator.layers.graph import build_graph, shared_weights
+from estimator.layers.shards import shard_layer
 from models_zoo.layers import (
     Attention,
     Embedding,

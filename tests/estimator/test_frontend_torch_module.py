@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from estimator.frontends.load import load_any_model
 from estimator.frontends.torch_module import load_module_model
 from estimator.frontends.torch_piece import build_traced
-from estimator.graph import build_graph, shared_weights
-from estimator.shards import shard_layer
+from estimator.layers.graph import build_graph, shared_weights
+from estimator.layers.shards import shard_layer
 from models_zoo.layers import SharedWeights, TracedLayer
 from models_zoo.model import Model
 from profiles.errors import InputError

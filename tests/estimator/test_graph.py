@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from estimator.graph import build_graph, cut_bytes, repeated_parameters, shared_weights
+from estimator.layers.graph import build_graph, cut_bytes, repeated_parameters, shared_weights
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt, nmt
 from models_zoo.layers import Embedding, Head, SharedWeights

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from estimator.job import SAMPLES_PER_BATCH, TOKENS_PER_BATCH, default_global_batch
+from estimator.cells.job import SAMPLES_PER_BATCH, TOKENS_PER_BATCH, default_global_batch
 from models_zoo.catalogue import load_model
 from profiles.errors import InputError
 from profiles.hardware import load_device

@@ -16,7 +16,7 @@ import pytest
 from estimator import worker_processes
 from estimator.communication import measure_torch
 from estimator.communication.measure_torch import ALL_OPS, Measured, Task, World, measure_links
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
 from profiles.errors import InputError, MachineError
 
 SIZES = (4096, 262_144)

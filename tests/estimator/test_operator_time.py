@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 
 from bench.accuracy.operators import Case, read_cases, same_shape_spread
 from bench.accuracy.search import Axis, search_coordinates
-from estimator.explicit.attention_time import attention_seconds
-from estimator.explicit.operator_time import gather_seconds, memory_seconds, time_operator
-from estimator.explicit.product_time import batched_gemm_seconds, conv_seconds, gemm_seconds
-from estimator.operators import batched_gemm, convolution, elementwise, flash_attention, gemm, grouped_gemm, lookup
+from estimator.layers.operators import (
+    batched_gemm,
+    convolution,
+    elementwise,
+    flash_attention,
+    gemm,
+    grouped_gemm,
+    lookup,
+)
+from estimator.pricing.attention_time import attention_seconds
+from estimator.pricing.operator_time import gather_seconds, memory_seconds, time_operator
+from estimator.pricing.product_time import batched_gemm_seconds, conv_seconds, gemm_seconds
 from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import device_names, load_device
 from profiles.vocabulary import Device, DType, Operator

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.pipeline import LATENCY, StageFigures, latency_crius, latency_default
+from estimator.cells.pipeline import LATENCY, StageFigures, latency_crius, latency_default
 from tests.oracles.pipeline_oracle import simulate_pipeline
 
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from estimator.explicit.product_time import conv_seconds, gemm_seconds
-from estimator.explicit.split import Split, Work
-from estimator.explicit.work import layer_work
+from estimator.layers.split import Split, Work
+from estimator.layers.work import layer_work
+from estimator.pricing.product_time import conv_seconds, gemm_seconds
 from models_zoo.layers import Attention, FeedForward, Head, Layer, TransformerBlock
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.hardware import load_device

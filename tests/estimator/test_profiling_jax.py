@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tests.jax_flags  # noqa: F401  before JAX starts
+from estimator.layers.shards import shard_layer
 from estimator.profiling import device_jax, measure_jax
 from estimator.profiling.device_jax import start_jax
 from estimator.profiling.measure_jax import build_shard, measure_callable, measure_layer
@@ -25,7 +26,6 @@ from estimator.profiling.rates_jax import identify_device, measure_rates
 from estimator.profiling.setting import Repeats, Setting, layer_key
 from estimator.profiling.traced_jax import PARTIAL_GRADIENTS, compiled_flops, list_collectives
 from estimator.profiling.training_jax import LEARNING_RATE, Training
-from estimator.shards import shard_layer
 from models_zoo.jax_layers.build import layer_function, local_shape
 from models_zoo.layers import Attention, Classifier, ConvUnit, Experts, FeedForward, Head, Layer
 from profiles.errors import InputError, MachineError

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from estimator.frontends.torch_module import load_module_model
+from estimator.layers.shards import shard_layer
 from estimator.profiling import measure_torch
 from estimator.profiling.device_name import catalogue_name
 from estimator.profiling.measure_torch import measure_layer
@@ -18,7 +19,6 @@ from estimator.profiling.run import ensure_rate, profile_layers
 from estimator.profiling.setting import Repeats, Setting, low_quantile, stage_key
 from estimator.profiling.stage import StageComparison, compare_stage, profile_stage
 from estimator.profiling.stage_torch import measure_stage
-from estimator.shards import shard_layer
 from models_zoo.layers import Attention, Classifier, ConvUnit, Experts, FeedForward, Layer
 from profiles.errors import InputError
 from profiles.measurements import Measurement

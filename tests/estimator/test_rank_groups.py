@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.collectives import describe_group, time_collective
-from estimator.explicit.rank_groups import REFERENCE_BYTES, AxisGroup, GroupAxis, axis_groups, group_ranks
-from estimator.explicit.recipe import StageSetup
+from estimator.communication.collectives import describe_group, time_collective
+from estimator.pricing.rank_groups import REFERENCE_BYTES, AxisGroup, GroupAxis, axis_groups, group_ranks
+from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 from tests.oracles.rank_groups_oracle import brute_force_groups

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import (
     SimulatedSchedule,
     StageTimes,

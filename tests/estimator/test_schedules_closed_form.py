@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import StageTimes, Transfers, simulate_schedule, time_schedule
 from tests.schedule_examples import SCHEDULES, equal_stages, no_transfers, random_counts, random_stages
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from estimator.shards.convolution import shard_bottleneck, shard_classifier, shard_conv_unit
+from estimator.layers.shards.convolution import shard_bottleneck, shard_classifier, shard_conv_unit
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
 from models_zoo.torch_layers.build import build_layer, example_inputs
 from models_zoo.torch_layers.parallel import Alone, Recording

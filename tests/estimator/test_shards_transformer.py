@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from estimator.shards.transformer import shard_block, shard_embedding, shard_head
+from estimator.layers.shards.transformer import shard_block, shard_embedding, shard_head
 from models_zoo.layers import Embedding, FeedForward, Head, Layer, TransformerBlock
 from models_zoo.torch_layers.basic import Normalize
 from models_zoo.torch_layers.build import build_layer, example_inputs

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from estimator.collectives import describe_group, time_collective
+from estimator.cells.stage_options import Parallelism, StageOption, StagePlace, estimate_option
+from estimator.communication.collectives import describe_group, time_collective
 from estimator.frontends.torch_module import load_module_model
-from estimator.graph import build_graph, shared_weights
-from estimator.stage_options import Parallelism, StageOption, StagePlace, estimate_option
+from estimator.layers.graph import build_graph, shared_weights
 from models_zoo.layers import SharedWeights
 from models_zoo.model import Model
 from profiles.vocabulary import Shard

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from estimator.collectives import describe_group, time_collective
-from estimator.job import Job, RecomputeRule
+from estimator.cells.job import Job, RecomputeRule
+from estimator.cells.stage_options import Machine, Parallelism, StageOption, StagePlace, best_recompute, estimate_option
+from estimator.communication.collectives import describe_group, time_collective
 from estimator.layer_times import LayerCosts, ShardCost
+from estimator.layers.shards import shard_layer
 from estimator.memory import Schedule
-from estimator.shards import shard_layer
-from estimator.stage_options import Machine, Parallelism, StageOption, StagePlace, best_recompute, estimate_option
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Head, Layer, TransformerBlock
 from models_zoo.model import Model

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from estimator.stage_places import place_stages
-from estimator.stages import StageSplit
+from estimator.cells.stage_places import place_stages
+from estimator.cells.stages import StageSplit
 from profiles.cluster import Cluster, DeviceSlot, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.cell_examples import make_job, untied_llama

@@ -9,9 +9,9 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from estimator.job import Job
-from estimator.stage_options import Machine, StageOption, StagePlace, estimate_option
-from estimator.stage_reach import Way, add_up, find_reach, guess_in_flight, list_ways
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine, StageOption, StagePlace, estimate_option
+from estimator.cells.stage_reach import Way, add_up, find_reach, guess_in_flight, list_ways
 from tests.cell_examples import MODELS, make_job, make_test_machine, mixture, tied_gpt, untied_llama
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.partition import Usable
-from estimator.stages import (
+from estimator.cells.partition import Usable
+from estimator.cells.stages import (
     StageSplit,
     bottleneck_flops_per_device,
     boundary_bytes,

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from estimator.graph import build_graph
+from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model, model_names
 from models_zoo.layers import Bottleneck, Experts, TransformerBlock
 from models_zoo.model import ImageInput, TokenInput

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from estimator.shards.transformer import shard_block
+from estimator.layers.shards.transformer import shard_block
 from profiles.vocabulary import LocalLayer, Shard
 from tests.transformer_variants import GPT, HIDDEN, SEQ_LEN
 

@@ -1,11 +1,11 @@
-"""Brute force for `estimator.assembly`: every assembly, by the formulas as written, in exact rationals."""
+"""Brute force for `estimator.cells.assembly`: every assembly, by the formulas as written, in exact rationals."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
 
-from estimator.assembly import AssemblyProblem
+from estimator.cells.assembly import AssemblyProblem
 
 
 def exact_iteration_time(problem: AssemblyProblem, choices: tuple[int, ...], latency: str) -> Fraction:

@@ -1,4 +1,5 @@
-"""Brute force for `estimator.cell`: every assembly of a split that is given, straight from shards, times and formulas.
+"""Brute force for `estimator.cells.cell`: every assembly of a split that is given, straight from shards, times and
+formulas.
 
 Shares `shard_layer`, `model_layer_time`, `time_collective` and `time_stage_transfer` with the estimate, and nothing of
 its sums, its memory model or its search.
@@ -10,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from estimator.collectives import describe_group, time_collective, time_stage_transfer
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine
+from estimator.communication.collectives import describe_group, time_collective, time_stage_transfer
 from estimator.compute import model_layer_time, model_working_bytes
-from estimator.job import Job
-from estimator.shards import shard_layer
-from estimator.stage_options import Machine
+from estimator.layers.shards import shard_layer
 from models_zoo.layers import Embedding, Head
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import CollectiveOp, Infeasible, LayerTime, LocalLayer, Recompute, Shard

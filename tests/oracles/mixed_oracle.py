@@ -7,14 +7,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from estimator.explicit.build import Degrees, block_refuses
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Setup, StageSetup, ZeroStage
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.request import SearchRequest
+
+from estimator.pricing.build import Degrees, block_refuses
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
-from planner.objectives import amount
-from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest
+from planner.one_job.search.objectives import amount
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 

@@ -1,4 +1,4 @@
-"""Brute force for `estimator.stages`: every contiguous split with every composition of the devices."""
+"""Brute force for `estimator.cells.stages`: every contiguous split with every composition of the devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, pairwise
 
-from estimator.stages import StageSplit, bottleneck_flops_per_device, boundary_bytes
+from estimator.cells.stages import StageSplit, bottleneck_flops_per_device, boundary_bytes
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

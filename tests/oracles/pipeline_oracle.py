@@ -1,4 +1,5 @@
-"""Event by event simulation of one pipeline iteration: what the closed forms of `estimator.pipeline` approximate."""
+"""Event by event simulation of one pipeline iteration: what the closed forms of `estimator.cells.pipeline`
+approximate."""
 
 from __future__ import annotations
 

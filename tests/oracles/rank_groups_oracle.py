@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from estimator.explicit.recipe import StageSetup
+from estimator.pricing.recipe import StageSetup
 
 
 def brute_force_groups(stage: StageSetup, axis: str) -> set[frozenset[int]]:

@@ -1,4 +1,5 @@
-"""Brute force for `planner.validation.ranking` and `statistics`: every pair of plans, every way to cut a list."""
+"""Brute force for `planner.one_job.validation.ranking` and `statistics`: every pair of plans, every way to cut a
+list."""
 
 from __future__ import annotations
 

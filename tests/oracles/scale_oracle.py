@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.scheduling.cells.board import NOTHING, Board
+from planner.many_jobs.scheduling.cells.board import NOTHING, Board
 
 
 def best_gain(

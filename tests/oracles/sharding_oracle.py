@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from estimator.explicit.gradient_sync import ShardedLayer
+from estimator.pricing.gradient_sync import ShardedLayer
 
 
 def simulate_sharded(layers: Sequence[ShardedLayer]) -> float:

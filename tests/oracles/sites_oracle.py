@@ -1,5 +1,5 @@
-"""Brute force for `planner.sites`: paths by Floyd and Warshall, sets of sites one by one, SpinSearch as written, and
-what devices a request could get."""
+"""Brute force for `planner.many_jobs.sites`: paths by Floyd and Warshall, sets of sites one by one, SpinSearch as
+written, and what devices a request could get."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from planner.sites.block_tree import Tree
-from planner.sites.topology import Topology
+from planner.many_jobs.sites.block_tree import Tree
+from planner.many_jobs.sites.topology import Topology
 
 Matrix = list[list[float]]
 

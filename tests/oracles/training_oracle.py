@@ -8,8 +8,8 @@ from models_zoo.model import Model
 from models_zoo.parameters import layer_parameters, whole_array
 from models_zoo.torch_layers.build import build_model
 from models_zoo.torch_layers.parallel import Alone
-from planner.running.data import random_data
-from planner.running.program import tied_tables
+from planner.one_job.running.data import random_data
+from planner.one_job.running.program import tied_tables
 from profiles.vocabulary import Shard
 
 

@@ -1,4 +1,5 @@
-"""Brute force for `planner.tuning`: measure all, try every plan, condition on one measurement after the other."""
+"""Brute force for `planner.one_job.tuning`: measure all, try every plan, condition on one measurement after the
+other."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from itertools import product
 
 import numpy as np
 
-from estimator.cell import CellEstimate, CellRules, assemble_cell
-from estimator.job import Job
-from estimator.stage_options import Machine, StagePlace, best_recompute
-from planner.tuning.measured import ErrorModel
-from planner.tuning.records import Candidate, Measurement, P
+from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine, StagePlace, best_recompute
+from planner.one_job.tuning.measured import ErrorModel
+from planner.one_job.tuning.records import Candidate, Measurement, P
 from profiles.vocabulary import Infeasible
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from estimator.explicit.outcome import Evaluation, Guess, RankMemory, TimeBreakdown
-from estimator.explicit.recipe import Setup
-from planner.explicit.request import ExplicitRequest, read_explicit
-from planner.options import EstimateOptions, with_defaults
+from estimator.pricing.outcome import Evaluation, Guess, RankMemory, TimeBreakdown
+from estimator.pricing.recipe import Setup
+from planner.one_job.explicit.request import ExplicitRequest, read_explicit
+from planner.shared.options import EstimateOptions, with_defaults
 
 GIB = 2**30
 

@@ -17,7 +17,7 @@ from estimator.schedules.orders import shape_of
 from models_zoo.families import gpt, llama, mixtral, nmt
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit, Embedding, TransformerBlock
 from models_zoo.model import ImageInput, Model
-from planner.running.program import Program, StageProgram
+from planner.one_job.running.program import Program, StageProgram
 
 QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 STEPS = 5
@@ -163,8 +163,8 @@ def train(program: Program) -> list[float]:
     """The losses of each iteration."""
     import jax
 
-    from planner.running.data import random_data
-    from planner.running.jax_training import Trainer
+    from planner.one_job.running.data import random_data
+    from planner.one_job.running.jax_training import Trainer
 
     data = random_data(program.model, seq_len=program.seq_len, seed=SEED)
     trainer = Trainer(program, jax.devices(), data, learning_rate=LEARNING_RATE, seed=SEED)

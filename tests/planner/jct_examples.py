@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.jct.jobs import Jobs, make_jobs
+from planner.many_jobs.jct.jobs import Jobs, make_jobs
 
 HEADER = "job_id,submit_time_s,duration_s,gpus,nodes,cpus,mem_gb,user,vc_or_department,job_type_or_name,status,queue_s"
 

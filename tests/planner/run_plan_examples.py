@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from estimator.explicit.recipe import RecomputeKind
 from estimator.frontends.load import load_any_model
-from estimator.graph import build_graph
-from planner.model_sizes import model_sizes
-from planner.plan import Plan, PlanBatch, PlanDevice, PlanModel, PlanStage, RecomputeRule, Sharding
+from estimator.layers.graph import build_graph
+from estimator.pricing.recipe import RecomputeKind
+from planner.shared.model_sizes import model_sizes
+from planner.shared.plan import Plan, PlanBatch, PlanDevice, PlanModel, PlanStage, RecomputeRule, Sharding
 from profiles.vocabulary import DType, Shard
 from tests.planner.plan_examples import example_plan
 

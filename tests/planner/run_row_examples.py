@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.validation.rows import RunRow
+from planner.one_job.validation.rows import RunRow
 
 
 def run_row(**fields: Any) -> RunRow:

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from estimator.explicit.outcome import Evaluation
 from estimator.frontends.load import load_any_model
+from estimator.pricing.outcome import Evaluation
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.setting import Setting
 from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
-from planner.explicit.evaluation import evaluate_with_store
-from planner.explicit.reading import read_plan
-from planner.plan import Plan
-from planner.plan_file import plan_to_json
-from planner.running.lines import Lines
-from planner.running.program import Program, program_of
-from planner.running.record import Orders, RunRecord
+from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.reading import read_plan
+from planner.one_job.running.lines import Lines
+from planner.one_job.running.program import Program, program_of
+from planner.one_job.running.record import Orders, RunRecord
+from planner.shared.plan import Plan
+from planner.shared.plan_file import plan_to_json
 from profiles.measurements import DeviceRates
 from profiles.store import ProfileStore
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from estimator.job import Job as TrainingJob
+from estimator.cells.job import Job as TrainingJob
 from planner import api
-from planner.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pools_of
-from planner.scheduling.measured import OPTIMIZER, cells_on
-from planner.scheduling.records import Pool, Workload
-from planner.simulation.request import Source
-from planner.simulation.run import load_inputs
+from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pools_of
+from planner.many_jobs.scheduling.measured import OPTIMIZER, cells_on
+from planner.many_jobs.scheduling.records import Pool, Workload
+from planner.many_jobs.simulation.request import Source
+from planner.many_jobs.simulation.run import load_inputs
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.store import ProfileStore

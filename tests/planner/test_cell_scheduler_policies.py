@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.cells.tables import CRIUS_LEVELS, CellTables
-from planner.scheduling.policies.crius import Crius, CriusDDL
-from planner.scheduling.policies.marginal import Marginal
-from planner.scheduling.records import Decision, Job, Pool, View
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failures
-from planner.simulation.settings import Settings
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.cells.tables import CRIUS_LEVELS, CellTables
+from planner.many_jobs.scheduling.policies.crius import Crius, CriusDDL
+from planner.many_jobs.scheduling.policies.marginal import Marginal
+from planner.many_jobs.scheduling.records import Decision, Job, Pool, View
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.settings import Settings
 from profiles.errors import InputError
 from tests.planner.test_cell_scheduler_bound import random_jobs, small_pools
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools

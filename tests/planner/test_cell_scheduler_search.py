@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.scheduling.cells.board import NOTHING, Board
-from planner.scheduling.cells.search import Search, take
-from planner.scheduling.cells.tables import CellTables
+from planner.many_jobs.scheduling.cells.board import NOTHING, Board
+from planner.many_jobs.scheduling.cells.search import Search, take
+from planner.many_jobs.scheduling.cells.tables import CellTables
 from tests.oracles.scale_oracle import best_gain
 
 LEVELS = (-1, 0, 1)

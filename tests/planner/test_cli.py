@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
 from models_zoo.catalogue import load_model
 from planner import api
 from planner.cli import main as cli
 from planner.cli import models
-from planner.options import EstimateOptions, SearchOptions, with_defaults
-from planner.placement.options import PlaceSearchOptions
-from planner.plan_file import load_plan
-from planner.simulation.request import Request, SimulateOptions, Source
+from planner.many_jobs.placement.options import PlaceSearchOptions
+from planner.many_jobs.simulation.request import Request, SimulateOptions, Source
+from planner.shared.options import EstimateOptions, SearchOptions, with_defaults
+from planner.shared.plan_file import load_plan
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical
 from profiles.store import ProfileStore

@@ -12,7 +12,7 @@ from planner import api
 from planner.cli import main as cli
 from planner.cli import validate
 from planner.cli.validation_tables import print_validation
-from planner.validation.report import describe_validation
+from planner.one_job.validation.report import describe_validation
 from profiles.errors import InputError
 from tests.planner.validation_examples import row, skipped
 

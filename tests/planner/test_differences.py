@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.differences import describe_differences
-from planner.explicit.estimate import estimate_explicit
-from planner.plan import Plan, Sharding
-from planner.plan_parts import PlanRecipe
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.search.differences import describe_differences
+from planner.shared.plan import Plan, Sharding
+from planner.shared.plan_parts import PlanRecipe
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of
 from tests.planner.plan_examples import example_plan
 

@@ -9,16 +9,12 @@ from functools import cache
 from typing import Any
 
 import pytest
-
-from estimator.explicit.outcome import TimeBreakdown
-from planner.explaining import Lack, describe_lack, explain_request
-from planner.options import SearchOptions, with_defaults
-from planner.search.best import Best, find_best
-from planner.search.constraints import Constraints
-from planner.search.explain import Explanation, describe_explanation
-from planner.search.links_used import links_used
-from planner.search.request import SearchRequest, read_search
-from planner.search.sensitivity import (
+from planner.one_job.search.best import Best, find_best
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.explain import Explanation, describe_explanation
+from planner.one_job.search.links_used import links_used
+from planner.one_job.search.request import SearchRequest, read_search
+from planner.one_job.search.sensitivity import (
     CLOSE_BYTES,
     lacking_bytes,
     least_memory,
@@ -26,7 +22,7 @@ from planner.search.sensitivity import (
     with_links,
     with_memory,
 )
-from planner.search.varied import (
+from planner.one_job.search.varied import (
     ALL,
     FEWEST_FAMILIES,
     lifted,
@@ -38,6 +34,10 @@ from planner.search.varied import (
     with_constraints,
     with_node,
 )
+
+from estimator.pricing.outcome import TimeBreakdown
+from planner.one_job.search.explaining import Lack, describe_lack, explain_request
+from planner.shared.options import SearchOptions, with_defaults
 from profiles.errors import NothingFits
 from profiles.vocabulary import LinkTable
 
@@ -311,7 +311,7 @@ def test_a_search_made_again_is_bounded_and_says_so() -> None:
         return best
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("planner.search.varied.find_best", watch)
+        patch.setattr("planner.one_job.search.varied.find_best", watch)
         search_again(request, best, None)
         search_again(replace(request, limit=7), best, None)
     assert seen == [max(FEWEST_FAMILIES, 3 * best.counts.families), 7]

@@ -8,17 +8,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from planner.one_job.search.explain import Certificate
 
-from estimator.explicit.outcome import TimeBreakdown
+from estimator.pricing.outcome import TimeBreakdown
 from planner import api
 from planner.cli import main as cli
 from planner.cli.explain_output import COLUMNS, print_comparison
 from planner.cli.plan_output import describe_certificate, describe_layers, describe_settings, print_plan
-from planner.explicit.estimate import estimate_explicit
-from planner.plan import Plan, PlanBreakdown
-from planner.plan_comparison import CELL_PARTS, compare_plans, describe_plan_comparison
-from planner.plan_file import plan_to_json, save_plan
-from planner.search.explain import Certificate
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.search.plan_comparison import CELL_PARTS, compare_plans, describe_plan_comparison
+from planner.shared.plan import Plan, PlanBreakdown
+from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of
 from tests.planner.plan_examples import example_plan

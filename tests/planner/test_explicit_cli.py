@@ -12,8 +12,8 @@ import pytest
 from planner import api
 from planner.cli import explicit_output
 from planner.cli import main as cli
-from planner.explicit import evaluation
-from planner.plan_file import load_plan
+from planner.one_job.explicit import evaluation
+from planner.shared.plan_file import load_plan
 from profiles.errors import NothingFits
 from tests.planner.explicit_plan_examples import GIB, fake_evaluate
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.explicit.outcome import RankMemory, TimeBreakdown
-from estimator.explicit.recipe import Recipe, Software
-from planner.explicit.estimate import describe_estimated, estimate_explicit
-from planner.explicit.reading import read_plan
-from planner.explicit.recording import record_plan
-from planner.explicit.request import ExplicitRequest
-from planner.plan import Plan
-from planner.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
-from planner.plan_parts import PlanMemory, PlanRecipe, PlanSoftware, PlanTimeBreakdown
+from estimator.pricing.outcome import RankMemory, TimeBreakdown
+from estimator.pricing.recipe import Recipe, Software
+from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
+from planner.one_job.explicit.reading import read_plan
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.explicit.request import ExplicitRequest
+from planner.shared.plan import Plan
+from planner.shared.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
+from planner.shared.plan_parts import PlanMemory, PlanRecipe, PlanSoftware, PlanTimeBreakdown
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of, setup_of
 from tests.planner.plan_examples import example_plan

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.recipe import Software
-from planner.explicit.dispatch import options_of_cells, read_any_request, whole_training
-from planner.options import EstimateOptions, JobOptions, beyond_default, options_of, with_defaults
+from estimator.pricing.recipe import Software
+from planner.one_job.explicit.dispatch import options_of_cells, read_any_request, whole_training
+from planner.shared.options import EstimateOptions, JobOptions, beyond_default, options_of, with_defaults
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import request_of, setup_of
 

@@ -11,8 +11,8 @@ import pytest
 from bench.exports.plans import make_plan
 from planner import api
 from planner.cli import main as cli
-from planner.export.formats import FORMATS
-from planner.plan_file import save_plan
+from planner.one_job.export.formats import FORMATS
+from planner.shared.plan_file import save_plan
 
 
 @pytest.fixture(name="plan")

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from bench.exports.plans import PLANS, make_plan
 from bench.exports.shell_arguments import expand_pattern
 from models_zoo.catalogue import load_model
-from planner.export.common import chunks_of, launcher_lines, load_plan_model, nodes_of, uniform
-from planner.export.decoder import decoder_of
-from planner.export.formats import FORMATS, load_exporter
-from planner.export.megatron import pattern
-from planner.export.megatron_fields import split_fields
-from planner.export.python_text import Code, call, comment, literal
-from planner.export.records import CannotExpress, ExportContext
-from planner.plan import Plan
+from planner.one_job.export.common import chunks_of, launcher_lines, load_plan_model, nodes_of, uniform
+from planner.one_job.export.decoder import decoder_of
+from planner.one_job.export.formats import FORMATS, load_exporter
+from planner.one_job.export.megatron import pattern
+from planner.one_job.export.megatron_fields import split_fields
+from planner.one_job.export.python_text import Code, call, comment, literal
+from planner.one_job.export.records import CannotExpress, ExportContext
+from planner.shared.plan import Plan
 from profiles.errors import InputError
 
 

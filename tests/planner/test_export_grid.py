@@ -14,12 +14,12 @@ import yaml
 
 from bench.exports.facts import differences
 from bench.exports.plans import PLANS, make_plan
-from planner.export.formats import load_exporter
-from planner.export.megatron import export_megatron
-from planner.export.records import CannotExpress, Export, ExportContext
-from planner.importing.megatron import read_megatron
-from planner.importing.megatron_arguments import known_arguments
-from planner.plan import Plan
+from planner.one_job.export.formats import load_exporter
+from planner.one_job.export.megatron import export_megatron
+from planner.one_job.export.records import CannotExpress, Export, ExportContext
+from planner.one_job.importing.megatron import read_megatron
+from planner.one_job.importing.megatron_arguments import known_arguments
+from planner.shared.plan import Plan
 from tests.planner.export_reading import READERS, file_of
 from tests.planner.plan_examples import example_plan
 

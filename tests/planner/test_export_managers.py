@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 import yaml
 
-from planner.explicit.recording import record_plan
-from planner.export.kubernetes import export_kubernetes
-from planner.export.node_layout import Layout, job_name, lay_out, tp_groups
-from planner.export.ray import export_ray
-from planner.export.records import CannotExpress, Export, ExportContext
-from planner.export.slurm import export_slurm
-from planner.plan import Plan
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.export.kubernetes import export_kubernetes
+from planner.one_job.export.node_layout import Layout, job_name, lay_out, tp_groups
+from planner.one_job.export.ray import export_ray
+from planner.one_job.export.records import CannotExpress, Export, ExportContext
+from planner.one_job.export.slurm import export_slurm
+from planner.shared.plan import Plan
 from tests.planner.explicit_plan_examples import fake_evaluate, setup_of
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,12 +10,12 @@ import pytest
 from bench.exports.facts import differences
 from bench.exports.plans import make_plan
 from planner import api
-from planner.export import nearest
-from planner.export.formats import load_exporter
-from planner.export.nearest import find_nearest
-from planner.export.records import CannotExpress, Export, ExportContext, ExportFile
-from planner.plan import Plan
-from planner.plan_file import load_plan, save_plan
+from planner.one_job.export import nearest
+from planner.one_job.export.formats import load_exporter
+from planner.one_job.export.nearest import find_nearest
+from planner.one_job.export.records import CannotExpress, Export, ExportContext, ExportFile
+from planner.shared.plan import Plan
+from planner.shared.plan_file import load_plan, save_plan
 from profiles.errors import NothingFits
 from tests.planner.export_reading import READERS
 

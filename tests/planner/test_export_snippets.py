@@ -16,12 +16,12 @@ import pytest
 
 from bench.exports.plans import make_plan
 from models_zoo.catalogue import load_model
-from planner.explicit.recording import record_plan
-from planner.export.device_mesh import export_device_mesh
-from planner.export.jax_mesh import export_jax_mesh, stage_axes
-from planner.export.records import CannotExpress, Export, ExportContext
-from planner.model_sizes import model_sizes
-from planner.plan import Plan, PlanStage, Sharding
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.export.device_mesh import export_device_mesh
+from planner.one_job.export.jax_mesh import export_jax_mesh, stage_axes
+from planner.one_job.export.records import CannotExpress, Export, ExportContext
+from planner.shared.model_sizes import model_sizes
+from planner.shared.plan import Plan, PlanStage, Sharding
 from tests.planner.explicit_plan_examples import fake_evaluate, setup_of
 from tests.planner.plan_examples import example_plan, example_stage
 

@@ -18,12 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.recipe import Recipe, Setup
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
-from planner.free_devices import cluster_with_free, read_free_nodes
-from planner.free_nodes import device_type
-from planner.free_slurm import expand_hosts, parse_gres
+from planner.one_job.free_devices.nodes import device_type
+from planner.one_job.free_devices.reading import cluster_with_free, read_free_nodes
+from planner.one_job.free_devices.slurm import expand_hosts, parse_gres
 from profiles.cluster import Cluster
 from profiles.cluster_file import describe_cluster, load_cluster
 from profiles.errors import InputError, NothingFits
@@ -238,7 +238,7 @@ def test_names_of_drivers_and_labels(said: str, name: str) -> None:
 
 
 def test_the_labels_that_an_export_asks_for_are_read_back() -> None:
-    from planner.export.gpu_names import PRODUCT_LABELS
+    from planner.one_job.export.gpu_names import PRODUCT_LABELS
 
     for device, label in PRODUCT_LABELS.items():
         assert device in device_names()

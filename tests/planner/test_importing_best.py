@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from planner.one_job.search.constraints import TOOLS
 
 from planner import api
 from planner.cli.imported_output import print_comparison
-from planner.explicit.estimate import estimate_explicit
-from planner.explicit.evaluation import evaluate_with_store
-from planner.explicit.request import ExplicitRequest
-from planner.importing.best import best_of_setting, search_of
-from planner.importing.comparison import compare, describe_comparison
-from planner.options import Tool
-from planner.plan import Plan
-from planner.search.constraints import TOOLS
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.request import ExplicitRequest
+from planner.one_job.importing.best import best_of_setting, search_of
+from planner.one_job.importing.comparison import compare, describe_comparison
+from planner.shared.options import Tool
+from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from tests.planner.explicit_plan_examples import request_of
 from tests.planner.importing_examples import SMALL_MEGATRON

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from planner.importing.deepspeed import read_deepspeed
-from planner.importing.records import Imported
-from planner.options import EstimateOptions, with_defaults
+from planner.one_job.importing.deepspeed import read_deepspeed
+from planner.one_job.importing.records import Imported
+from planner.shared.options import EstimateOptions, with_defaults
 from profiles.errors import InputError
 from tests.planner.importing_examples import check_read_as, estimate, published
 

@@ -12,11 +12,11 @@ import pytest
 from planner import api
 from planner.cli import main as cli
 from planner.cli.imported_output import print_comparison
-from planner.explicit.estimate import Evaluate, estimate_explicit
-from planner.explicit.request import ExplicitRequest
-from planner.importing.comparison import compare
-from planner.plan import Plan
-from planner.plan_file import load_plan
+from planner.one_job.explicit.estimate import Evaluate, estimate_explicit
+from planner.one_job.explicit.request import ExplicitRequest
+from planner.one_job.importing.comparison import compare
+from planner.shared.plan import Plan
+from planner.shared.plan_file import load_plan
 from profiles.errors import InputError, NothingFits
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of
 from tests.planner.importing_examples import SMALL_MEGATRON, estimate
@@ -177,7 +177,7 @@ def test_the_best_is_asked_for_the_very_job_and_priced_by_the_same_function() ->
 
 
 def test_a_setting_that_does_not_fit_is_compared_all_the_same() -> None:
-    from planner.importing.estimate import estimate_imported
+    from planner.one_job.importing.estimate import estimate_imported
 
     words = SMALL_MEGATRON.replace("--hidden-size 512", "--hidden-size 32768")
     named: dict[str, Any] = {"model": None, "cluster": "h100:1x8", "output": None, "store": None, "options": {}}

@@ -9,11 +9,11 @@ import pytest
 
 from estimator.frontends.load import load_any_model
 from models_zoo.layers import Experts, TransformerBlock
-from planner.importing.megatron import read_megatron
-from planner.importing.megatron_arguments import known_arguments, read_arguments
-from planner.importing.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
-from planner.importing.records import Imported
-from planner.options import EstimateOptions, with_defaults
+from planner.one_job.importing.megatron import read_megatron
+from planner.one_job.importing.megatron_arguments import known_arguments, read_arguments
+from planner.one_job.importing.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
+from planner.one_job.importing.records import Imported
+from planner.shared.options import EstimateOptions, with_defaults
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import setup_of
 from tests.planner.importing_examples import PARALLEL, SMALL_MEGATRON, check_read_as, estimate, published
@@ -31,7 +31,7 @@ def read(text: str, model: str | None = None) -> Imported:
 
 
 def blocks_of(found: Imported) -> list[TransformerBlock]:
-    from planner.importing.estimate import find_model
+    from planner.one_job.importing.estimate import find_model
 
     layers = find_model(found, None).model.layers
     return [layer for layer in layers if isinstance(layer, TransformerBlock)]
@@ -56,7 +56,7 @@ def test_a_vocabulary_that_is_not_stated_may_follow_from_the_layers() -> None:
 
 
 def test_every_argument_is_of_one_kind_and_used_ones_are_read() -> None:
-    folder = Path(__file__).resolve().parents[2] / "planner" / "importing"
+    folder = Path(__file__).resolve().parents[2] / "planner" / "one_job" / "importing"
     sources = "".join(path.read_text(encoding="utf-8") for path in folder.glob("megatron*.py"))
     used = [name for name, argument in known_arguments().items() if argument.role == "used"]
     assert len(known_arguments()) > 600

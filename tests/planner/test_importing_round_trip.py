@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from planner.differences import describe_differences
-from planner.explicit.estimate import estimate_explicit
-from planner.explicit.evaluation import evaluate_with_store
-from planner.export.records import Export, ExportContext
-from planner.importing.estimate import estimate_imported
-from planner.importing.records import Launcher
-from planner.plan import Plan
-from planner.plan_file import load_plan
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.export.records import Export, ExportContext
+from planner.one_job.importing.estimate import estimate_imported
+from planner.one_job.importing.records import Launcher
+from planner.one_job.search.differences import describe_differences
+from planner.shared.plan import Plan
+from planner.shared.plan_file import load_plan
 from tests.planner.explicit_plan_examples import request_of
 
-megatron = pytest.importorskip("planner.export.megatron", reason="plans are not yet exported for Megatron-LM")
-torchtitan = pytest.importorskip("planner.export.torchtitan", reason="plans are not yet exported for torchtitan")
+megatron = pytest.importorskip("planner.one_job.export.megatron", reason="plans are not yet exported for Megatron-LM")
+torchtitan = pytest.importorskip(
+    "planner.one_job.export.torchtitan", reason="plans are not yet exported for torchtitan"
+)
 
 CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "global_batch": 64}
 TITAN = {"software": "torchtitan", "recompute": "none", "global_batch": 64, "overlap": ("dp",)}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from estimator.frontends.hugging_face import config_model
-from estimator.graph import build_graph
+from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model
-from planner.importing.pipeline import weighted_blocks
-from planner.importing.records import Imported
-from planner.importing.settings import load_data
-from planner.importing.torchtitan import read_torchtitan
-from planner.options import EstimateOptions, with_defaults
+from planner.one_job.importing.pipeline import weighted_blocks
+from planner.one_job.importing.records import Imported
+from planner.one_job.importing.settings import load_data
+from planner.one_job.importing.torchtitan import read_torchtitan
+from planner.shared.options import EstimateOptions, with_defaults
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.importing_examples import check_read_as, estimate, published, to_toml

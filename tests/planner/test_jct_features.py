@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.jct.features import Matrix, job_features
-from planner.jct.groups import columns_of, feature_names, groups_of
-from planner.jct.incremental import History
-from planner.jct.jobs import Jobs, make_jobs
+from planner.many_jobs.jct.features import Matrix, job_features
+from planner.many_jobs.jct.groups import columns_of, feature_names, groups_of
+from planner.many_jobs.jct.incremental import History
+from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from tests.planner.jct_examples import random_jobs
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.jct.boosting import thresholds_of
-from planner.jct.intervals import (
+from planner.many_jobs.jct.boosting import thresholds_of
+from planner.many_jobs.jct.intervals import (
     LOSSES,
     Loss,
     best_constant,
@@ -18,7 +18,7 @@ from planner.jct.intervals import (
     point_of,
     shortest_holding,
 )
-from planner.jct.jobs import Floats
+from planner.many_jobs.jct.jobs import Floats
 
 CAP = 7
 

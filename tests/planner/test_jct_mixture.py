@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.jct.boosting import Parameters
-from planner.jct.evaluation import Setting, evaluate
-from planner.jct.groups import group_codes, groups_of
-from planner.jct.intervals import INTERVAL_S, LOSSES, best_constant, loss_of
-from planner.jct.jobs import Jobs, make_jobs
-from planner.jct.mixture import (
+from planner.many_jobs.jct.boosting import Parameters
+from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.groups import group_codes, groups_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, best_constant, loss_of
+from planner.many_jobs.jct.jobs import Jobs, make_jobs
+from planner.many_jobs.jct.mixture import (
     BACK,
     begin_weights,
     combine,
@@ -23,9 +23,9 @@ from planner.jct.mixture import (
     rule_names,
     rule_points,
 )
-from planner.jct.model import predict_rows
-from planner.jct.prepared import prepare
-from planner.jct.training import train
+from planner.many_jobs.jct.model import predict_rows
+from planner.many_jobs.jct.prepared import prepare
+from planner.many_jobs.jct.training import train
 from tests.planner.jct_examples import learnable_jobs, random_jobs
 
 SMALL = Parameters(bags=1, rounds=6, leaves=7)

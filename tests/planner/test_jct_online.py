@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.jct.boosting import Parameters
-from planner.jct.features import job_features
-from planner.jct.jobs import Jobs
-from planner.jct.model import predict
-from planner.jct.online import COLUMNS, OnlinePredictor, OnlineSetting
-from planner.jct.prepared import prepare
-from planner.jct.training import train
-from planner.scheduling.records import Job, Workload
+from planner.many_jobs.jct.boosting import Parameters
+from planner.many_jobs.jct.features import job_features
+from planner.many_jobs.jct.jobs import Jobs
+from planner.many_jobs.jct.model import predict
+from planner.many_jobs.jct.online import COLUMNS, OnlinePredictor, OnlineSetting
+from planner.many_jobs.jct.prepared import prepare
+from planner.many_jobs.jct.training import train
+from planner.many_jobs.scheduling.records import Job, Workload
 from tests.planner.jct_examples import learnable_jobs
 
 DAY_S = 86_400.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.jct.reading import load_jobs
-from planner.traces.read import SMALL_TRACE
+from planner.many_jobs.jct.reading import load_jobs
+from planner.many_jobs.traces.read import SMALL_TRACE
 from profiles.errors import InputError
 from tests.planner.jct_examples import random_jobs, write_trace
 

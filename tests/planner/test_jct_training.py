@@ -10,14 +10,14 @@ import lightgbm
 import numpy as np
 import pytest
 
-from planner.jct.boosting import Parameters
-from planner.jct.evaluation import Setting, evaluate
-from planner.jct.intervals import INTERVAL_S, LOSSES
-from planner.jct.jobs import Jobs, make_jobs
-from planner.jct.model import JctModel, masses_of, predict
-from planner.jct.model_file import load_model, save_model
-from planner.jct.prepared import prepare
-from planner.jct.training import known_rows, ranked_score, train
+from planner.many_jobs.jct.boosting import Parameters
+from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
+from planner.many_jobs.jct.jobs import Jobs, make_jobs
+from planner.many_jobs.jct.model import JctModel, masses_of, predict
+from planner.many_jobs.jct.model_file import load_model, save_model
+from planner.many_jobs.jct.prepared import prepare
+from planner.many_jobs.jct.training import known_rows, ranked_score, train
 from profiles.errors import InputError
 from tests.planner.jct_examples import learnable_jobs, random_jobs
 
@@ -198,7 +198,7 @@ def test_other_caps(jobs: Jobs, cap: int) -> None:
 
 
 def test_a_point_of_the_cap_is_as_long_as_such_jobs_were(model: JctModel) -> None:
-    from planner.jct.model import seconds_of
+    from planner.many_jobs.jct.model import seconds_of
 
     found = seconds_of(model, np.array([1.0, 2.0, 23.0, 23.5, 24.0]))
     assert found[:3].tolist() == [300.0, 900.0, 22.5 * 600.0]

@@ -18,16 +18,16 @@ from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
 from bench.scheduling.live.testbed import testbed_cells as cells_on_testbed
-from planner.plan_file import parse_plan
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.cell_book import EstimatedCells, pools_of
-from planner.scheduling.live import run_live
-from planner.scheduling.policies.fcfs import Fcfs
-from planner.scheduling.records import Decision, Grant, Job, Stateless, View, Workload, grant
-from planner.simulation.engine import simulate
-from planner.simulation.result import Result
-from planner.simulation.settings import Placement, PolicyError, Settings
-from planner.simulation.truth import cells_truth
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
+from planner.many_jobs.scheduling.live import run_live
+from planner.many_jobs.scheduling.policies.fcfs import Fcfs
+from planner.many_jobs.scheduling.records import Decision, Grant, Job, Stateless, View, Workload, grant
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings
+from planner.many_jobs.simulation.truth import cells_truth
+from planner.shared.plan_file import parse_plan
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools
@@ -37,8 +37,8 @@ POLICIES = ("fcfs", "sjf", "easy-backfill", "tiresias", "crius", "marginal", "el
 
 
 class Clockwork:
-    """`planner.scheduling.live.Machines` whose iterations take what the Cells say, after `start_s`. No time passes but
-    in `ended` and in `stop`, which ends iterations that have begun."""
+    """`planner.many_jobs.scheduling.live.Machines` whose iterations take what the Cells say, after `start_s`. No time
+    passes but in `ended` and in `stop`, which ends iterations that have begun."""
 
     def __init__(self, cells: FakeCells, *, start_s: float = 0.0) -> None:
         self.cells, self.start_s = cells, start_s

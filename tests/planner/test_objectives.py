@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.training import POWER_SHARE, Training, estimate_training
-from planner.explicit.recording import record_plan
-from planner.objectives import (
+from estimator.pricing.training import POWER_SHARE, Training, estimate_training
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.search.objectives import (
     amount,
     cost,
     energy_joules,
@@ -22,7 +22,7 @@ from planner.objectives import (
     training_amount,
     training_iterations,
 )
-from planner.plan import Plan
+from planner.shared.plan import Plan
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -104,7 +104,7 @@ def test_a_plan_s_iteration_and_training_on_its_cluster() -> None:
 
 
 def test_the_training_agrees_with_the_one_without_failures() -> None:
-    """The twin in `estimator.explicit.training`, which knows failures and checkpoints."""
+    """The twin in `estimator.pricing.training`, which knows failures and checkpoints."""
     setup = setup_of("gpt-tiny", "a100-80gb:1x8", dp=8, global_batch=16)
     (site,) = setup.cluster.sites
     sold = replace(site.nodes[0], price_per_device_hour=2.5, power_w=500.0)

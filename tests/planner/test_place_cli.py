@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from planner.cli.main import main
-from planner.sites.devices import give_devices
-from planner.sites.records import Share
+from planner.many_jobs.sites.devices import give_devices
+from planner.many_jobs.sites.records import Share
 from profiles.cluster_file import load_cluster
 from tests.planner.place_examples import a100, three_sites, write_cluster
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planner import api
-from planner.placement.options import METHODS, NOT_FOR_PLACE
-from planner.sites import choosing
+from planner.many_jobs.placement.options import METHODS, NOT_FOR_PLACE
+from planner.many_jobs.sites import choosing
 from profiles.errors import InputError, NothingFits
 from tests.planner.place_examples import a100, three_sites, write_cluster
 
@@ -224,6 +224,6 @@ def test_exact_is_for_few_sites(tmp_path: Path) -> None:
 
 
 def test_options_that_place_lacks_are_options_of_a_search() -> None:
-    from planner.options import SearchOptions, options_of
+    from planner.shared.options import SearchOptions, options_of
 
     assert set(NOT_FOR_PLACE) < set(options_of(SearchOptions))

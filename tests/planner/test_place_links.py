@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import api
-from planner.sites.current_links import routes_between, with_topology
-from planner.sites.link_measurements import links_now, load_measurements, save_measurements
-from planner.sites.monitor import LinkMeasurement
-from planner.sites.state import table_of_cluster
-from planner.sites.topology import make_topology
+from planner.many_jobs.sites.current_links import routes_between, with_topology
+from planner.many_jobs.sites.link_measurements import links_now, load_measurements, save_measurements
+from planner.many_jobs.sites.monitor import LinkMeasurement
+from planner.many_jobs.sites.state import table_of_cluster
+from planner.many_jobs.sites.topology import make_topology
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import LinkTable

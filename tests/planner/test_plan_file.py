@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from planner.plan import Plan, PlanBatch, PlanStage, RecomputeRule, Sharding
-from planner.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
+from planner.shared.plan import Plan, PlanBatch, PlanStage, RecomputeRule, Sharding
+from planner.shared.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
 from profiles.errors import InputError
 from tests.planner.plan_examples import example_plan, example_stage
 
@@ -37,8 +37,8 @@ def test_the_text_is_plain_json_with_keys_as_declared_and_a_final_newline() -> N
 
 
 def test_the_published_schema_is_the_records_own_and_accepts_the_example() -> None:
-    published = files("planner").joinpath("schemas/plan.schema.json").read_text(encoding="utf-8")
-    assert published == plan_json_schema(), "regenerate planner/schemas/plan.schema.json from plan_json_schema()"
+    published = files("planner.shared").joinpath("schemas/plan.schema.json").read_text(encoding="utf-8")
+    assert published == plan_json_schema(), "regenerate planner/shared/schemas/plan.schema.json from plan_json_schema()"
     schema = json.loads(published)
     jsonschema.Draft202012Validator.check_schema(schema)
     value = json.loads(plan_to_json(example_plan()))

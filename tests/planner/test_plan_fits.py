@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
 from planner import api
-from planner.explicit.reading import read_plan
+from planner.one_job.explicit.reading import read_plan
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from estimator.cell import CellEstimate
-from estimator.job import Job
+from estimator.cells.cell import CellEstimate
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Machine
 from estimator.performance import count_model_flops
-from estimator.stage_options import Machine
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Layer
-from planner.plan import Plan
-from planner.plan_file import parse_plan, plan_to_json
-from planner.planning import NO_INTERVAL, estimate_figures, make_plan
+from planner.one_job.cells.planning import NO_INTERVAL, estimate_figures, make_plan
+from planner.shared.plan import Plan
+from planner.shared.plan_file import parse_plan, plan_to_json
 from profiles.vocabulary import LayerTime, Shard
 from tests.cell_examples import cell_of, estimated, make_job, make_test_machine, mixture, tied_gpt, untied_llama
 

@@ -9,17 +9,17 @@ from random import Random
 
 import pytest
 
-from planner.scheduling.beliefs import Ladders, least_counts
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.policies.elasticflow import ElasticFlow, ElasticFlowLs
-from planner.scheduling.policies.gandiva import Gandiva
-from planner.scheduling.policies.gavel import Gavel
-from planner.scheduling.policies.pollux import Pollux, restart_factor
-from planner.scheduling.policies.sia import Sia
-from planner.scheduling.records import Decision, Policy, View, grant
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failures
-from planner.simulation.settings import Settings
+from planner.many_jobs.scheduling.beliefs import Ladders, least_counts
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.policies.elasticflow import ElasticFlow, ElasticFlowLs
+from planner.many_jobs.scheduling.policies.gandiva import Gandiva
+from planner.many_jobs.scheduling.policies.gavel import Gavel
+from planner.many_jobs.scheduling.policies.pollux import Pollux, restart_factor
+from planner.many_jobs.scheduling.policies.sia import Sia
+from planner.many_jobs.scheduling.records import Decision, Policy, View, grant
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.settings import Settings
 from profiles.errors import InputError
 from tests.planner.simulation_workloads import draw_workload
 from tests.policy_examples import HandState, HandView, apply, runs, started, suspended, waits

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from estimator.frontends.load import load_any_model
+from estimator.host_cpu import cpu_name
 from estimator.profiling import contention
-from estimator.profiling.host_cpu import cpu_name
 from estimator.profiling.lookup import to_layer_time
 from planner import api
 from planner.cli import main as cli
 from planner.cli import run as run_command
-from planner.plan import Plan
-from planner.plan_file import load_plan, plan_to_json, save_plan
-from planner.running import run as running
-from planner.running import torch_run
-from planner.running.program import program_of
+from planner.one_job.running import run as running
+from planner.one_job.running import torch_run
+from planner.one_job.running.program import program_of
+from planner.shared.plan import Plan
+from planner.shared.plan_file import load_plan, plan_to_json, save_plan
 from profiles.errors import NothingFits
 from profiles.measurements import ProfileSet
 from profiles.store import ProfileStore

@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Classifier, Embedding, Head
-from planner.running.data import Batch, Data, RandomImages, RandomTokens, TokenFile, load_tokens, random_data
+from planner.one_job.running.data import Batch, Data, RandomImages, RandomTokens, TokenFile, load_tokens, random_data
 from profiles.errors import InputError
 
 GPT, NMT, RESNET = load_model("gpt-tiny"), load_model("nmt-tiny"), load_model("wide-resnet-tiny")

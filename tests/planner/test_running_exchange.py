@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.running.program import StageProgram
-from planner.running.torch_exchange import Piece, Range, pieces_to_receive, pieces_to_send, region_of
+from planner.one_job.running.program import StageProgram
+from planner.one_job.running.torch_exchange import Piece, Range, pieces_to_receive, pieces_to_send, region_of
 
 Cell = tuple[int, int]
 """A sample and a place: one element of a boundary tensor."""

@@ -22,10 +22,10 @@ import pytest
 from estimator.frontends.load import load_any_model
 from estimator.worker_processes import Limits, WorkerSpec, run_workers
 from planner.cli import main as cli
-from planner.plan import Plan
-from planner.plan_file import save_plan
-from planner.running.program import program_of
-from planner.running.torch_run import run_here, worker_specs
+from planner.one_job.running.program import program_of
+from planner.one_job.running.torch_run import run_here, worker_specs
+from planner.shared.plan import Plan
+from planner.shared.plan_file import save_plan
 from profiles.errors import MachineError
 from tests.oracles.training_oracle import train_alone
 from tests.planner.run_plan_examples import GPT, HandStage, hand_plan, write_config
@@ -82,7 +82,9 @@ def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
 
 def workers_of(token: str) -> list[int]:
     """Process ids of the workers that train."""
-    return sorted(pid for pid, command in processes_with(token).items() if "planner.running.torch_worker" in command)
+    return sorted(
+        pid for pid, command in processes_with(token).items() if "planner.one_job.running.torch_worker" in command
+    )
 
 
 # Workers of this machine

@@ -25,17 +25,17 @@ from models_zoo.parameters import layer_parameters, whole_array
 from models_zoo.torch_layers.build import build_model
 from models_zoo.torch_layers.parallel import Alone
 from planner.api import estimate
-from planner.plan_file import load_plan, plan_to_json
-from planner.running.data import random_data
-from planner.running.jax_chunk import SCORE_DIMS
-from planner.running.jax_exchange import Cut, Holding, cuts_for
-from planner.running.jax_run import run_here_jax
-from planner.running.jax_schedule import Task, merged_order
-from planner.running.jax_training import JaxStage
-from planner.running.jax_weights import OPTIMIZERS
-from planner.running.program import Program, program_of
-from planner.running.record import Orders
-from planner.running.torch_run import run_here
+from planner.one_job.running.data import random_data
+from planner.one_job.running.jax_chunk import SCORE_DIMS
+from planner.one_job.running.jax_exchange import Cut, Holding, cuts_for
+from planner.one_job.running.jax_run import run_here_jax
+from planner.one_job.running.jax_schedule import Task, merged_order
+from planner.one_job.running.jax_training import JaxStage
+from planner.one_job.running.jax_weights import OPTIMIZERS
+from planner.one_job.running.program import Program, program_of
+from planner.one_job.running.record import Orders
+from planner.one_job.running.torch_run import run_here
+from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.jax_plan_runs import (

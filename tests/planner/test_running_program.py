@@ -11,9 +11,9 @@ from estimator.frontends.load import load_any_model
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Embedding, TracedLayer, TransformerBlock
 from models_zoo.model import Model
-from planner.plan import Plan, PlanStage
-from planner.plan_parts import PlanRecipe, PlanSoftware
-from planner.running.program import Program, program_of
+from planner.one_job.running.program import Program, program_of
+from planner.shared.plan import Plan, PlanStage
+from planner.shared.plan_parts import PlanRecipe, PlanSoftware
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.run_plan_examples import GPT, MIXTRAL, HandStage, hand_plan, write_config

@@ -13,11 +13,11 @@ import torch
 
 from estimator.frontends.load import load_any_model
 from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
-from planner.plan import Plan
-from planner.plan_file import plan_to_json
-from planner.running.lines import Lines
-from planner.running.program import program_of
-from planner.running.record import Orders, RunRecord
+from planner.one_job.running.lines import Lines
+from planner.one_job.running.program import program_of
+from planner.one_job.running.record import Orders, RunRecord
+from planner.shared.plan import Plan
+from planner.shared.plan_file import plan_to_json
 from tests.oracles.training_oracle import train_alone
 from tests.planner.run_plan_examples import GPT, LLAMA, MIXTRAL, HandStage, hand_plan, write_config
 

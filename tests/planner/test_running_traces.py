@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.outcome import Evaluation
-from planner.plan import Plan
-from planner.running.comparison import (
+from estimator.pricing.outcome import Evaluation
+from planner.one_job.running.comparison import (
     Parts,
     describe_estimated,
     describe_measured,
@@ -24,10 +23,10 @@ from planner.running.comparison import (
     measured_traffic,
     say_differences,
 )
-from planner.running.program import Program
-from planner.running.record import RunRecord
-from planner.running.spans import Recorder, Span, collectives_inside, shifted
-from planner.running.traces import (
+from planner.one_job.running.program import Program
+from planner.one_job.running.record import RunRecord
+from planner.one_job.running.spans import Recorder, Span, collectives_inside, shifted
+from planner.one_job.running.traces import (
     ESTIMATED_RANKS_FROM,
     ROWS,
     estimated_spans,
@@ -35,6 +34,7 @@ from planner.running.traces import (
     save_traces,
     trace_events,
 )
+from planner.shared.plan import Plan
 from tests.planner.run_plan_examples import GPT, HandStage, hand_plan, write_config
 from tests.planner.running_examples import estimate_of, put_own_rates, run_together
 

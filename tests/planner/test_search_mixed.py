@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from planner.one_job.search.constraints import TOOLS, Constraints, Number
+from planner.one_job.search.mixed import search_mixed
+from planner.one_job.search.request import SearchRequest, request_on
 
-from estimator.explicit.recipe import Recipe, ScheduleName
+from estimator.pricing.recipe import Recipe, ScheduleName
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.options import Tool
-from planner.search.constraints import TOOLS, Constraints, Number
-from planner.search.mixed import search_mixed
-from planner.search.request import SearchRequest, request_on
+from planner.shared.options import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all
@@ -131,7 +131,7 @@ def test_with_more_orders_of_parties_than_are_looked_at_the_bound_holds(monkeypa
     links = tuple(SiteLink(between=pair, bandwidth_bytes_per_s=1e9, latency_s=1e-3) for pair in ("ab", "bc", "ac"))  # type: ignore[arg-type]
     request = request_of(MODELS[0], Cluster(text="three", sites=sites, site_links=links))
     whole = search_mixed(request, incumbent=math.inf)
-    monkeypatch.setattr("planner.search.mixed_frames.MOST_SEQUENCES", 1)
+    monkeypatch.setattr("planner.one_job.search.mixed_frames.MOST_SEQUENCES", 1)
     part = search_mixed(request, incumbent=math.inf)
     assert part.lower_bound <= whole.value * (1 + 1e-9)
     assert whole.value <= part.value * (1 + 1e-9)

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from planner.scheduling.catalogue import POLICIES, make_policy
-from planner.scheduling.records import Decision, Job, Policy, View
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failures
-from planner.simulation.result import Result
-from planner.simulation.settings import CheckpointFile, Settings
-from planner.simulation.tables import jobs_csv, series_csv
+from planner.many_jobs.scheduling.catalogue import POLICIES, make_policy
+from planner.many_jobs.scheduling.records import Decision, Job, Policy, View
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.settings import CheckpointFile, Settings
+from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from profiles.errors import InputError
 from tests.planner.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools

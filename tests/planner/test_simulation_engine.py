@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from planner.scheduling.policies.fcfs import Fcfs
-from planner.scheduling.records import Decision, Grant, Job, Policy, View, grant
-from planner.simulation.engine import STALLED_DECISIONS, simulate
-from planner.simulation.failures import Failure, Failures, read_failures, up_time_s
-from planner.simulation.placing import PoolNodes, shrink
-from planner.simulation.result import Result
-from planner.simulation.settings import PolicyError, Settings
+from planner.many_jobs.scheduling.policies.fcfs import Fcfs
+from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, View, grant
+from planner.many_jobs.simulation.engine import STALLED_DECISIONS, simulate
+from planner.many_jobs.simulation.failures import Failure, Failures, read_failures, up_time_s
+from planner.many_jobs.simulation.placing import PoolNodes, shrink
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.settings import PolicyError, Settings
 from profiles.errors import InputError
 from tests.scheduling_examples import make_job, make_pool
 from tests.simulation_examples import Follow, PowerCells, Scripted, draw_jobs, small_pools, speed_over_pools

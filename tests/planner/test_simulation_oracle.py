@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from planner.scheduling.records import Grant, Job
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failures
-from planner.simulation.placing import devices_of
-from planner.simulation.settings import Placement, Settings
+from planner.many_jobs.scheduling.records import Grant, Job
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.placing import devices_of
+from planner.many_jobs.simulation.settings import Placement, Settings
 from tests.oracles.simulation import simulate_naively
 from tests.simulation_examples import PowerCells, Scripted, draw_failures, draw_jobs, small_pools, speed_over_pools
 

@@ -23,16 +23,16 @@ from scipy.stats import t as student
 from planner import api
 from planner.cli.main import main
 from planner.cli.simulate import _stopped
-from planner.scheduling.policies.fcfs import Fcfs
-from planner.simulation.engine import simulate
-from planner.simulation.plot import draw
-from planner.simulation.request import Request, Source
-from planner.simulation.result import Result, summary_json
-from planner.simulation.settings import Settings
-from planner.simulation.sweep import T_95, make_requests, mean_of, run_one, summarize
-from planner.simulation.tables import JOB_COLUMNS, jobs_csv, series_csv
-from planner.simulation.timeline import save_timeline, timeline_events
-from planner.simulation.totals import SERIES
+from planner.many_jobs.scheduling.policies.fcfs import Fcfs
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.plot import draw
+from planner.many_jobs.simulation.request import Request, Source
+from planner.many_jobs.simulation.result import Result, summary_json
+from planner.many_jobs.simulation.settings import Settings
+from planner.many_jobs.simulation.sweep import T_95, make_requests, mean_of, run_one, summarize
+from planner.many_jobs.simulation.tables import JOB_COLUMNS, jobs_csv, series_csv
+from planner.many_jobs.simulation.timeline import save_timeline, timeline_events
+from planner.many_jobs.simulation.totals import SERIES
 from profiles.errors import InputError
 from tests.planner.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools

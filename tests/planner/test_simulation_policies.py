@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.scheduling.catalogue import POLICIES, make_policy
-from planner.scheduling.records import Decision, Grant, Job, Policy, View
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failures
-from planner.simulation.placing import devices_of
-from planner.simulation.result import Result
-from planner.simulation.settings import Placement, Settings
-from planner.simulation.truth import cells_truth
+from planner.many_jobs.scheduling.catalogue import POLICIES, make_policy
+from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.placing import devices_of
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.settings import Placement, Settings
+from planner.many_jobs.simulation.truth import cells_truth
 from tests.planner.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools
 

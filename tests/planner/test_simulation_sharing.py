@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from planner.scheduling.policies.fcfs import Fcfs
-from planner.scheduling.records import Decision, Grant, Job, grant
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failure, Failures
-from planner.simulation.settings import CheckpointFile, Placement, PolicyError, Settings
-from planner.simulation.tables import jobs_csv, series_csv
+from planner.many_jobs.scheduling.policies.fcfs import Fcfs
+from planner.many_jobs.scheduling.records import Decision, Grant, Job, grant
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failure, Failures
+from planner.many_jobs.simulation.settings import CheckpointFile, Placement, PolicyError, Settings
+from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from tests.scheduling_examples import make_job, make_pool
 from tests.simulation_examples import Follow, PowerCells, Scripted, draw_jobs, small_pools, speed_over_pools
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.records import Decision, Grant, Job, Policy, Pool, View
-from planner.simulation.engine import simulate
-from planner.simulation.failures import Failures
-from planner.simulation.request import Request, Source
-from planner.simulation.result import Result
-from planner.simulation.run import load_inputs, run_request
-from planner.simulation.settings import CheckpointFile, Settings
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, Pool, View
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.request import Request, Source
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.run import load_inputs, run_request
+from planner.many_jobs.simulation.settings import CheckpointFile, Settings
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
 from tests.planner.site_policy_examples import (

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
 from planner.api import simulate as simulate_by_name
-from planner.scheduling.cell_book import EstimatedCells, pools_of
-from planner.scheduling.policies.spiderflow import SpiderFlow
-from planner.scheduling.records import Grant, Workload
-from planner.scheduling.sites.genetic import deal_pieces, piece_graph
-from planner.scheduling.sites.planners import PLANNERS, Workshop
-from planner.scheduling.sites.prices import SharedLinks, link_name, make_prices, site_truth
-from planner.scheduling.sites.shapes import Shapes
-from planner.simulation.engine import simulate
-from planner.simulation.settings import Settings
-from planner.sites.tpa import plan_across
+from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
+from planner.many_jobs.scheduling.policies.spiderflow import SpiderFlow
+from planner.many_jobs.scheduling.records import Grant, Workload
+from planner.many_jobs.scheduling.sites.genetic import deal_pieces, piece_graph
+from planner.many_jobs.scheduling.sites.planners import PLANNERS, Workshop
+from planner.many_jobs.scheduling.sites.prices import SharedLinks, link_name, make_prices, site_truth
+from planner.many_jobs.scheduling.sites.shapes import Shapes
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.settings import Settings
+from planner.many_jobs.sites.tpa import plan_across
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.simulation.placing import PoolNodes
-from planner.sites.block_tree import build_tree
-from planner.sites.buddy import Allocation, BuddyAllocator, Rounding
-from planner.sites.buddy_pool import BuddyPool
-from planner.sites.domains import LEVELS, Domain, domain_of_site, uniform_domain
+from planner.many_jobs.simulation.placing import PoolNodes
+from planner.many_jobs.sites.block_tree import build_tree
+from planner.many_jobs.sites.buddy import Allocation, BuddyAllocator, Rounding
+from planner.many_jobs.sites.buddy_pool import BuddyPool
+from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site, uniform_domain
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link

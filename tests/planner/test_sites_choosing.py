@@ -10,14 +10,14 @@ from typing import get_args
 
 import pytest
 
-from planner.sites.choosing import METHODS, choose_sites, place_on_sites, why_it_loses
-from planner.sites.compact import compact_search
-from planner.sites.exact import exact_search
-from planner.sites.records import Choice, Demand, NoSites, Score, SitePlacement
-from planner.sites.scoring import score_sites
-from planner.sites.spin_search import AnchorName, first_fit, spin_search
-from planner.sites.state import SiteTable, make_table
-from planner.sites.topology import ScoreName, Topology, make_topology
+from planner.many_jobs.sites.choosing import METHODS, choose_sites, place_on_sites, why_it_loses
+from planner.many_jobs.sites.compact import compact_search
+from planner.many_jobs.sites.exact import exact_search
+from planner.many_jobs.sites.records import Choice, Demand, NoSites, Score, SitePlacement
+from planner.many_jobs.sites.scoring import score_sites
+from planner.many_jobs.sites.spin_search import AnchorName, first_fit, spin_search
+from planner.many_jobs.sites.state import SiteTable, make_table
+from planner.many_jobs.sites.topology import ScoreName, Topology, make_topology
 from profiles.errors import InputError
 from tests.oracles.sites_oracle import all_paths, best_key, expand_by_radius
 from tests.sites_examples import figure_2, figure_4, random_free, random_topology

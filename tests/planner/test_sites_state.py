@@ -13,13 +13,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.sites.monitor import BandwidthMonitor, LinkMeasurement, measurement_of, measurements_of
-from planner.sites.networkx_graph import from_networkx, to_networkx
-from planner.sites.paths import joining_links, spanning_s
-from planner.sites.records import Demand
-from planner.sites.scoring import tree_s
-from planner.sites.state import SiteTable, local_number, make_table, table_of_cluster
-from planner.sites.topology import make_topology
+from planner.many_jobs.sites.monitor import BandwidthMonitor, LinkMeasurement, measurement_of, measurements_of
+from planner.many_jobs.sites.networkx_graph import from_networkx, to_networkx
+from planner.many_jobs.sites.paths import joining_links, spanning_s
+from planner.many_jobs.sites.records import Demand
+from planner.many_jobs.sites.scoring import tree_s
+from planner.many_jobs.sites.state import SiteTable, local_number, make_table, table_of_cluster
+from planner.many_jobs.sites.topology import make_topology
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import CollectiveOp, LinkTable

@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
 from estimator.frontends.load import load_any_model
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
 from estimator.schedules.closed_form import time_schedule
 from estimator.schedules.simulate import simulate_schedule
 from planner import api
 from planner.cli import main as cli
-from planner.explicit.evaluation import evaluate_with_store
-from planner.explicit.reading import read_plan
-from planner.plan import Plan
-from planner.plan_file import save_plan
-from planner.running.program import program_of
-from planner.running.traces import estimated_spans, trace_events
-from planner.timeline.events import Timeline, make_timeline
-from planner.timeline.perfetto import write_trace
-from planner.timeline.save import save_timeline, timeline_form
+from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.reading import read_plan
+from planner.one_job.running.program import program_of
+from planner.one_job.running.traces import estimated_spans, trace_events
+from planner.one_job.timeline.events import Timeline, make_timeline
+from planner.one_job.timeline.perfetto import write_trace
+from planner.one_job.timeline.save import save_timeline, timeline_form
+from planner.shared.plan import Plan
+from planner.shared.plan_file import save_plan
 from profiles.errors import InputError
 from profiles.store import ProfileStore
 from tests.planner.run_plan_examples import GPT, HandStage, hand_plan, write_config
@@ -110,7 +110,7 @@ def test_the_store_and_whose_profiles_count_reach_the_evaluation(
         seen.append((store, profiles))
         return evaluate_with_store(setup, store=store, profiles=profiles)
 
-    monkeypatch.setattr("planner.timeline.events.evaluate_with_store", note)
+    monkeypatch.setattr("planner.one_job.timeline.events.evaluate_with_store", note)
     path = tmp_path / "store.sqlite"
     with ProfileStore(path):
         pass

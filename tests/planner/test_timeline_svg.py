@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.schedules.records import Kind, Task
-from planner.timeline.axis import TimeAxis, say_length
-from planner.timeline.boxes import boxes_of
-from planner.timeline.events import Timeline, make_timeline
-from planner.timeline.markup import cut_text, text_width
-from planner.timeline.palette import EMPTY_ROW, FAINT_TEXT, LOOKS, PAPER, TEXT, channels, fill_of
-from planner.timeline.svg import MOST_PARTS, PLOT_WIDTH, draw_timeline
+from planner.one_job.timeline.axis import TimeAxis, say_length
+from planner.one_job.timeline.boxes import boxes_of
+from planner.one_job.timeline.events import Timeline, make_timeline
+from planner.one_job.timeline.markup import cut_text, text_width
+from planner.one_job.timeline.palette import EMPTY_ROW, FAINT_TEXT, LOOKS, PAPER, TEXT, channels, fill_of
+from planner.one_job.timeline.svg import MOST_PARTS, PLOT_WIDTH, draw_timeline
 from tests.planner.timeline_examples import PLANS, made_up, plan_named
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,8 +9,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from planner.sites.cut_layers import cut_layers
-from planner.sites.tpa_sites import SiteGraph, Traffic, arrangements, cost_s, ordered
+from planner.many_jobs.sites.cut_layers import cut_layers
+from planner.many_jobs.sites.tpa_sites import SiteGraph, Traffic, arrangements, cost_s, ordered
 
 
 def draw_sites(seed: int, count: int, *, linked: float = 1.0) -> SiteGraph:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from planner.one_job.search.best import find_best
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.request import SearchRequest, request_on
 
-from estimator.explicit.evaluate import evaluate
-from estimator.explicit.outcome import Evaluation
-from estimator.explicit.recipe import Recipe
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Recipe
 from models_zoo.families import gpt, llama
 from models_zoo.model import Model
-from planner.explicit.reading import setup_of_plan
-from planner.objectives import slots_of_plan
-from planner.plan_file import load_plan, save_plan
-from planner.search.best import find_best
-from planner.search.constraints import Constraints
-from planner.search.request import SearchRequest, request_on
-from planner.sites.tpa import Across, on_devices, plan_across
+from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
+from planner.one_job.explicit.reading import setup_of_plan
+from planner.one_job.search.objectives import slots_of_plan
+from planner.shared.plan_file import load_plan, save_plan
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 

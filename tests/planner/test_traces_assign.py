@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_zoo.catalogue import load_model, model_names
-from planner.scheduling.records import Job, Pool, Workload
-from planner.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, assign_workloads, count_parameters
-from planner.traces.draws import PURPOSES, draws
-from planner.traces.records import Trace, TraceRow, head
-from planner.traces.small import small_trace
-from planner.traces.workloads import (
+from planner.many_jobs.scheduling.records import Job, Pool, Workload
+from planner.many_jobs.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, assign_workloads, count_parameters
+from planner.many_jobs.traces.draws import PURPOSES, draws
+from planner.many_jobs.traces.records import Trace, TraceRow, head
+from planner.many_jobs.traces.small import small_trace
+from planner.many_jobs.traces.workloads import (
     SMALL_MODELS,
     TABLE_2,
     ModelFamily,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from planner.traces.read import FORMATS, Format, read_trace
-from planner.traces.records import Trace
+from planner.many_jobs.traces.read import FORMATS, Format, read_trace
+from planner.many_jobs.traces.records import Trace
 from profiles.errors import InputError
 
 HELIOS = (

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.traces.cellplan_csv import COLUMNS
-from planner.traces.read import SMALL_TRACE, read_trace
-from planner.traces.records import Trace, TraceRow, head, load, window
-from planner.traces.small import small_trace
-from planner.traces.write import save_trace, trace_csv
+from planner.many_jobs.traces.cellplan_csv import COLUMNS
+from planner.many_jobs.traces.read import SMALL_TRACE, read_trace
+from planner.many_jobs.traces.records import Trace, TraceRow, head, load, window
+from planner.many_jobs.traces.small import small_trace
+from planner.many_jobs.traces.write import save_trace, trace_csv
 from profiles.errors import InputError
 
 HEADER = "job_id,submit_time_s,duration_s,gpus,user,deadline_s"

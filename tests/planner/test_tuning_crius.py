@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.cell import CellEstimate, CellRules
-from estimator.stage_options import Favour, StagePlace
+from estimator.cells.cell import CellEstimate, CellRules
+from estimator.cells.stage_options import Favour, StagePlace
 from planner import api
-from planner.tuning.crius import favoured_half, in_halves, stage_plans, tune_cell
+from planner.one_job.tuning.crius import favoured_half, in_halves, stage_plans, tune_cell
 from tests.cell_examples import MODELS, cell_of, make_job, make_test_machine
 from tests.oracles.tuning_oracle import best_in_halves, is_in_half
 

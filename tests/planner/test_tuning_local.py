@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planner.one_job.search.request import SearchRequest, read_search
 
-from estimator.profiling.host_cpu import cpu_name
+from estimator.host_cpu import cpu_name
 from planner import api
 from planner.cli.main import main
-from planner.options import SearchOptions, with_defaults
-from planner.plan import Plan
-from planner.plan_file import plan_to_json
-from planner.request import open_existing
-from planner.search.request import SearchRequest, read_search
-from planner.tuning.local import STEPS, WARM_UPS, choose_by_running, find_candidates
-from planner.tuning.records import OutOfMemory
+from planner.one_job.cells.request import open_existing
+from planner.one_job.tuning.local import STEPS, WARM_UPS, choose_by_running, find_candidates
+from planner.one_job.tuning.records import OutOfMemory
+from planner.shared.options import SearchOptions, with_defaults
+from planner.shared.plan import Plan
+from planner.shared.plan_file import plan_to_json
 from profiles.errors import InputError, NothingFits
 from profiles.measurements import DeviceRates
 from profiles.store import ProfileStore
@@ -160,7 +160,7 @@ def test_only_local_workers_can_be_measured(store: Path, capsys: pytest.CaptureF
 def test_the_interface_takes_the_budget(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     runs = Runs(clock)
-    monkeypatch.setattr("planner.searching.run_here", lambda *_: runs)
+    monkeypatch.setattr("planner.one_job.search.searching.run_here", lambda *_: runs)
     plan = api.plan("gpt-tiny", cluster="local:1x2", store=store, dtype="fp32", global_batch=16, profile_budget=1e5)
     assert runs.plans
     assert any(line.startswith("measured ") for line in plan.assumptions)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.validation.plot import MOST_GROUPS, draw_runs, plot_format, save_plot
-from planner.validation.report import describe_row
+from planner.one_job.validation.plot import MOST_GROUPS, draw_runs, plot_format, save_plot
+from planner.one_job.validation.report import describe_row
 from profiles.errors import InputError
 from tests.planner.validation_examples import row, skipped
 
@@ -81,6 +81,6 @@ def test_nothing_to_draw_is_wrong_input_and_leaves_no_file(tmp_path: Path) -> No
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("planner.validation.plot.find_spec", lambda name: None)  # noqa: ARG005
+    monkeypatch.setattr("planner.one_job.validation.plot.find_spec", lambda name: None)  # noqa: ARG005
     with pytest.raises(InputError, match=r"pip install 'cellplan\[plot\]'"):
         plot_format(tmp_path / "plot.svg")

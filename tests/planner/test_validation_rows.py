@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.explicit.memory_features import MEMORY_FEATURES
-from estimator.graph import build_graph
-from planner.validation import columns
-from planner.validation.columns import COLUMNS
-from planner.validation.measured import convention_of, time_from_flops
-from planner.validation.prepared import PreparedRun, Skipped
-from planner.validation.rows import RunRow, parse_table, read_table
-from planner.validation.setups import setup_of
-from planner.validation.software import load_frameworks
+from estimator.layers.graph import build_graph
+from estimator.pricing.memory_features import MEMORY_FEATURES
+from planner.one_job.validation import columns
+from planner.one_job.validation.columns import COLUMNS
+from planner.one_job.validation.measured import convention_of, time_from_flops
+from planner.one_job.validation.prepared import PreparedRun, Skipped
+from planner.one_job.validation.rows import RunRow, parse_table, read_table
+from planner.one_job.validation.setups import setup_of
+from planner.one_job.validation.software import load_frameworks
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.run_row_examples import run_row

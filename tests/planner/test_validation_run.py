@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.build import uniform_setup
-from estimator.explicit.outcome import Evaluation, RankMemory, TimeBreakdown
-from estimator.explicit.recipe import Recipe, Setup
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.outcome import Evaluation, RankMemory, TimeBreakdown
+from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
-from planner.validation.prepared import PreparedRun, Skipped
-from planner.validation.rows import RunRow
-from planner.validation.run import predict_row, predict_rows
+from planner.one_job.validation.prepared import PreparedRun, Skipped
+from planner.one_job.validation.rows import RunRow
+from planner.one_job.validation.run import predict_row, predict_rows
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible

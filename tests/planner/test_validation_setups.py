@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.graph import build_graph
+from estimator.layers.graph import build_graph
 from models_zoo.layers import Experts, TransformerBlock
-from planner.validation.devices import cluster_of
-from planner.validation.models import model_of
-from planner.validation.prepared import PreparedRun, Skipped
-from planner.validation.setups import setup_of
-from planner.validation.software import framework_of, load_frameworks
+from planner.one_job.validation.devices import cluster_of
+from planner.one_job.validation.models import model_of
+from planner.one_job.validation.prepared import PreparedRun, Skipped
+from planner.one_job.validation.setups import setup_of
+from planner.one_job.validation.software import framework_of, load_frameworks
 from profiles.cluster import Cluster
 from profiles.errors import InputError
 from profiles.vocabulary import Shard

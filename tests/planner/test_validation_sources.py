@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from estimator.explicit.recipe import Setup
+from estimator.pricing.recipe import Setup
 from models_zoo.layers import Head
-from planner.validation.devices import cluster_of
-from planner.validation.measured import IMAGES_PER_DEVICE, batch_from_tokens, time_without_model
-from planner.validation.prepared import PreparedRun
-from planner.validation.setups import setup_of
+from planner.one_job.validation.devices import cluster_of
+from planner.one_job.validation.measured import IMAGES_PER_DEVICE, batch_from_tokens, time_without_model
+from planner.one_job.validation.prepared import PreparedRun
+from planner.one_job.validation.setups import setup_of
 from profiles.cluster import Cluster, NodeGroup
 from tests.planner.run_row_examples import run_row
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.validation.baselines import Baseline, best_mfu, fit_baselines, in_fit_half
-from planner.validation.ranking import kendall_tau, rank_plans
-from planner.validation.report import describe_validation
-from planner.validation.results import GROUPS, RowResult
-from planner.validation.statistics import (
+from planner.one_job.validation.baselines import Baseline, best_mfu, fit_baselines, in_fit_half
+from planner.one_job.validation.ranking import kendall_tau, rank_plans
+from planner.one_job.validation.report import describe_validation
+from planner.one_job.validation.results import GROUPS, RowResult
+from planner.one_job.validation.statistics import (
     compare_baseline,
     count_oom,
     group_rows,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from estimator.explicit.recipe import ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.records import StageTimes, Task, Transfers
 from estimator.schedules.simulate import simulate_schedule
-from planner.explicit.estimate import estimate_explicit
-from planner.plan import Plan
-from planner.timeline.events import Timeline, TimelineStage
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.timeline.events import Timeline, TimelineStage
+from planner.shared.plan import Plan
 from tests.planner.explicit_plan_examples import request_of
 
 PLANS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from planner.tuning.records import Candidate, OutOfMemory
+from planner.one_job.tuning.records import Candidate, OutOfMemory
 
 
 @dataclass

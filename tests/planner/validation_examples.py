@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.validation.results import RowResult
+from planner.one_job.validation.results import RowResult
 
 
 def row(number: int = 1, **changes: Any) -> RowResult:

@@ -4,9 +4,9 @@
 
 On `local:1x2` each worker trains on a core of its own; with --testbed eight workers of two emulated sites sleep instead
 of computing, and communicate over shaped links (bench.testbed). Live and simulated have the same policy code, view,
-checks and placement (planner.scheduling.live), the same jobs and Cells. Nothing is fitted on a queue: layers, links and
-contention are measured first, then each Cell by itself for some seconds. Each queue is simulated twice: with iterations
-as the Cells estimate them (`estimated`), and as they were then measured (`measured`).
+checks and placement (planner.many_jobs.scheduling.live), the same jobs and Cells. Nothing is fitted on a queue: layers,
+links and contention are measured first, then each Cell by itself for some seconds. Each queue is simulated twice: with
+iterations as the Cells estimate them (`estimated`), and as they were then measured (`measured`).
 
 A start is counted as measured there too (the mean over Cells): a connection and a new model in workers that stay; they
 import nothing. A restart is counted as a start and half a mean iteration more, since whoever has to leave ends the
@@ -38,14 +38,14 @@ from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER, testbed_cells, testbed_places, testbed_tables
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
 from bench.testbed.network import emulated_network
-from estimator.profiling.host_cpu import cpu_name
-from planner.scheduling.catalogue import make_policy
-from planner.scheduling.cell_book import EstimatedCells
-from planner.scheduling.live import run_live
-from planner.scheduling.records import Job, Workload
-from planner.simulation.engine import simulate
-from planner.simulation.settings import Settings
-from planner.simulation.truth import cells_truth
+from estimator.host_cpu import cpu_name
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.cell_book import EstimatedCells
+from planner.many_jobs.scheduling.live import run_live
+from planner.many_jobs.scheduling.records import Job, Workload
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.settings import Settings
+from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster_file import load_cluster
 from profiles.store import ProfileStore
 

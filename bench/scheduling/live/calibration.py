@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import mean
 
 from bench.scheduling.live.crew import Crew, Orders, Part, Seat
-from planner.scheduling.records import CellBook, Grant, Job, Pool, Workload
-from planner.simulation.settings import Placement, Truth
-from planner.simulation.truth import cells_truth
+from planner.many_jobs.scheduling.records import CellBook, Grant, Job, Pool, Workload
+from planner.many_jobs.simulation.settings import Placement, Truth
+from planner.many_jobs.simulation.truth import cells_truth
 
 MEASURED_S, LEAST = 3.0, 4
 """Seconds and iterations that a Cell is run for, at least."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from planner.scheduling.records import CellBook
-from planner.simulation.result import Result
+from planner.many_jobs.scheduling.records import CellBook
+from planner.many_jobs.simulation.result import Result
 
 CRIUS_THROUGHPUT, CRIUS_JCT = 0.0316, 0.0731
 """Mean errors of Crius' simulator (section 8.3)."""

@@ -1,4 +1,5 @@
-"""Worker processes that stay for a whole queue, as `planner.scheduling.live.Machines`: jobs come and go on them."""
+"""Worker processes that stay for a whole queue, as `planner.many_jobs.scheduling.live.Machines`: jobs come and go on
+them."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from estimator.worker_processes import last_line
-from planner.scheduling.records import Grant, Job, Workload
-from planner.simulation.placing import devices_of
-from planner.simulation.settings import Placement
+from planner.many_jobs.scheduling.records import Grant, Job, Workload
+from planner.many_jobs.simulation.placing import devices_of
+from planner.many_jobs.simulation.settings import Placement
 from profiles.errors import MachineError
 
 COMMAND = (sys.executable, "-m", "bench.scheduling.live.worker")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.scheduling.records import Grant, Job, Pool
-from planner.simulation.settings import Placement, Truth
+from planner.many_jobs.scheduling.records import Grant, Job, Pool
+from planner.many_jobs.simulation.settings import Placement, Truth
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeNeighbours:
-    """A `planner.simulation.settings.Sharing` of the workers of a node. `alone` and `crowded` give seconds of an
-    iteration with no other worker of its nodes busy, and with all of them; between these it grows evenly with the busy
-    workers of the fullest node."""
+    """A `planner.many_jobs.simulation.settings.Sharing` of the workers of a node. `alone` and `crowded` give seconds of
+    an iteration with no other worker of its nodes busy, and with all of them; between these it grows evenly with the
+    busy workers of the fullest node."""
 
     pools: Mapping[str, Pool]
     alone: Truth

@@ -23,14 +23,14 @@ import torch.distributed as dist
 from bench.testbed.sleeping import SleepingStage, layer_sleeps
 from estimator.frontends.load import load_any_model
 from estimator.profiling.host_memory import keep_freed_memory
-from planner.plan_file import parse_plan
-from planner.running.iteration import run_iteration
-from planner.running.program import program_of
-from planner.running.record import Orders
-from planner.running.spans import Recorder
-from planner.running.torch_exchange import Exchange
-from planner.running.torch_groups import make_groups, tensor_parallel
-from planner.running.torch_worker import train
+from planner.one_job.running.iteration import run_iteration
+from planner.one_job.running.program import program_of
+from planner.one_job.running.record import Orders
+from planner.one_job.running.spans import Recorder
+from planner.one_job.running.torch_exchange import Exchange
+from planner.one_job.running.torch_groups import make_groups, tensor_parallel
+from planner.one_job.running.torch_worker import train
+from planner.shared.plan_file import parse_plan
 
 TIMEOUT_S = 300.0
 Say = Callable[[dict[str, Any]], None]

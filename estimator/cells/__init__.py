@@ -1,0 +1,1 @@
+"""Cells: what may be trained where, split over stages."""

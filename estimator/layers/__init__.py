@@ -1,0 +1,1 @@
+"""What a layer is made of, and what of it a rank holds."""

@@ -1,0 +1,154 @@
+"""The layer graph of a model as a value: what each layer computes, holds, keeps and communicates, and the cuts."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from estimator.layers.shards import shard_layer
+from models_zoo.layers import Embedding, Head, Layer, SharedWeights, TracedLayer, TransformerBlock
+from models_zoo.model import Model, TokenInput
+from profiles.errors import InputError
+from profiles.vocabulary import Collective, Infeasible, LocalLayer, Shard
+
+DEGREES = (1, 2, 4, 8)
+
+DegreeCollectives = tuple[tuple[int, tuple[Collective, ...] | Infeasible], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerNode:
+    """One layer for one micro-batch on one rank.
+
+    `cut_bytes` crosses the cut after it, in one direction. `collectives_by_degree` holds, for each tensor-parallel
+    degree, what the layer's local shard would communicate, or why it cannot have that degree.
+    """
+
+    name: str
+    layer: Layer
+    forward_flops: int
+    backward_flops: int
+    parameters: int
+    saved_bytes: int
+    cut_bytes: int
+    collectives_by_degree: DegreeCollectives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGraph:
+    """A model's layers in order, for one micro-batch of `shard`.
+
+    `distinct` holds each different layer with how often it occurs, in order of first appearance.
+    """
+
+    model: Model
+    shard: Shard
+    nodes: tuple[LayerNode, ...]
+    distinct: tuple[tuple[Layer, int], ...]
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the model (of a rank's share, where the shard has tp > 1); shared weights once."""
+        shared = shared_weights(self.model, self.shard.tp)
+        return sum(node.parameters for node in self.nodes) - repeated_parameters(shared, 0, len(self.nodes))
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of forward and backward, with what the kernels compute twice."""
+        return sum(node.forward_flops + node.backward_flops for node in self.nodes)
+
+    @property
+    def causal_half_flops(self) -> int:
+        """Forward FLOPs that causal attention kernels need not execute: half of each such operator's square."""
+        half = 0
+        for layer, count in self.distinct:
+            operators = _held(self.model, layer, self.shard).operators
+            half += count * sum(op.forward_flops // 2 for op in operators if op.kind == "attention" and op.shape[-1])
+        return half
+
+    @property
+    def model_flops(self) -> int:
+        """Three times forward's matrix products, attention in full (PaLM, appendix B): nothing counted twice."""
+        return 3 * sum(node.forward_flops for node in self.nodes)
+
+
+def build_graph(model: Model, *, shard: Shard, degrees: tuple[int, ...] = DEGREES) -> LayerGraph:
+    """The layer graph of `model` with every layer held as `shard`, and the collectives of each of `degrees`.
+
+    InputError if a layer cannot be held as `shard` at all (more tokens than learned positions, say).
+    """
+    distinct = Counter(model.layers)
+    held = {layer: _held(model, layer, shard) for layer in distinct}
+    collectives = {layer: _collectives(layer, shard, degrees) for layer in distinct}
+    nodes = tuple(
+        LayerNode(
+            name=name,
+            layer=layer,
+            forward_flops=held[layer].forward_flops,
+            backward_flops=held[layer].backward_flops,
+            parameters=held[layer].parameters,
+            saved_bytes=held[layer].saved_bytes,
+            cut_bytes=cut_bytes(model, index, shard),
+            collectives_by_degree=collectives[layer],
+        )
+        for index, (name, layer) in enumerate(zip(model.layer_names, model.layers, strict=True))
+    )
+    return LayerGraph(model=model, shard=shard, nodes=nodes, distinct=tuple(distinct.items()))
+
+
+def cut_bytes(model: Model, index: int, shard: Shard) -> int:
+    """Bytes that a rank sends over the cut after layer `index` for one micro-batch, in one direction; 0 after the last.
+
+    The layer's output, and where an encoder-decoder's decoder has begun and a later layer attends to it, the encoder's
+    output too. Backward sends as much the other way. InputError as for `build_graph`.
+    """
+    if index == len(model.layers) - 1:
+        return 0
+    own = _held(model, model.layers[index], shard).output_bytes
+    start = model.input.decoder_start if isinstance(model.input, TokenInput) else None
+    if start is None or index < start:
+        return own
+    later = model.layers[index + 1 :]
+    if not any(isinstance(layer, TransformerBlock) and layer.cross_attention for layer in later):
+        return own
+    return own + _held(model, model.layers[start - 1], shard).output_bytes
+
+
+def shared_weights(model: Model, tp: int) -> tuple[SharedWeights, ...]:
+    """The groups of weights that several layers hold, each with a rank's share of it at `tp`.
+
+    Of a model of the zoo the first embedding's table, with those tied to it; padded to a multiple of `tp`.
+    """
+    traced = [layer for layer in model.layers if isinstance(layer, TracedLayer)]
+    if traced:
+        return tuple(one for layer in traced for held in layer.shards if held.tp == tp for one in held.shared)
+    tied = {
+        i: -(-layer.vocab // tp) * (layer.factor or layer.hidden)
+        for i, layer in enumerate(model.layers)
+        if isinstance(layer, Head | Embedding) and layer.tied
+    }
+    if not tied:
+        return ()
+    first = next((i for i, layer in enumerate(model.layers) if isinstance(layer, Embedding)), min(tied))
+    return (SharedWeights(parameters=max(tied.values()), holders=tuple(sorted({first, *tied}))),)
+
+
+def repeated_parameters(shared: Sequence[SharedWeights], first: int, end: int) -> int:
+    """What the parameters of layers [first, end), each counted on its own, count more than once."""
+    copies = ((one.parameters, bisect_left(one.holders, end) - bisect_left(one.holders, first)) for one in shared)
+    return sum(parameters * max(0, count - 1) for parameters, count in copies)
+
+
+def _collectives(layer: Layer, shard: Shard, degrees: tuple[int, ...]) -> DegreeCollectives:
+    local = [shard_layer(layer, replace(shard, tp=degree)) for degree in degrees]
+    found = (one if isinstance(one, Infeasible) else one.collectives for one in local)
+    return tuple(zip(degrees, found, strict=True))
+
+
+def _held(model: Model, layer: Layer, shard: Shard) -> LocalLayer:
+    local = shard_layer(layer, shard)
+    if isinstance(local, Infeasible):
+        raise InputError(where=f"model {model.name}", found=local.reason, expected="layers that can be held so")
+    return local

@@ -1,0 +1,81 @@
+"""How one rank holds a layer under a training framework, and the work that is then its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from estimator.pricing.recipe import Kernels, RecomputeKind
+from profiles.vocabulary import AttentionKernel, Collective, DType, Operator, held_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One rank's share of a layer, and the micro-batch that passes through it.
+
+    `samples` of `seq_len` tokens each, of which a cp rank holds 1/cp. `ep` ranks share the experts (1: every rank holds
+    all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
+    fullest expert rank over the mean. `frozen`: no gradients of this layer's weights; with `lora_rank` only adapters
+    have some. `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
+    """
+
+    samples: int
+    seq_len: int
+    dtype: DType = "bf16"
+    tp: int = 1
+    sequence_parallel: bool = False
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    attention: AttentionKernel = "flash"
+    kernels: Kernels = "fused"
+    fused_cross_entropy: bool = False
+    vocabulary_multiple: int = 1
+    recompute: RecomputeKind = "none"
+    capacity_factor: float | None = None
+    imbalance: float = 1.0
+    lora_rank: int = 0
+    frozen: bool = False
+    passes_gradient: bool = True
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation element."""
+        return held_bytes(self.dtype)
+
+    @property
+    def rows(self) -> int:
+        """Tokens of a micro-batch inside the tensor-parallel region."""
+        return self.samples * self.seq_len // self.cp
+
+    @property
+    def local_rows(self) -> int:
+        """Tokens outside it: 1/tp of them under sequence parallelism."""
+        return self.rows // self.tp if self.sequence_parallel else self.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a rank does for one micro-batch of a layer.
+
+    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
+    `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
+    the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
+    `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `is_end`: an embedding or a head.
+    `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer runs (a
+    second copy of activations, gathered tensors).
+    """
+
+    operators: tuple[Operator, ...]
+    again: tuple[Operator, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    again_collectives: tuple[Collective, ...] = ()
+    parameters: int = 0
+    expert_parameters: int = 0
+    trainable_parameters: int = 0
+    trainable_expert_parameters: int = 0
+    frozen: bool = False
+    is_end: bool = False
+    saved_bytes: int = 0
+    temporary_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0

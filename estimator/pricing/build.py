@@ -1,0 +1,228 @@
+"""From degrees of parallelism to a `Setup`: layers divided over stages, ranks placed on a cluster's devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from estimator.layers.shards import shard_layer
+from estimator.pricing.recipe import OffloadPart, Recipe, RecomputeKind, Setup, StageSetup, ZeroStage
+from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from models_zoo.model import Model
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.vocabulary import Infeasible, Shard
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """How the devices are shared: every stage alike. `ep` and `etp` are taken out of dp * cp * tp."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    vpp: int = 1
+
+    def __post_init__(self) -> None:
+        degrees = (self.tp, self.pp, self.dp, self.cp, self.ep, self.etp, self.vpp)
+        if min(degrees) < 1:
+            raise ValueError(f"degrees: tp, pp, dp, cp, ep, etp, vpp = {degrees}; expected each at least 1")
+
+    @property
+    def stage_devices(self) -> int:
+        """Devices of one pipeline stage."""
+        return self.tp * self.cp * self.dp
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages."""
+        return self.stage_devices * self.pp
+
+
+def uniform_setup(
+    model: Model,
+    cluster: Cluster,
+    recipe: Recipe,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    etp: int = 1,
+    vpp: int = 1,
+    micro_batch_per_rank: int = 1,
+    sequence_parallel: bool = False,
+    zero: ZeroStage = 0,
+    shard: int | None = None,
+    recompute: RecomputeKind = "none",
+    recompute_layers: int | None = None,
+    offload: frozenset[OffloadPart] = frozenset(),
+    devices: tuple[DeviceSlot, ...] | None = None,
+) -> Setup | Infeasible:
+    """The setup in which every stage has the same degrees, or why there is none.
+
+    Ranks are ordered as in Megatron-LM (Narayanan et al. 2021, section 2; its parallel_state): tp fastest, then cp, dp,
+    and pp slowest, and put on `devices` (None: the cluster's free ones) in that order. `vpp` chunks of layers a stage
+    need the interleaved schedule; under DualPipe a stage holds its own chunk and its mirror's (DeepSeek-V3 report,
+    section 3.2.1). `micro_batch_per_rank` is samples; `shard` ranks share what `zero` shards (None: all dp * cp).
+    `recompute_layers` counts a stage's layers. ValueError for a degree below 1.
+    """
+    degrees = Degrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp)
+    slots = cluster.free_slots if devices is None else devices
+    chunks = (
+        _devices_refuse(degrees, len(slots))
+        or _schedule_refuses(recipe, degrees, micro_batch_per_rank)
+        or _model_refuses(model, recipe, degrees, sequence_parallel=sequence_parallel)
+        or _sharding_refuses(degrees, zero, shard)
+        or stage_chunks(model, pp=pp, vpp=vpp, mirrored=recipe.schedule == "dualpipe")
+    )
+    if isinstance(chunks, Infeasible):
+        return chunks
+    size = degrees.stage_devices
+    return Setup(
+        model=model,
+        cluster=cluster,
+        recipe=recipe,
+        stages=tuple(
+            StageSetup(
+                chunks=chunks[stage],
+                slots=slots[stage * size : (stage + 1) * size],
+                tp=tp,
+                cp=cp,
+                dp=dp,
+                ep=ep,
+                etp=etp,
+                sequence_parallel=sequence_parallel,
+                zero=zero,
+                shard=shard if zero else None,
+                recompute=recompute,
+                recompute_layers=recompute_layers,
+                offload=offload,
+            )
+            for stage in range(pp)
+        ),
+        micro_batch=micro_batch_per_rank * dp,
+    )
+
+
+@lru_cache(maxsize=1024)
+def stage_chunks(model: Model, *, pp: int, vpp: int = 1, mirrored: bool = False) -> tuple[Ranges, ...] | Infeasible:
+    """Each stage's [first, end) ranges of layers.
+
+    Blocks are divided over the pp * vpp chunks as evenly as possible, where uneven the fewer to the chunks that hold
+    embedding and head (which may hold no block at all, as Llama 3 405B is run: 126 blocks over 128 chunks); chunk c of
+    stage s is the (c * pp + s)-th. `mirrored`: stage s holds chunks s and pp - 1 - s.
+
+    >>> from models_zoo.catalogue import load_model
+    >>> stage_chunks(load_model("gpt-tiny"), pp=2)
+    (((0, 3),), ((3, 6),))
+    """
+    embeds = isinstance(model.layers[0], Embedding)
+    heads = isinstance(model.layers[-1], Head)
+    blocks, chunks = len(model.layers) - embeds - heads, pp * vpp
+    if blocks + embeds + heads < chunks or not blocks:
+        return Infeasible(reason=f"{blocks} blocks for pp * vpp = {chunks} chunks of layers", lacking="divisibility")
+    counts = _divide(blocks, chunks, spare_first=embeds, spare_last=heads)
+    ranges, first = [], 0
+    for number, count in enumerate(counts):
+        end = first + count + (embeds and number == 0) + (heads and number == chunks - 1)
+        ranges.append((first, end))
+        first = end
+    if mirrored:
+        return tuple((ranges[stage], ranges[pp - 1 - stage]) for stage in range(pp))
+    return tuple(tuple(ranges[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp))
+
+
+def _divide(blocks: int, chunks: int, *, spare_first: bool, spare_last: bool) -> list[int]:
+    """Blocks of each chunk: the remainder goes to the middle chunks first, then to the first, last to the last."""
+    each, left = divmod(blocks, chunks)
+    middle = [number for number in range(chunks) if not (spare_first and not number)]
+    middle = [number for number in middle if not (spare_last and number == chunks - 1)]
+    order = middle + [number for number in range(chunks) if number not in middle]
+    more = set(order[:left])
+    return [each + (number in more) for number in range(chunks)]
+
+
+def _lacking(reason: str, lacking: Literal["divisibility", "support"] = "divisibility") -> Infeasible:
+    return Infeasible(reason=reason, lacking=lacking)
+
+
+def _devices_refuse(degrees: Degrees, places: int) -> Infeasible | None:
+    if degrees.devices <= places:
+        return None
+    return Infeasible(
+        reason=f"tp * cp * dp * pp = {degrees.devices} devices, and there are {places}", lacking="devices"
+    )
+
+
+def _schedule_refuses(recipe: Recipe, degrees: Degrees, micro_batch_per_rank: int) -> Infeasible | None:
+    """What the batch and the schedule do not allow."""
+    if micro_batch_per_rank < 1:
+        raise ValueError(f"micro_batch_per_rank: found {micro_batch_per_rank}, expected at least 1")
+    micro_batch = micro_batch_per_rank * degrees.dp
+    if recipe.global_batch % micro_batch:
+        return _lacking(
+            f"the global batch {recipe.global_batch} is no multiple of dp * micro-batch ="
+            f" {degrees.dp} * {micro_batch_per_rank}"
+        )
+    micro_batches, pp = recipe.global_batch // micro_batch, degrees.pp
+    if degrees.vpp > 1:
+        if recipe.schedule != "interleaved" or pp == 1:
+            return _lacking(f"vpp = {degrees.vpp} with schedule {recipe.schedule} and pp = {pp}", "support")
+        if micro_batches % pp:
+            return _lacking(f"{micro_batches} micro-batches, which interleaving needs in multiples of pp = {pp}")
+    if recipe.schedule == "dualpipe" and pp % 2:
+        return _lacking(f"DualPipe needs an even number of stages, not pp = {pp}")
+    return None
+
+
+def _model_refuses(model: Model, recipe: Recipe, degrees: Degrees, *, sequence_parallel: bool) -> Infeasible | None:
+    """What the model's own sizes do not allow."""
+    tp, cp = degrees.tp, degrees.cp
+    tokens = tp * cp if sequence_parallel else cp
+    if tokens > 1 and (not recipe.seq_len or recipe.seq_len % tokens):
+        return _lacking(f"{recipe.seq_len} tokens a sample over cp * tp = {tokens} ranks")
+    for layer in dict.fromkeys(model.layers):
+        if isinstance(layer, TransformerBlock):
+            refused = block_refuses(layer, degrees)
+            if refused:
+                return refused
+        elif tp > 1 and not isinstance(layer, Embedding | Head):
+            split = shard_layer(layer, Shard(tp=tp, seq_len=recipe.seq_len, dtype=recipe.dtype))
+            if isinstance(split, Infeasible):
+                return split
+    return None
+
+
+@lru_cache(maxsize=4096)
+def block_refuses(block: TransformerBlock, degrees: Degrees) -> Infeasible | None:
+    """Why `block` cannot be held under `degrees`, None where it can."""
+    attention, tp = block.attention, degrees.tp
+    if attention.heads % tp:
+        return _lacking(f"{attention.heads} attention heads over tp = {tp}")
+    if attention.latent is None and attention.kv_heads % tp and tp % attention.kv_heads:
+        return _lacking(f"{attention.kv_heads} key-value heads over tp = {tp}")
+    if isinstance(block.feed_forward, Experts):
+        experts, holders = block.feed_forward, degrees.ep * degrees.etp
+        if experts.count % degrees.ep:
+            return _lacking(f"{experts.count} experts over ep = {degrees.ep}")
+        if experts.expert.hidden % degrees.etp:
+            return _lacking(f"an expert of {experts.expert.hidden} over etp = {degrees.etp}")
+        if degrees.stage_devices % holders:
+            return _lacking(f"ep * etp = {holders} of dp * cp * tp = {degrees.stage_devices} ranks")
+    elif block.feed_forward.hidden % tp:
+        return _lacking(f"a feed-forward of {block.feed_forward.hidden} over tp = {tp}")
+    return None
+
+
+def _sharding_refuses(degrees: Degrees, zero: ZeroStage, shard: int | None) -> Infeasible | None:
+    ranks = degrees.dp * degrees.cp
+    if zero and shard is not None and (shard < 1 or ranks % shard):
+        return _lacking(f"sharding over {shard} of dp * cp = {ranks} ranks")
+    return None

@@ -1,0 +1,310 @@
+"""Time and memory of an explicit plan: passes of each stage, the schedule, synchronisation, the optimizer's step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from estimator.layer_times import Lookup, nothing_measured
+from estimator.layers.split import Split, Work
+from estimator.pricing.guesses import list_guesses
+from estimator.pricing.interval import memory_interval, time_interval
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.memory import rank_memory
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.outcome import Evaluation, PipelineTimes, RankMemory, TimeBreakdown
+from estimator.pricing.pass_time import PassTime
+from estimator.pricing.rank_kinds import rank_kinds
+from estimator.pricing.recipe import ScheduleName, Setup, Software, StageSetup
+from estimator.pricing.stage_cost import EfficienciesOf, StageCost, price_stage
+from estimator.pricing.stage_work import boundary_bytes, stage_chunks, stage_device, table_parameters, tied_ends
+from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
+from models_zoo.layers import Experts, Layer, TransformerBlock
+from models_zoo.model import Model
+from profiles.efficiencies import load_operator_efficiencies
+from profiles.training_parameters import TrainingParameters, load_training_parameters
+from profiles.vocabulary import (
+    Infeasible,
+    LayerTime,
+    LinkTable,
+    Provenance,
+    combine_provenance,
+)
+
+
+def evaluate(
+    setup: Setup,
+    *,
+    parameters: TrainingParameters | None = None,
+    efficiencies_of: EfficienciesOf = load_operator_efficiencies,
+    lookup: Lookup = nothing_measured,
+    link_tables: Sequence[LinkTable] = (),
+) -> Evaluation | Infeasible:
+    """The figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
+
+    `lookup` finds measured layer times and `link_tables` measured collectives: they win over the models.
+    """
+    problem = schedule_problem(
+        setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
+    )
+    if problem is not None:
+        return Infeasible(reason=problem, lacking="divisibility")
+    known = parameters or load_training_parameters()
+    links = LinkTimes(
+        cluster=setup.cluster,
+        parameters=known,
+        tables=tuple(link_tables),
+        experts_a_token=experts_a_token(setup.model, setup.recipe.software),
+    )
+    costs: list[StageCost] = []
+    for number in range(len(setup.stages)):
+        cost = price_stage(setup, number, known, efficiencies_of, lookup, links)
+        if isinstance(cost, Infeasible):
+            return cost
+        costs.append(cost)
+    return _assemble(setup, costs, known, links, efficiencies_of)
+
+
+def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
+    """Seconds of a micro-batch's activation from each stage to the next (the last one's: back to the first)."""
+    stages = setup.stages
+    seconds = []
+    for here, there in zip(stages, (*stages[1:], stages[0]), strict=True):
+        # Only where interleaved do activations go round.
+        ends = len(stages) == 1 or (there is stages[0] and setup.recipe.schedule != "interleaved")
+        seconds.append(0.0 if ends else hop_s(setup, here, there, links))
+    return Transfers(forward_s=tuple(seconds), overlapped="p2p" in setup.recipe.overlap)
+
+
+def hop_s(setup: Setup, here: StageSetup, there: StageSetup, links: LinkTimes) -> float:
+    """Seconds of a micro-batch's activation from one stage to another.
+
+    Each tensor-parallel rank sends its 1/tp over the network and the receivers gather the whole inside the node
+    (Narayanan et al. 2021, section 4.1); under sequence parallelism a rank holds no more than that anyway.
+    """
+    size = boundary_bytes(setup, here)
+    if (here.tp, here.cp, here.dp, here.sequence_parallel) != (there.tp, there.cp, there.dp, there.sequence_parallel):
+        # `size` is of the fullest replica.
+        whole = size / setup.samples_per_rank(here) * setup.micro_batch
+        whole *= here.cp * (here.tp if here.sequence_parallel else 1)
+        return links.stage_transfer_s(here, there, whole)
+    if here.tp == 1 or here.sequence_parallel:
+        return links.message_s(here, there, size)
+    return links.message_s(here, there, size / here.tp) + links.on_axes_of(there)("all_gather", size, "tp")
+
+
+def _messages_s(transfers: Transfers, stages: int) -> list[float]:
+    """Seconds that each stage stands for a micro-batch's messages: its activation in and out, gradients likewise."""
+    if transfers.overlapped or stages == 1:
+        return [0.0] * stages
+    after = [*transfers.forward_s[: stages - 1], 0.0]
+    before = [0.0, *transfers.forward_s[: stages - 1]]
+    return [2 * (one + other) for one, other in zip(before, after, strict=True)]
+
+
+def _assemble(
+    setup: Setup,
+    costs: Sequence[StageCost],
+    known: TrainingParameters,
+    links: LinkTimes,
+    efficiencies_of: EfficienciesOf,
+) -> Evaluation:
+    recipe, batches = setup.recipe, setup.micro_batches
+    times = [
+        StageTimes(
+            forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
+            backward_s=tuple(
+                one.total_s + sharding + back
+                for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
+            ),
+            weight_s=tuple(one.weight_s for one in cost.backward),
+        )
+        for cost in costs
+    ]
+    transfers = _transfers(setup, links)
+    schedule = time_schedule(recipe.schedule, times, transfers, batches)
+    sync_s, optimizer_s = _after_backward(setup, costs, times, known, links)
+    limiting = costs[schedule.bottleneck]
+    # Under DualPipe every micro-batch passes through one of a stage's two chunks.
+    passes = batches / 2 if recipe.schedule == "dualpipe" else batches
+    breakdown = TimeBreakdown(
+        **_kinds(limiting, passes),
+        dp_s=sync_s + passes * sum(limiting.sharding_s),
+        pp_s=schedule.transfer_s,
+        bubble_s=schedule.bubble_s,
+        optimizer_s=optimizer_s,
+        offload_s=passes * sum(map(sum, limiting.offload_s)) + max(cost.once.offload_s for cost in costs),
+    )
+    total = breakdown.total_s
+    device = stage_device(setup, setup.stages[schedule.bottleneck]).name
+    memory, capacity = zip(*_memory(setup, costs), strict=True)
+    return Evaluation(
+        iteration_time_s=total,
+        breakdown=breakdown,
+        memory=memory,
+        device_memory_bytes=capacity,
+        stage_compute_s=tuple(
+            sum(one.total_s - one.communication_s for one in (*cost.forward, *cost.backward)) for cost in costs
+        ),
+        stage_communication_s=tuple(
+            sum(one.communication_s for one in (*cost.forward, *cost.backward)) + waited
+            for cost, waited in zip(costs, _messages_s(transfers, len(costs)), strict=True)
+        ),
+        pipeline=PipelineTimes(
+            stages=tuple(times),
+            transfers=transfers,
+            bottleneck=schedule.bottleneck,
+            sync_s=sync_s,
+            optimizer_s=optimizer_s,
+        ),
+        interval_90_s=time_interval(total, breakdown, device),
+        memory_interval_90_bytes=memory_interval(
+            max(rank.peak_bytes for rank in memory), device, "experts" if _has_experts(setup.model) else "dense"
+        ),
+        compute_provenance=_compute_provenance(costs),
+        communication_provenance=links.provenance(),
+        profile_ids=tuple(sorted({one.profile_id for one in _profiles(costs) if one is not None and one.profile_id})),
+        link_table_ids=links.table_ids(),
+        guesses=list_guesses(
+            setup, schedule.bottleneck, breakdown, _unprofiled(limiting, passes), efficiencies_of(device), links
+        ),
+    )
+
+
+def _kinds(cost: StageCost, passes: float) -> dict[str, float]:
+    """A stage's seconds of an iteration by kind, as `PassTime` and `TimeBreakdown` both call them."""
+    both = (*cost.forward, *cost.backward)
+    names = (part.name for part in fields(PassTime) if part.name != "weight_s")
+    return {name: passes * sum(getattr(one, name) for one in both) for name in names}
+
+
+def _memory(setup: Setup, costs: Sequence[StageCost]) -> tuple[tuple[RankMemory, int], ...]:
+    """What a rank of each stage holds, with as many micro-batches under way as the schedule has there, and what its
+    device has; of several types of device the rank that has least room."""
+    found = []
+    for number, (stage, cost) in enumerate(zip(setup.stages, costs, strict=True)):
+        flying = in_flight(
+            setup.recipe.schedule,
+            stage=number,
+            stages=len(setup.stages),
+            chunks=len(stage.chunks),
+            micro_batches=setup.micro_batches,
+        )
+        held = []
+        for kind in rank_kinds(setup, number):
+            chunks = cost.chunks if kind is setup else stage_chunks(kind, number)
+            assert not isinstance(chunks, Infeasible), "a stage that was priced"
+            memory = rank_memory(kind, number, chunks, flying)
+            held.append((memory, stage_device(kind, kind.stages[number]).memory_bytes))
+        found.append(max(held, key=lambda pair: pair[0].needed_bytes - pair[1]))
+    return tuple(found)
+
+
+def _unprofiled(cost: StageCost, passes: float) -> tuple[tuple[Layer, Split, float], ...]:
+    """The stage's layers that nobody profiled, with the seconds that each kind of them takes of an iteration: its part
+    of the chunk's passes by FLOPs and bytes moved, communication and launching apart."""
+    found: dict[tuple[Layer, Split], float] = {}
+    for chunk, own, ahead, back in zip(cost.chunks, cost.profiles, cost.forward, cost.backward, strict=True):
+        whole_s = passes * sum(one.total_s - one.communication_s - one.launch_s for one in (ahead, back))
+        weights = [_weight(work, count) for work, count in chunk.works]
+        for key, profile, weight in zip(chunk.layers, own, weights, strict=True):
+            if profile is None:
+                found[key] = found.get(key, 0.0) + whole_s * weight / sum(weights)
+    return tuple((layer, split, seconds) for (layer, split), seconds in found.items())
+
+
+def _weight(work: Work, count: int) -> float:
+    """A stand-in for a layer's time where only shares matter: FLOPs, a byte moved counting as a hundred of them."""
+    flops = sum(op.forward_flops + op.backward_flops for op in work.operators)
+    moved = sum(op.forward_bytes + op.backward_bytes for op in work.operators)
+    return count * (flops + 100.0 * moved)
+
+
+def experts_a_token(model: Model, software: Software) -> int:
+    """To how many experts a token goes at most, where the software sends it once to those in one place; else 1."""
+    if software.dispatch != "deduplicated":
+        return 1
+    found = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
+    return max((one.top_k for one in found if isinstance(one, Experts)), default=1)
+
+
+def _has_experts(model: Model) -> bool:
+    return any(
+        isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts) for layer in model.layers
+    )
+
+
+def _profiles(costs: Sequence[StageCost]) -> list[LayerTime | None]:
+    return [one for cost in costs for chunk in cost.profiles for one in chunk]
+
+
+def _compute_provenance(costs: Sequence[StageCost]) -> Provenance:
+    return combine_provenance(tuple("modelled" if one is None else one.provenance for one in _profiles(costs)))
+
+
+def _after_backward(
+    setup: Setup,
+    costs: Sequence[StageCost],
+    times: Sequence[StageTimes],
+    known: TrainingParameters,
+    links: LinkTimes,
+) -> tuple[float, float]:
+    """Exposed seconds of the gradients' way and of the optimizer's step.
+
+    A stage that ends its last backward early sums its gradients while the stages before it still work: only what
+    reaches beyond the pipeline's end counts. Beside backward ("dp" overlap) a sum hides behind the last micro-batch;
+    under ZeRO 2, which sums after each, behind all of them.
+    """
+    cost_of_overlap = known.of("overlap_cost", "dp")
+    overlapped = "dp" in setup.recipe.overlap
+    latest = 0.0
+    early = _early_s(setup.recipe.schedule, times)
+    for stage, cost, time, early_s in zip(setup.stages, costs, times, early, strict=True):
+        reduce_s, gather_s = cost.once.reduce_s, cost.once.gather_s
+        if overlapped:
+            sums = setup.micro_batches if stage.zero == 2 else 1
+            reduce_s -= min(reduce_s, sums * sum(time.backward_s)) * (1 - cost_of_overlap)
+            # Weights are gathered beside the next forward, unless each rank broadcasts its own in turn.
+            if not setup.recipe.software.broadcast_weights:
+                gather_s -= min(gather_s, sum(time.forward_s)) * (1 - cost_of_overlap)
+        latest = max(latest, max(0.0, reduce_s - early_s) + gather_s)
+    size = tied_bytes(setup)
+    tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
+    optimizer_s = max(cost.once.optimizer_s for cost in costs) + known.of("iteration_s")
+    return latest + tied_s + _mirrored_s(setup, costs, links), optimizer_s
+
+
+def _early_s(schedule: ScheduleName, times: Sequence[StageTimes]) -> list[float]:
+    """How long before the pipeline's end each stage ends its last backward: those of the stages before it under GPipe
+    and 1F1B, one chunk of each where interleaved; the other schedules keep all stages busy to the end."""
+    early, found = 0.0, []
+    for time in times:
+        found.append(early)
+        if schedule in ("gpipe", "1f1b", "interleaved"):
+            early += time.backward_s[0]
+    return found
+
+
+def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> float:
+    """DualPipe's two copies of each stage's weights sum their gradients (DeepSeek-V3, section 3.2.1)."""
+    if setup.recipe.schedule != "dualpipe":
+        return 0.0
+    stages, width = setup.stages, GRAD_WIDTH[setup.recipe.grad_dtype]
+    sums = []
+    for one, other, cost in zip(stages, reversed(stages), costs, strict=True):
+        learning = sum(
+            (work.trainable_parameters + work.trainable_expert_parameters) * count
+            for chunk in cost.chunks
+            for work, count in chunk.works
+        )
+        sums.append(links.pair_sum_s(one, other, learning * width) if one is not other else 0.0)
+    return max(sums)
+
+
+def tied_bytes(setup: Setup) -> int:
+    """Bytes of the table's gradient that first and last stage sum, where the projection shares it."""
+    first = setup.stages[0]
+    if len(setup.stages) == 1 or not tied_ends(setup.model) or setup.recipe.lora_rank:
+        return 0
+    size = table_parameters(setup.model, setup.recipe.vocabulary_multiple * first.tp, first.tp)
+    return size * GRAD_WIDTH[setup.recipe.grad_dtype]

@@ -1,0 +1,244 @@
+"""Seconds of a plan's collectives in a running training, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+from estimator.communication.collectives import CollectiveTime, time_collective, time_stage_transfer
+from estimator.communication.groups import Group, describe_group, pair_key
+from estimator.communication.levels import Level
+from estimator.pricing.gradient_sync import TimeOnAxis
+from estimator.pricing.rank_groups import AxisGroup, GroupAxis, axis_groups
+from estimator.pricing.recipe import StageSetup
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup
+from profiles.hardware import load_link
+from profiles.training_parameters import TrainingParameters
+from profiles.vocabulary import CollectiveOp, Link, LinkTable, Provenance, combine_provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTimes:
+    """Times collectives of one plan, once each. The only state is that cache, of which the sources are read.
+
+    Of a link's record, runs in training reach a share (`share_in_training`, `send_share`); a measured table is taken
+    as it stands. `experts_a_token`: how many a token goes to where the software sends one copy of it to those on the
+    same node or rank (`Software.dispatch`); 1 where each of them gets its own.
+    """
+
+    cluster: Cluster
+    parameters: TrainingParameters
+    tables: tuple[LinkTable, ...] = ()
+    experts_a_token: int = 1
+    _known: dict[tuple[object, ...], CollectiveTime] = field(default_factory=dict)
+
+    def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
+        """Times collectives on the slowest group of one of `stage`'s axes, all groups like it being busy."""
+
+        clusters = self.cluster, cluster_in_training(self.cluster, self.parameters)
+        known: dict[str, tuple[AxisGroup, AxisGroup]] = {}
+
+        def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+            if axis not in known:
+                known[axis] = (
+                    axis_groups(clusters[0], stage, axis),  # type: ignore[arg-type]
+                    axis_groups(clusters[1], stage, axis),  # type: ignore[arg-type]
+                )
+            found, reached = known[axis]
+            group = reached.group
+            if op == "all_to_all" and axis == "ep" and group.ranks > 1 and self.experts_a_token > 1:
+                sent = size_bytes / copies_of_one(group, group.levels[-1], self.experts_a_token)
+                if time_collective(op, sent, found.group, tables=self.tables).table_ids:
+                    return self._seconds(op, sent, found.group, group, found.concurrent)
+                group = deduplicated(group, self.experts_a_token)
+            return self._seconds(op, size_bytes, found.group, group, found.concurrent)
+
+        return seconds
+
+    def groups_of(self, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
+        """The slowest group of one of `stage`'s axes."""
+        return axis_groups(self.cluster, stage, axis)
+
+    def message_s(self, sender: StageSetup, receiver: StageSetup, size_bytes: float) -> float:
+        """Seconds of a message from every rank of `sender` to its partner of `receiver`: those of the slowest pair."""
+        return self.messages_s(self.pairs(sender.slots, receiver.slots), size_bytes, senders=len(sender.slots))
+
+    def messages_s(self, pairs: Sequence[Group], size_bytes: float, *, senders: int) -> float:
+        """Seconds of messages between so many pairs, which sit as `pairs` do."""
+        return max(
+            self._seconds("send_recv", size_bytes, pair, pair, senders if pair.nodes > 1 else 1) for pair in pairs
+        )
+
+    def stage_transfer_s(self, sender: StageSetup, receiver: StageSetup, size_bytes: float) -> float:
+        """Seconds to bring a whole micro-batch's activation between stages that are split differently."""
+        found = time_stage_transfer(
+            self.cluster,
+            sender.slots,
+            receiver.slots,
+            size_bytes,
+            to_tp=receiver.tp,
+            gather=not receiver.sequence_parallel,
+            tables=self.tables,
+        )
+        self._known[("stage_transfer", size_bytes, sender, receiver)] = CollectiveTime(
+            seconds=found.total_s, provenance=found.provenance, how=found.how, table_ids=found.table_ids
+        )
+        share = 1.0 if found.table_ids else self.parameters.of("send_share")
+        return found.total_s / share
+
+    def pair_sum_s(self, one: StageSetup, other: StageSetup, size_bytes: float) -> float:
+        """Seconds of an all-reduce between every rank of `one` and its partner in `other`."""
+        reached = cluster_in_training(self.cluster, self.parameters)
+        plain, fast = (self.pairs(one.slots, other.slots, cluster) for cluster in (self.cluster, reached))
+        return self.sums_s(plain, fast, size_bytes, pairs=len(one.slots))
+
+    def sums_s(self, plain: Sequence[Group], reached: Sequence[Group], size_bytes: float, *, pairs: int) -> float:
+        """Seconds of an all-reduce in each of so many pairs, that sit as `plain` do (`reached`: in training)."""
+        return max(
+            self._seconds("all_reduce", size_bytes, pair, fast, pairs)
+            for pair, fast in zip(plain, reached, strict=True)
+        )
+
+    def pairs(
+        self, one: Sequence[DeviceSlot], other: Sequence[DeviceSlot], cluster: Cluster | None = None
+    ) -> list[Group]:
+        """The different ways between partners of two stages' slots."""
+        partners = {pair_key(self.cluster, *pair): pair for pair in zip(one, other, strict=False)}
+        return [describe_group(cluster or self.cluster, pair) for pair in partners.values()]
+
+    def provenance(self) -> Provenance | None:
+        """Where the times come from; None if nothing had to be sent."""
+        kinds = tuple(time.provenance for time in self._known.values())
+        return combine_provenance(kinds) if kinds else None
+
+    def table_ids(self) -> tuple[str, ...]:
+        """The link tables that were used."""
+        return tuple(sorted({name for time in self._known.values() for name in time.table_ids}))
+
+    def measured(self, group: Group) -> bool:
+        """Whether all collectives timed on `group` so far came from measured tables."""
+        found = [time for key, time in self._known.items() if key[2] == group]
+        return bool(found) and all(time.table_ids for time in found)
+
+    def messages_measured(self) -> bool:
+        """Whether all messages between stages so far came from measured tables."""
+        found = [time for key, time in self._known.items() if key[0] in ("send_recv", "stage_transfer")]
+        return bool(found) and all(time.table_ids for time in found)
+
+    def message_link(self, sender: StageSetup, receiver: StageSetup) -> str:
+        """The outermost link between two stages."""
+        return describe_group(self.cluster, (sender.slots[0], receiver.slots[0])).levels[-1].link
+
+    def _seconds(self, op: CollectiveOp, size_bytes: float, group: Group, reached: Group, concurrent: int) -> float:
+        """On `group`, by a table; else on `reached`, the same group with what training reaches of its links."""
+        if group.ranks == 1 or size_bytes <= 0:
+            return 0.0
+        key = (op, size_bytes, group, reached, concurrent)
+        found = self._known.get(key)
+        if found is None:
+            found = time_collective(op, size_bytes, group, tables=self.tables, concurrent_groups=concurrent)
+            if not found.table_ids and op != "send_recv":
+                found = time_collective(op, size_bytes, reached, concurrent_groups=concurrent)
+            self._known[key] = found
+        if found.table_ids:
+            return found.seconds
+        if op == "send_recv":
+            return found.seconds / self.parameters.of("send_share")
+        return self.parameters.of("collective_wait_s") + found.seconds
+
+
+def copies_of_one(group: Group, level: Level, experts: int) -> float:
+    """How many of the copies that a token of `experts` experts needs in another part of `level` one stands for, if the
+    experts are equally likely: expected copies over expected parts that any of them goes to."""
+    parts = group.ranks / level.ranks_inside
+    return experts / parts / (1 - (1 - 1 / parts) ** experts)
+
+
+@lru_cache(maxsize=1024)
+def deduplicated(group: Group, experts: int) -> Group:
+    """`group` as an exchange sees it that crosses each level once for each part, not for each expert, that a token
+    goes to. What a node's ranks pass on to each other meanwhile is hidden: their links are the faster ones."""
+    levels = (
+        replace(level, exchange_share=level.exchange_share * copies_of_one(group, level, experts))
+        for level in group.levels
+    )
+    return replace(group, levels=tuple(levels))
+
+
+@lru_cache(maxsize=64)
+def cluster_in_training(cluster: Cluster, parameters: TrainingParameters) -> Cluster:
+    """`cluster` with the rates that collectives of a running training reach on its links."""
+
+    def reached(link: Link) -> Link:
+        share = share_in_training(parameters, link)
+        return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * share)
+
+    def nodes(group: NodeGroup) -> NodeGroup:
+        # Of a host link only copies between devices are scaled: its line rate bounds what NICs get.
+        host, share = group.host_link, share_in_training(parameters, group.host_link)
+        names = ("efficiency", "quick_efficiency", "exchange_efficiency", "in_network_efficiency")
+        stated = {name: getattr(host, name) for name in names if getattr(host, name) is not None}
+        return replace(
+            group,
+            island_link=reached(group.island_link),
+            nic_link=reached(group.nic_link),
+            host_link=replace(host, **{name: min(1.0, value * share) for name, value in stated.items()}),
+        )
+
+    plain = parameters.of("collective_share")
+    return replace(
+        cluster,
+        sites=tuple(
+            replace(site, nodes=tuple(map(nodes, site.nodes)), fabric_link=reached(site.fabric_link))
+            for site in cluster.sites
+        ),
+        site_links=tuple(
+            replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * plain) for link in cluster.site_links
+        ),
+    )
+
+
+def share_in_training(parameters: TrainingParameters, link: Link) -> float:
+    """What collectives of a running training reach of the record of `link`.
+
+    Links with a `collective_share` of their own are points of a curve of their technology, bytes/s reached by bytes/s
+    of the record. Between two points it is a line, beyond the ends the share stays; it never falls, so that the faster
+    of two links is not the slower one in an estimate.
+    """
+    points = _points(parameters).get(_technology(link))
+    if not points:
+        return parameters.of("collective_share")
+    record = link.bandwidth_bytes_per_s * link.efficiency
+    (first, low), (last, high) = points[0], points[-1]
+    if record <= first:
+        return low / first
+    if record >= last:
+        return high / last
+    for (left, at_left), (right, at_right) in pairwise(points):
+        if record <= right:
+            return (at_left + (at_right - at_left) * (record - left) / (right - left)) / record
+    raise AssertionError("unreachable: the points enclose the record")
+
+
+@lru_cache(maxsize=4)
+def _points(parameters: TrainingParameters) -> dict[str, list[tuple[float, float]]]:
+    """By technology, (bytes/s of the record, bytes/s reached) of the links that runs tell of, slowest first."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name in parameters.values:
+        base, _, known = name.partition(".")
+        if base == "collective_share" and known:
+            link = load_link(known)
+            record = link.bandwidth_bytes_per_s * link.efficiency
+            found.setdefault(_technology(link), []).append((record, record * parameters.of(base, known)))
+    for points in found.values():
+        points.sort()
+        reached = accumulate((each for _, each in points), max)
+        points[:] = [(record, most) for (record, _), most in zip(points, reached, strict=True)]
+    return found
+
+
+def _technology(link: Link) -> str:
+    """What a link is: its kind, or Omni-Path, whose messages the host copies."""
+    return "omni-path" if link.name.startswith("omni-path") else link.kind

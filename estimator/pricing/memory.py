@@ -1,0 +1,337 @@
+"""What a rank of an explicit plan holds at its fullest moment, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.layers.split import Work
+from estimator.pricing.held import expert_shards, held_parameters
+from estimator.pricing.memory_features import (
+    CHANNEL_BYTES_PER_S,
+    COMMUNICATOR_BYTES_PER_CHANNEL,
+    GENERIC,
+    MEMORY_FEATURES,
+    MOST_CHANNELS,
+    MemoryFeatures,
+)
+from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
+from estimator.pricing.outcome import RankMemory
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
+from estimator.pricing.stage_work import ChunkWork
+from profiles.vocabulary import Operator, held_bytes
+
+FIRM_SHARE = 0.25
+"""Of the allocator's loose blocks, those that it cannot give back because something lives beside them (assumption)."""
+
+
+def rank_memory(
+    setup: Setup,
+    stage_index: int,
+    chunks: Sequence[ChunkWork],
+    in_flight: Sequence[float],
+    *,
+    features: MemoryFeatures | None = None,
+) -> RankMemory:
+    """Bytes on a rank of stage `stage_index` whose chunks do `chunks`, each with `in_flight` micro-batches kept.
+
+    The fullest moment is the backward pass through some layer or the head's loss; the parts are those of that moment,
+    and copies that the optimizer's step makes count as reserve. Weights, gradients and optimizer state follow
+    Rajbhandari et al. 2020 (sections 3.1 and 5):
+    `zero` 1 shards the last, 2 also gradients, 3 also weights, over `sharded_over` ranks; experts over their own
+    dp * cp * tp / (ep * etp). `features` None: those declared for the recipe's software. ValueError if the counts of
+    chunks differ.
+    """
+    stage, recipe = setup.stages[stage_index], setup.recipe
+    if len(chunks) != len(in_flight) or not chunks:
+        raise ValueError(
+            f"rank_memory: {len(chunks)} chunks and {len(in_flight)} in flight; expected as many, not none"
+        )
+    known = features or features_of(recipe)
+    standing = standing_memory(setup, stage, chunks, known)
+    moment = _fullest(chunks, in_flight, stage, recipe, known)
+    memory = RankMemory(
+        stage=stage_index,
+        weight_bytes=standing.weight_bytes,
+        gradient_bytes=standing.gradient_bytes,
+        optimizer_bytes=standing.optimizer_bytes,
+        activation_bytes=moment.activation_bytes,
+        temporary_bytes=moment.temporary_bytes + known.workspace_bytes,
+        communication_bytes=standing.communication_bytes,
+        reserve_bytes=0,
+    )
+    return replace(memory, reserve_bytes=_reserve(memory, standing, known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingMemory:
+    """What a rank holds whatever the schedule does: weights, gradients, optimizer state, communication buffers; copies
+    that the optimizer's step makes, what stands outside the allocator, and what the device has in all."""
+
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    communication_bytes: int
+    step_bytes: int
+    outside_bytes: int
+    device_bytes: int
+
+
+def features_of(recipe: Recipe) -> MemoryFeatures:
+    """The memory habits that are declared for the recipe's software."""
+    return MEMORY_FEATURES.get(recipe.software.name, GENERIC)
+
+
+def standing_memory(
+    setup: Setup, stage: StageSetup, chunks: Sequence[ChunkWork], known: MemoryFeatures
+) -> StandingMemory:
+    """The part of a rank's memory that neither recomputation nor micro-batches in flight change."""
+    found = standing_bytes(setup.recipe, stage, holdings_of(chunks, stage), known)
+    return StandingMemory(
+        weight_bytes=int(found.weights),
+        gradient_bytes=int(found.gradients),
+        optimizer_bytes=int(found.optimizer),
+        communication_bytes=int(found.communication),
+        step_bytes=int(found.step),
+        outside_bytes=outside_bytes(setup, stage, known),
+        device_bytes=setup.cluster.group_of(stage.slots[0]).device.memory_bytes,
+    )
+
+
+Amount = float | NDArray[np.float64]
+"""Of one stage, or of many at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdings:
+    """Parameters on a rank outside and inside the experts, and those of them that learn; the most of a single layer,
+    and those of embedding and head."""
+
+    dense: Amount
+    dense_learning: Amount
+    experts: Amount
+    experts_learning: Amount
+    largest_layer: Amount
+    largest_learning: Amount
+    ends: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingBytes:
+    """`StandingMemory` without what depends on the devices."""
+
+    weights: Amount
+    gradients: Amount
+    optimizer: Amount
+    communication: Amount
+    step: Amount
+
+
+def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
+    """What a rank of `stage` holds, however its state is sharded."""
+    dense, experts = held_parameters(chunks, stage)
+    works = [work for chunk in chunks for work, _ in chunk.works]
+    blocks = [work for work in works if not work.is_end] or works
+    return Holdings(
+        dense=dense.held,
+        dense_learning=dense.learning,
+        experts=experts.held,
+        experts_learning=experts.learning,
+        largest_layer=max(work.parameters + work.expert_parameters for work in blocks),
+        largest_learning=max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks),
+        ends=sum(work.parameters for work in works if work.is_end),
+    )
+
+
+def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, known: MemoryFeatures) -> StandingBytes:
+    """Bytes of weights, gradients, optimizer state and buffers for `held`, sharded as `stage` is."""
+    width = held_bytes(recipe.dtype)
+    masters_as_weights = known.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
+    weight_width = 4 if masters_as_weights else width
+    states = OPTIMIZERS[recipe.optimizer].state_bytes(recipe.dtype, masters=recipe.software.optimizer_masters)
+    if masters_as_weights:
+        states -= 4 if width < 4 else 0
+    gradient_width: float = GRAD_WIDTH[recipe.grad_dtype]
+    if gradient_width > width:
+        gradient_width += known.gradient_copy_bytes
+    shards = stage.sharded_over, expert_shards(stage)
+
+    def state(per_parameter: float, *, learning: bool, sharded_from: int) -> Amount:
+        over = shards if stage.zero >= sharded_from else (1, 1)
+        dense, experts = (held.dense_learning, held.experts_learning) if learning else (held.dense, held.experts)
+        return np.ceil(per_parameter * dense / over[0]) + np.ceil(per_parameter * experts / over[1])
+
+    weights = state(weight_width, learning=False, sharded_from=3)
+    if recipe.dtype == "fp8":
+        # Operands of matrix products are held a second and third time: by rows and by columns, a byte each.
+        weights = weights + state(2, learning=False, sharded_from=3)
+    step: Amount = 0.0
+    if GRAD_WIDTH[recipe.grad_dtype] < 4:
+        step = state(known.step_copy_bytes, learning=True, sharded_from=1)
+    return StandingBytes(
+        weights=weights,
+        gradients=state(gradient_width, learning=True, sharded_from=2),
+        optimizer=0.0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1),
+        communication=_communication_bytes(held, stage, recipe, known),
+        step=step,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    """What lives besides weights and their state."""
+
+    activation_bytes: int
+    temporary_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.activation_bytes + self.temporary_bytes
+
+
+def _fullest(
+    chunks: Sequence[ChunkWork],
+    in_flight: Sequence[float],
+    stage: StageSetup,
+    recipe: Recipe,
+    known: MemoryFeatures,
+) -> _Moment:
+    """The moment of one layer's pass at which most lives: all that is in flight, less what backward has freed."""
+    width = held_bytes(recipe.dtype)
+    kept = sum(
+        flying * sum(work.saved_bytes * count for work, count in chunk.works)
+        for chunk, flying in zip(chunks, in_flight, strict=True)
+    )
+    if "activations" in stage.offload:
+        # One layer's are on the device while they are copied, and the next one's.
+        kept = 2 * max(work.saved_bytes for chunk in chunks for work, _ in chunk.works)
+    cached = 0
+    if known.weight_gradient_scratch == "cached":
+        cached = sum(n * k for n, k in block_shapes(work for chunk in chunks for work, _ in chunk.works)) * width
+    best = _Moment(activation_bytes=round(kept), temporary_bytes=cached)
+    for chunk in chunks:
+        freed = 0
+        for work, count in reversed(chunk.works):
+            extra = cached + layer_bytes(work, width, known)
+            activations = round(kept) - (0 if "activations" in stage.offload else freed)
+            found = _Moment(activation_bytes=activations, temporary_bytes=extra)
+            best = max(best, found, key=lambda one: one.total_bytes)
+            freed += work.saved_bytes * count
+    return best
+
+
+def block_shapes(works: Iterable[Work]) -> set[tuple[int, int]]:
+    """Distinct shapes of the matrices inside blocks."""
+    return {
+        (op.shape[-2], op.shape[-1])
+        for work in works
+        if not work.is_end and work.trainable_parameters
+        for op in work.operators
+        if op.kind == "gemm"
+    }
+
+
+def layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+    """The most that lives only while one layer runs: forward its own, backward gradients (and what was recomputed)."""
+    gathered = max(
+        (one.bytes for one in work.collectives if one.op == "all_gather" and one.axis == "tp"),
+        default=0,
+    )
+    if gathered:
+        # The gradient of what was gathered is whole, then this rank's slice of it.
+        gathered += work.input_bytes
+    recomputed = work.temporary_bytes if work.again else gathered
+    return max(work.temporary_bytes, recomputed + _backward_bytes(work, width, known))
+
+
+def _backward_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+    """The most that a layer's backward holds beyond what was kept for it, as its operators run from last to first.
+
+    An operator's backward holds the gradients of its result and of its input; what later operators kept is free by
+    then. The last one's result is the layer's own, whose gradient the residual stream carries along.
+    """
+    end = work.is_end
+    carried = 0 if end else work.output_bytes
+    most = freed = 0
+    for number, op in enumerate(reversed(work.operators)):
+        if number or not end:
+            scratch = _scratch_bytes(op, width, known, end=end) if work.trainable_parameters else 0
+            most = max(most, _gradient_bytes(op, width) + scratch + carried - freed)
+        freed += op.saved_bytes
+    return most
+
+
+def _scratch_bytes(op: Operator, width: int, known: MemoryFeatures, *, end: bool) -> int:
+    """What one product's backward hands over beside the gradient buffer; grouped products do so for each expert."""
+    kind = known.weight_gradient_scratch
+    if op.kind == "grouped_gemm" and kind != "none":
+        groups, _, n, k = op.shape
+        return groups * n * k * width
+    if op.kind == "gemm" and (kind == "current" or (end and kind == "cached")):
+        return op.shape[1] * op.shape[2] * width
+    return 0
+
+
+def _gradient_bytes(op: Operator, width: int) -> int:
+    """Bytes of the gradients of an operator's result and inputs."""
+    match op.kind:
+        case "gemm":
+            m, n, k = op.shape
+            return m * (n + k) * width
+        case "grouped_gemm" | "batched_gemm":
+            groups, m, n, k = op.shape
+            other = n * k if op.kind == "batched_gemm" else 0
+            return groups * (m * (n + k) + other) * width
+        case "attention":
+            batch, heads, kv_heads, q_len, _, qk_dim, v_dim, _ = op.shape
+            return batch * q_len * (heads * (qk_dim + v_dim) + kv_heads * (qk_dim + v_dim)) * width
+        case "memory":
+            elements = op.shape[0] * width
+            # A gated activation's input is as large as what it keeps of it.
+            return elements + max(elements, op.saved_bytes)
+        case "conv":
+            batch, c_in, c_out, out_h, out_w, _, _, stride = op.shape
+            return batch * out_h * out_w * (c_out + c_in * stride * stride) * width
+        case _:
+            return 2 * prod(op.shape) * width
+
+
+def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, known: MemoryFeatures) -> Amount:
+    """Buckets, and under ZeRO 3 the weights gathered for this layer and the next with one layer's whole gradients."""
+    width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
+    total = known.bucket_copies * np.minimum(known.bucket_elements, held.dense_learning) * width
+    if stage.zero < 3 or stage.sharded_over == 1:
+        return total
+    total = total + 2 * held.largest_layer * width + held.largest_learning * grads
+    if known.keeps_ends_gathered:
+        total = total + held.ends * width
+    return total
+
+
+def outside_bytes(setup: Setup, stage: StageSetup, known: MemoryFeatures) -> int:
+    """Context and communicators: one of all ranks, one for each axis, and between stages one for each neighbour and one
+    for the two ends beside that of the whole pipeline."""
+    communicators = sum(degree > 1 for degree in (stage.tp, stage.cp, stage.dp, stage.ep))
+    communicators += 4 if len(setup.stages) > 1 else 0
+    communicators += 1 if setup.devices > 1 else 0
+    group = setup.cluster.group_of(stage.slots[0])
+    channels = max(2, min(MOST_CHANNELS, round(group.island_link.bandwidth_bytes_per_s / CHANNEL_BYTES_PER_S)))
+    return known.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
+
+
+def _reserve(memory: RankMemory, standing: StandingMemory, known: MemoryFeatures) -> int:
+    """What stands outside the allocator, or inside it without being handed out at the fullest moment.
+
+    Loose blocks, and those of the step's copies, are given back when the device is full, all but `FIRM_SHARE` of them
+    and what the step needs itself.
+    """
+    step = standing.step_bytes
+    passing = memory.temporary_bytes + memory.activation_bytes
+    loose = known.fragmentation * memory.temporary_bytes + known.activation_fragmentation * memory.activation_bytes
+    firm = max(FIRM_SHARE * loose, step - passing)
+    room = standing.device_bytes - memory.peak_bytes - standing.outside_bytes
+    return standing.outside_bytes + round(max(firm, min(loose + step, room)))

@@ -1,0 +1,108 @@
+"""Device seconds of one operator: products by tiles and waves, fused attention by blocks, the rest by traffic.
+
+Every time here is of the device alone: the caller counts the host's launches, this module the least time of a kernel.
+
+Times never rise with a faster device, and never fall with a larger operator of the same alignment. Where the parameters
+come from: `profiles/data/efficiencies.toml`; how well they fit: `python -m bench.accuracy.operators`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Literal
+
+from estimator.pricing.attention_time import fused_attention
+from estimator.pricing.product_time import one_product, product_sizes
+from profiles.efficiencies import OperatorEfficiencies
+from profiles.vocabulary import Device, DType, Operator, held_bytes
+
+Pass = Literal["forward", "backward"]
+FUSED_WGRAD_BYTES = 8
+"""Traffic a weight of a product that adds its result to an fp32 buffer: read and write."""
+
+
+def time_operator(
+    op: Operator,
+    *,
+    device: Device,
+    dtype: DType,
+    efficiencies: OperatorEfficiencies,
+    pass_: Pass,
+    fused_wgrad: bool = False,
+    attention_kernel: str | None = None,
+) -> float:
+    """Device seconds of `op`'s kernels in one pass, without the host's launches.
+
+    `fused_wgrad`: the product itself adds weight gradients to an fp32 buffer (Megatron's gradient accumulation fusion).
+    `attention_kernel` names the fused kernel, None the usual one. A product with backward FLOPs of one product has the
+    gradient of its weight alone. ValueError if the device has no unit for `dtype` or nothing is known of that kernel.
+    """
+    return _cached_time(
+        op,
+        device.rate(dtype),
+        device.peak("fp32"),
+        device.memory_bandwidth_bytes_per_s,
+        dtype,
+        efficiencies,
+        pass_ == "backward",
+        fused_wgrad,
+        attention_kernel,
+    )
+
+
+@lru_cache(maxsize=65536)
+def _cached_time(
+    op: Operator,
+    peak: float,
+    plain_peak: float | None,
+    bandwidth: float,
+    dtype: DType,
+    known: OperatorEfficiencies,
+    backward: bool,
+    fused_wgrad: bool,
+    attention_kernel: str | None,
+) -> float:
+    moved, kernels = (op.backward_bytes, op.backward_kernels) if backward else (op.forward_bytes, op.forward_kernels)
+    flops = op.backward_flops if backward else op.forward_flops
+    match op.kind:
+        case "gather":
+            return _stream(moved, bandwidth * known.gather_share, known, kernels)
+        case "attention" if flops:
+            kernel = known.attention_kernel(attention_kernel)
+            return fused_attention(op.shape, peak, bandwidth, held_bytes(dtype), known, kernel, backward)
+        case "gemm" | "grouped_gemm" | "batched_gemm" | "conv" if flops:
+            pass
+        case _:
+            return _stream(moved, bandwidth, known, kernels) if moved or flops else 0.0
+    if not backward:
+        return one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+    products = max(1, round(op.backward_flops / op.forward_flops))
+    result_bytes = FUSED_WGRAD_BYTES if fused_wgrad and op.kind != "batched_gemm" else held_bytes(dtype)
+    seconds = one_product(op, "weight_grad", peak, plain_peak, bandwidth, dtype, known, result_bytes)
+    if products > 1:
+        seconds += one_product(op, "input_grad", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+    # Kernels beyond the products are those of a bias, which sum the output's gradient.
+    beside = op.backward_kernels - products
+    if beside > 0 and op.kind != "conv":
+        groups, m, n, k = product_sizes(op)
+        rest = moved - products * groups * (m * k + k * n + m * n) * held_bytes(dtype)
+        seconds += _stream(max(0, rest), bandwidth, known, beside)
+    return seconds
+
+
+def memory_seconds(moved_bytes: int, *, device: Device, efficiencies: OperatorEfficiencies, kernels: int = 1) -> float:
+    """Seconds of `kernels` memory-bound kernels that move `moved_bytes` between them."""
+    return _stream(moved_bytes, device.memory_bandwidth_bytes_per_s, efficiencies, kernels)
+
+
+def gather_seconds(moved_bytes: int, *, device: Device, efficiencies: OperatorEfficiencies, kernels: int = 1) -> float:
+    """Seconds of kernels that read or write rows picked by an index."""
+    return _stream(moved_bytes, device.memory_bandwidth_bytes_per_s * efficiencies.gather_share, efficiencies, kernels)
+
+
+def _stream(moved_bytes: float, bandwidth: float, known: OperatorEfficiencies, kernels: int) -> float:
+    """Each kernel moves its part at the stream's rate, after the time that it needs to get going."""
+    if kernels < 1:
+        return 0.0
+    each = known.kernel_ramp_s + moved_bytes / kernels / (bandwidth * known.bandwidth_share)
+    return kernels * max(known.kernel_floor_s, each)

@@ -1,0 +1,268 @@
+"""Seconds of one micro-batch's forward and backward pass through a chunk of layers on one rank, by kind of work.
+
+The device runs its kernels one after another; the host must launch each of them. A pass takes what the slower of the
+two takes (their p-norm: where both are near, each waits for the other at times). Collectives of the tensor-, context-
+and expert-parallel axes stand between kernels unless the software runs them beside a product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from estimator.layers.split import Work
+from estimator.pricing.operator_time import time_operator
+from estimator.pricing.recipe import Kernels
+from profiles.efficiencies import OperatorEfficiencies
+from profiles.training_parameters import TrainingParameters
+from profiles.vocabulary import Collective, Device, DType, LayerTime, Operator
+
+KIND_FIELDS = {
+    "gemm": "gemm_s",
+    "grouped_gemm": "gemm_s",
+    "batched_gemm": "attention_s",
+    "attention": "attention_s",
+    "conv": "convolution_s",
+    "memory": "memory_bound_s",
+    "gather": "memory_bound_s",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTime:
+    """Seconds of one pass by kind; the fields but `weight_s` sum to the pass.
+
+    `weight_s` is what of a backward pass only makes weight gradients.
+    """
+
+    gemm_s: float = 0.0
+    attention_s: float = 0.0
+    convolution_s: float = 0.0
+    memory_bound_s: float = 0.0
+    recompute_s: float = 0.0
+    launch_s: float = 0.0
+    tp_s: float = 0.0
+    cp_s: float = 0.0
+    ep_s: float = 0.0
+    weight_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the pass."""
+        return math.fsum(getattr(self, part.name) for part in fields(self) if part.name != "weight_s")
+
+    @property
+    def communication_s(self) -> float:
+        """Seconds that collectives stop the pass."""
+        return self.tp_s + self.cp_s + self.ep_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
+
+    `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
+    (0 with `fused_accumulation`, where the product reads and writes the sum).
+    """
+
+    device: Device
+    efficiencies: OperatorEfficiencies
+    parameters: TrainingParameters
+    dtype: DType
+    collective_s: Callable[[Collective], float]
+    overlap_tp: bool
+    overlap_ep: bool
+    host_launches: bool
+    kernels: Kernels
+    accumulation_bytes: int
+    fused_accumulation: bool
+    attention_kernel: str | None
+    flash_generation: int
+    bandwidth_bytes_per_s: float
+
+
+def forward_pass(
+    works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
+) -> PassTime:
+    """One micro-batch forward through layers: (work, how many layers of it). `measured` holds the profiled time of each
+    work or None (empty: none): it wins over the operators' times, which then only share it out by kind."""
+    totals = PassSum()
+    for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
+        totals.add_forward(work, machine, profile, times=count)
+    return totals.finish(machine)
+
+
+def backward_pass(
+    works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
+) -> PassTime:
+    """One micro-batch backward, with what is computed again before it; arguments as for `forward_pass`."""
+    totals = PassSum()
+    for (work, count), profile in zip(works, measured or [None] * len(works), strict=True):
+        totals.add_backward(work, machine, profile, times=count)
+    return totals.finish(machine)
+
+
+class PassSum:
+    """Adds up a pass; local to one call. What it adds is linear in the layers, `finish` is not."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys((part.name for part in fields(PassTime)), 0.0)
+        self.kernels = 0
+        self.collectives_launched = 0
+        self.checkpoints = 0
+        self.hidable_s = {"cp_s": 0.0, "tp_s": 0.0, "ep_s": 0.0}
+
+    def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
+        """One micro-batch forward through `times` layers of `work`."""
+        profiled_s = None if profile is None else profile.forward_s
+        self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
+        self.collectives(work.collectives, machine, phase="forward", times=times)
+
+    def add_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
+        """One micro-batch backward through them, with what is computed again."""
+        self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
+        profiled_s = None if profile is None else profile.backward_s
+        self.operators(
+            work.operators, machine, backward=True, times=times, profiled_s=profiled_s, learns=not work.frozen
+        )
+        if profile is None:
+            self.accumulation(work, machine, times=times)
+        self.collectives(work.collectives, machine, phase="backward", times=times)
+
+    def operators(
+        self,
+        operators: Iterable[Operator],
+        machine: Machine,
+        *,
+        backward: bool,
+        times: int,
+        profiled_s: float | None = None,
+        learns: bool = True,
+    ) -> None:
+        found = [(op, _operator_s(op, machine, backward=backward)) for op in operators]
+        scale = float(times)
+        if profiled_s is not None:
+            modelled_s = sum(seconds for _, seconds in found)
+            scale = times * profiled_s / modelled_s if modelled_s else 0.0
+            if not modelled_s:
+                self.seconds["memory_bound_s"] += times * profiled_s
+        for op, seconds in found:
+            took = scale * seconds
+            self.seconds[KIND_FIELDS[op.kind]] += took
+            if profiled_s is None:
+                self.kernels += times * (op.backward_kernels if backward else op.forward_kernels)
+            if backward and learns and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
+                self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
+
+    def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
+        inner = PassSum()
+        whole = work.again == work.operators
+        inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
+        inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        for axis in ("tp_s", "cp_s", "ep_s"):
+            self.seconds[axis] += inner.seconds[axis]
+        self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
+        self.kernels += inner.kernels
+        self.checkpoints += times if whole and work.again else 0
+        self.collectives_launched += inner.collectives_launched
+
+    def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
+        moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
+        self.seconds["memory_bound_s"] += (
+            moved / machine.bandwidth_bytes_per_s / machine.parameters.of("memory_share", machine.kernels)
+        )
+
+    def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
+        for one in collectives:
+            if one.phase != phase:
+                continue
+            took = times * machine.collective_s(one)
+            self.collectives_launched += times
+            if one.axis == "cp":
+                self.hidable_s["cp_s"] += took
+            elif machine.overlap_ep and one.axis in ("ep", "etp"):
+                self.hidable_s["ep_s"] += took
+            elif machine.overlap_tp and one.axis == "tp" and phase == "backward" and _beside(one):
+                self.hidable_s["tp_s"] += took
+            self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
+
+    def finish(self, machine: Machine) -> PassTime:
+        seconds = self.seconds
+        parameters = machine.parameters
+        self._hide(seconds, parameters)
+        device_s = sum(value for name, value in seconds.items() if name != "weight_s")
+        host_s = (
+            self.kernels * parameters.of("launch_s")
+            + self.collectives_launched * parameters.of("launch_collective_s")
+            + self.checkpoints * parameters.of("launch_checkpoint_s")
+        )
+        if not machine.host_launches:
+            host_s = 0.0
+        if host_s and device_s:
+            longer, shorter = max(host_s, device_s), min(host_s, device_s)
+            power = parameters.of("launch_norm")
+            norm = longer * (1 + (shorter / longer) ** power) ** (1 / power)
+            seconds["launch_s"] = norm - device_s
+            # What only makes weight gradients is launched too.
+            seconds["weight_s"] *= norm / device_s
+        return PassTime(**seconds)
+
+    def _hide(self, seconds: dict[str, float], parameters: TrainingParameters) -> None:
+        """Communication beside products: hidden up to what those take, at the cost of what it takes from them."""
+        # Experts' exchanges hide behind another micro-batch's passes, as DualPipe and Megatron's 1F1B overlap have it.
+        compute_s = seconds["gemm_s"] + seconds["attention_s"] + seconds["memory_bound_s"]
+        cover = {"cp_s": seconds["attention_s"], "tp_s": seconds["gemm_s"], "ep_s": compute_s}
+        for axis, hidable_s in self.hidable_s.items():
+            hidden_s = min(hidable_s, cover[axis])
+            seconds[axis] -= hidden_s * (1 - parameters.of("overlap_cost", "tp"))
+
+
+def _beside(one: Collective) -> bool:
+    """Whether Megatron runs it beside a product: the input's gradient sum and the input's second gathering."""
+    return one.name.endswith((".enter", ".input"))
+
+
+def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
+    """Device seconds of one operator in a running training."""
+    if not (op.backward_kernels if backward else op.forward_kernels):
+        return 0.0
+    took = time_operator(
+        op,
+        device=machine.device,
+        dtype=_compute_dtype(op, machine.dtype),
+        efficiencies=machine.efficiencies,
+        pass_="backward" if backward else "forward",
+        attention_kernel=machine.attention_kernel,
+        fused_wgrad=machine.fused_accumulation,
+    )
+    return took / _share(op, machine)
+
+
+def _compute_dtype(op: Operator, dtype: DType) -> DType:
+    """With fp8, products of activations with the blocks' weights alone are in fp8 (Transformer Engine): attention and
+    the vocabulary's projection stay in bf16."""
+    in_fp8 = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.")
+    return dtype if dtype != "fp8" or in_fp8 else "bf16"
+
+
+def _share(op: Operator, machine: Machine) -> float:
+    """Which share of the operator model's rate a running training reaches."""
+    parameters = machine.parameters
+    match op.kind:
+        case "memory" | "gather":
+            return parameters.of("memory_share", machine.kernels)
+        case "attention":
+            if parameters.knows("attention_share", machine.device.name):
+                return parameters.of("attention_share", machine.device.name)
+            return parameters.of("attention_share", f"flash{machine.flash_generation}")
+        case "batched_gemm":
+            return parameters.of("attention_share", "math")
+        case _:
+            return parameters.of("gemm_share", machine.device.name)
+
+
+def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:
+    """The device's fused kernel of that FlashAttention generation; None, its usual one, where it has no such one."""
+    name = f"flash{generation}"
+    return name if any(known == name for known, _ in efficiencies.attention) else None

@@ -1,0 +1,177 @@
+"""Which ranks of a stage form the groups of each axis, where the slowest of them sits, and how many share its links."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from estimator.communication.algorithms import algorithm_lines
+from estimator.communication.groups import Group, describe_group, describe_run, lay_out
+from estimator.pricing.recipe import StageSetup
+from profiles.cluster import Cluster, DeviceSlot
+
+GroupAxis = Literal["tp", "cp", "dp", "ep", "etp", "expert_dp", "shard", "replicate"]
+
+REFERENCE_BYTES = 2.0**28
+"""The slowest group of an axis is the one that gathers this many bytes last: enough for its links to matter."""
+
+
+MOST_IN_MASK = 62
+"""Devices of a node that a bit mask holds."""
+
+
+class SlotRun(tuple[DeviceSlot, ...]):
+    """Slots that follow the cluster's own order from place `start` on, known to do so."""
+
+    start: int
+
+    def __new__(cls, slots: Sequence[DeviceSlot], start: int) -> SlotRun:
+        made = super().__new__(cls, slots)
+        made.start = start
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisGroup:
+    """The slowest group of an axis, and how many groups of that axis have ranks where it has (`concurrent_groups` of
+    `time_collective`): those of the same stage alone, counted on the node where they are most."""
+
+    group: Group
+    concurrent: int
+
+
+def axis_groups(cluster: Cluster, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
+    """The slowest group of `axis` in `stage`.
+
+    Ranks count tp fastest, then cp, then dp. `dp` is the dp * cp ranks of one tp index, which hold the same weights
+    and sum their gradients; `shard` are runs of `stage.sharded_over` of these, `replicate` the ranks that hold the same
+    part across such runs (ZeRO, HSDP). The experts fold all ranks anew, as Megatron does: `etp` fastest, then `ep`,
+    then `expert_dp`, the ranks that hold the same experts.
+
+    Raises:
+        ValueError: an unknown axis, or ep * etp does not divide the stage's ranks.
+        InputError: the group spans nodes without NICs, or sites that no link joins.
+    """
+    ranks = len(stage.slots)
+    stride, size = _layout(stage, axis)
+    start = _first_of_run(cluster, stage.slots)
+    if start is None:
+        return _slowest(cluster, stage.slots, stride, size)
+    return _slowest_of_run(cluster, _alike(cluster, start, ranks), ranks, stride, size)
+
+
+def group_ranks(stage: StageSetup, axis: GroupAxis) -> Iterator[tuple[int, ...]]:
+    """The ranks of every group of `axis`, as positions in `stage.slots`."""
+    stride, size = _layout(stage, axis)
+    for start in _starts(len(stage.slots), stride, size):
+        yield tuple(range(start, start + stride * size, stride))
+
+
+def _layout(stage: StageSetup, axis: GroupAxis) -> tuple[int, int]:
+    """Distance between neighbours of a group, and its ranks: groups fill runs of distance * ranks."""
+    ranks, tp, shard, experts = len(stage.slots), stage.tp, stage.sharded_over, stage.ep * stage.etp
+    if axis not in get_args(GroupAxis):
+        raise ValueError(f"axis_groups: found {axis!r}, expected one of {', '.join(get_args(GroupAxis))}")
+    if ranks % experts:
+        raise ValueError(f"axis_groups: ep={stage.ep} * etp={stage.etp} does not divide the stage's {ranks} ranks")
+    layouts: dict[str, tuple[int, int]] = {
+        "tp": (1, tp),
+        "cp": (tp, stage.cp),
+        "dp": (tp, stage.cp * stage.dp),
+        "etp": (1, stage.etp),
+        "ep": (stage.etp, stage.ep),
+        "expert_dp": (experts, ranks // experts),
+        "shard": (tp, shard),
+        "replicate": (tp * shard, stage.replicas),
+    }
+    return layouts[axis]
+
+
+def _starts(ranks: int, stride: int, size: int) -> Iterator[int]:
+    """The first rank of every group."""
+    for block in range(0, ranks, stride * size):
+        yield from range(block, block + stride)
+
+
+def _first_of_run(cluster: Cluster, slots: Sequence[DeviceSlot]) -> int | None:
+    """Where in the cluster's order the slots stand, if they follow it without a gap."""
+    if isinstance(slots, SlotRun):
+        return slots.start
+    first = slots[0]
+    start = 0
+    for site in cluster.sites:
+        if site.name == first.site:
+            for group in site.nodes[: first.group]:
+                start += group.count * group.devices
+            earlier = sum(group.count for group in site.nodes[: first.group])
+            start += (first.node - earlier) * site.nodes[first.group].devices + first.index
+            break
+        start += sum(group.count * group.devices for group in site.nodes)
+    return start if cluster.slots[start : start + len(slots)] == tuple(slots) else None
+
+
+def _alike(cluster: Cluster, start: int, ranks: int) -> int:
+    """The first place where a run of that many slots sits as the one from `start` does; itself where devices differ."""
+    period = repeats_after(cluster)
+    return start if period is None or start + ranks > len(cluster.slots) else start % period
+
+
+def repeats_after(cluster: Cluster) -> int | None:
+    """After so many slots everything repeats: nodes, islands that span nodes, pods. None for unequal nodes."""
+    return _period(cluster) if len(cluster.sites) == len(cluster.sites[0].nodes) == 1 else None
+
+
+def _period(cluster: Cluster) -> int:
+    site = cluster.sites[0]
+    nodes = site.nodes[0]
+    pod = math.ceil(nodes.count / site.pods) if site.pods > 1 else 1
+    return math.lcm(nodes.devices * pod, nodes.island_size)
+
+
+@lru_cache(maxsize=8192)
+def _slowest_of_run(cluster: Cluster, start: int, ranks: int, stride: int, size: int) -> AxisGroup:
+    return _slowest_of(cluster, cluster.slots[start : start + ranks], stride, size, start)
+
+
+@lru_cache(maxsize=256)
+def _slowest(cluster: Cluster, slots: tuple[DeviceSlot, ...], stride: int, size: int) -> AxisGroup:
+    return _slowest_of(cluster, slots, stride, size)
+
+
+def _slowest_of(
+    cluster: Cluster, slots: tuple[DeviceSlot, ...], stride: int, size: int, start: int | None = None
+) -> AxisGroup:
+    """The slowest of the groups; of a run on equal nodes only those are looked at that sit differently."""
+    firsts = list(_starts(len(slots), stride, size))
+    period = repeats_after(cluster)
+    described: dict[tuple[Group, int], None] = {}
+    if start is not None and period is not None:
+        last = firsts[-1]
+        firsts = [*{(start + first) % period: first for first in reversed(firsts)}.values(), last]
+        group = cluster.sites[0].nodes[0]
+        if group.island_size <= group.devices <= MOST_IN_MASK:
+            whole = lay_out(cluster, start, 1, len(slots))
+            for first in firsts:
+                run = lay_out(cluster, start + first, stride, size)
+                on_node = whole.ranks_on_node[run.nodes - whole.nodes[0]]
+                described[describe_run(cluster, run), int((-(-on_node // run.ranks_on_node)).max())] = None
+            firsts = []
+    on_node = Counter((slot.site, slot.node) for slot in slots) if firsts else Counter()
+    for first in firsts:
+        members = slots[first : first + stride * size : stride]
+        inside = Counter((slot.site, slot.node) for slot in members)
+        busy = max(-(-on_node[node] // count) for node, count in inside.items())
+        described[describe_group(cluster, members), busy] = None
+    candidates = [AxisGroup(group=group, concurrent=busy) for group, busy in described]
+    return max(candidates, key=_reference_s)
+
+
+def _reference_s(found: AxisGroup) -> float:
+    if found.group.ranks == 1:
+        return 0.0
+    lines = algorithm_lines("all_gather", found.group, found.concurrent)
+    return min(line.seconds(REFERENCE_BYTES) for line in lines)

@@ -1,0 +1,315 @@
+"""Seconds of one stage of an explicit plan: its passes for a micro-batch, and what comes once an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+from estimator.layer_times import Lookup, slowed
+from estimator.layers.split import Work
+from estimator.pricing.gradient_sync import (
+    FLAT_COPY_PASSES,
+    Learning,
+    ShardedLayer,
+    TimeOnAxis,
+    exposed_sharding_s,
+    gather_weights_s,
+    reduce_gradients_s,
+)
+from estimator.pricing.held import held_parameters
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.measured import measured_times
+from estimator.pricing.offload import activations_over_host_link_s, optimizer_on_host_s
+from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
+from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
+from estimator.pricing.rank_kinds import rank_kinds
+from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
+from profiles.cluster import most_on_one_node
+from profiles.efficiencies import OperatorEfficiencies
+from profiles.training_parameters import TrainingParameters, neutral_parameters
+from profiles.vocabulary import (
+    CollectiveOp,
+    Device,
+    Infeasible,
+    LayerTime,
+    held_bytes,
+)
+
+EfficienciesOf = Callable[[str], OperatorEfficiencies]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceCost:
+    """Seconds once an iteration, nothing of them hidden: gradients summed, sharded weights brought together, the
+    optimizer's step, and what of it goes over the host link."""
+
+    reduce_s: float
+    gather_s: float
+    optimizer_s: float
+    offload_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCost:
+    """One stage's seconds: passes of each chunk for a micro-batch, and what comes once an iteration."""
+
+    forward: tuple[PassTime, ...]
+    backward: tuple[PassTime, ...]
+    sharding_s: tuple[float, ...]
+    offload_s: tuple[tuple[float, float], ...]
+    once: OnceCost
+    chunks: tuple[ChunkWork, ...]
+    profiles: tuple[tuple[LayerTime | None, ...], ...]
+
+
+def price_stage(
+    setup: Setup,
+    number: int,
+    known: TrainingParameters,
+    efficiencies_of: EfficienciesOf,
+    lookup: Lookup,
+    links: LinkTimes,
+) -> StageCost | Infeasible:
+    """What stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the dtype.
+
+    A stage on several types of device takes as long as its slowest ranks: replicas work side by side.
+    """
+    kinds = rank_kinds(setup, number)
+    if len(kinds) > 1:
+        return _slowest([price_stage(kind, number, known, efficiencies_of, lookup, links) for kind in kinds])
+    stage, recipe = setup.stages[number], setup.recipe
+    chunks = stage_chunks(setup, number)
+    if isinstance(chunks, Infeasible):
+        return chunks
+    alone, workers = stage_device(setup, stage), most_on_one_node([slot for one in setup.stages for slot in one.slots])
+    device, lookup = alone.among(workers), slowed(lookup, alone, workers)
+    if device.peak(recipe.dtype) is None:
+        have = ", ".join(name for name, _ in device.peak_flops_per_s)
+        return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
+    on_axis = links.on_axes_of(stage)
+    machine = stage_machine(setup, device, efficiencies_of(device.name), known, on_axis)
+    profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
+    forward = tuple(forward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
+    backward = tuple(backward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
+    sharding_s = tuple(
+        _sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
+    )
+    offload_s = tuple(
+        activations_over_host_link_s(setup, stage, chunk.works, ahead.total_s, back.total_s + sharding)
+        if "activations" in stage.offload
+        else (0.0, 0.0)
+        for chunk, ahead, back, sharding in zip(chunks, forward, backward, sharding_s, strict=True)
+    )
+    return StageCost(
+        forward=forward,
+        backward=backward,
+        offload_s=offload_s,
+        sharding_s=sharding_s,
+        once=price_once(setup, stage, chunks, profiles, machine, on_axis, known),
+        chunks=chunks,
+        profiles=profiles,
+    )
+
+
+def _slowest(costs: Sequence[StageCost | Infeasible]) -> StageCost | Infeasible:
+    """The one whose passes take longest, with the longest of what comes once."""
+    found = []
+    for cost in costs:
+        if isinstance(cost, Infeasible):
+            return cost
+        found.append(cost)
+    longest = {part.name: max(getattr(cost.once, part.name) for cost in found) for part in fields(OnceCost)}
+    return replace(max(found, key=_pass_s), once=OnceCost(**longest))
+
+
+def _pass_s(cost: StageCost) -> float:
+    """Seconds of a micro-batch through a stage's chunks, both ways."""
+    passes = sum(one.total_s for one in (*cost.forward, *cost.backward))
+    return passes + sum(cost.sharding_s) + sum(map(sum, cost.offload_s))
+
+
+def price_once(
+    setup: Setup,
+    stage: StageSetup,
+    chunks: Sequence[ChunkWork],
+    profiles: Sequence[Sequence[LayerTime | None]],
+    machine: Machine,
+    on_axis: TimeOnAxis,
+    known: TrainingParameters,
+) -> OnceCost:
+    """What a rank of `stage` does once an iteration."""
+    recipe = setup.recipe
+    dense, experts = held_parameters(chunks, stage)
+    learning = Learning(dense=dense.learning, experts=experts.learning)
+    optimizer_s, offload_s = _optimizer_s(setup, stage, chunks, machine, profiles)
+    return OnceCost(
+        reduce_s=reduce_gradients_s(
+            learning,
+            zero=stage.zero,
+            sharded_over=stage.sharded_over,
+            gradient_width=GRAD_WIDTH[recipe.grad_dtype],
+            micro_batches=setup.micro_batches,
+            on_axis=_in_buckets(on_axis, recipe.software.bucket_bytes),
+        ),
+        gather_s=gather_weights_s(learning, zero=stage.zero, width=held_bytes(recipe.dtype), on_axis=on_axis)
+        + _broadcasts_s(setup, stage, known),
+        optimizer_s=optimizer_s,
+        offload_s=offload_s,
+    )
+
+
+def stage_machine(
+    setup: Setup, device: Device, efficiencies: OperatorEfficiencies, known: TrainingParameters, on_axis: TimeOnAxis
+) -> Machine:
+    """What the passes of a stage on `device` run on, by `known` parameters of training. A device whose rates were
+    measured launches from the host that it is, so that its rates hold the launches: it has no other parameters."""
+    recipe = setup.recipe
+    known = known if device.peak_basis == "datasheet" else neutral_parameters()
+    return Machine(
+        device=device,
+        efficiencies=efficiencies,
+        parameters=known,
+        dtype=recipe.dtype,
+        collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
+        overlap_tp="tp" in recipe.overlap,
+        overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
+        host_launches=recipe.software.launch == "eager" and device.peak_basis == "datasheet",
+        kernels=recipe.software.kernels,
+        accumulation_bytes=accumulation_bytes(setup),
+        fused_accumulation=recipe.software.fused_accumulation,
+        attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
+        flash_generation=recipe.software.flash_generation,
+        bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
+    )
+
+
+def _optimizer_s(
+    setup: Setup,
+    stage: StageSetup,
+    chunks: Sequence[ChunkWork],
+    machine: Machine,
+    profiles: Sequence[Sequence[LayerTime | None]],
+) -> tuple[float, float]:
+    """(step, transfers to and from the host) seconds: memory traffic, on the device or on the host, and what Muon
+    multiplies besides. Where all layers are profiled, the step that was measured with them."""
+    recipe = setup.recipe
+    optimizer = OPTIMIZERS[recipe.optimizer]
+    each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
+    updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
+    if "optimizer" in stage.offload:
+        return optimizer_on_host_s(setup, stage, updated, updated * each)
+    measured_s = _measured_step_s(chunks, profiles, updated)
+    if measured_s is not None:
+        return measured_s, 0.0
+    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
+    return updated * each / stream + _orthogonal_s(optimizer, stage, chunks, machine), 0.0
+
+
+def _measured_step_s(
+    chunks: Sequence[ChunkWork], profiles: Sequence[Sequence[LayerTime | None]], updated: float
+) -> float | None:
+    """Of `updated` parameters, as long as the profiled layers' own steps; None where a layer is not profiled."""
+    found = [
+        (profile, (work.parameters + work.expert_parameters) * count, count)
+        for chunk, own in zip(chunks, profiles, strict=True)
+        for (work, count), profile in zip(chunk.works, own, strict=True)
+    ]
+    parameters = sum(held for _, held, _ in found)
+    if not parameters or any(profile is None for profile, _, _ in found):
+        return None
+    return sum(profile.optimizer_s * count for profile, _, count in found if profile) * updated / parameters
+
+
+def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[ChunkWork], machine: Machine) -> float:
+    """Muon's products over the rank's matrices, shared out over the ranks that hold the same ones; they run in bf16 at
+    the best that a product reaches."""
+    if not optimizer.orthogonal_iterations:
+        return 0.0
+    flops = sum(
+        count * optimizer.step_flops(op.shape[-2], op.shape[-1]) * (op.shape[0] if op.kind == "grouped_gemm" else 1)
+        for chunk in chunks
+        for work, count in chunk.works
+        if work.trainable_parameters and not work.is_end
+        for op in work.operators
+        if op.kind in ("gemm", "grouped_gemm")
+    )
+    peak = machine.device.peak("bf16") or machine.device.peak(machine.dtype) or 0.0
+    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", machine.device.name)
+    return flops / stage.sharded_over / (peak * share) if peak else 0.0
+
+
+def _broadcasts_s(setup: Setup, stage: StageSetup, known: TrainingParameters) -> float:
+    """What it takes beyond the bytes that ranks on several nodes broadcast their shards of the weights one after
+    another: a time for each, during which the tensor-parallel groups beside it use the same network."""
+    if not setup.recipe.software.broadcast_weights or stage.zero not in (1, 2):
+        return 0.0
+    nodes = {(slot.site, slot.node) for slot in stage.slots[: stage.sharded_over * stage.tp]}
+    if len(nodes) == 1:
+        return 0.0
+    return known.of("broadcast_s") * stage.sharded_over * stage.tp
+
+
+def _in_buckets(on_axis: TimeOnAxis, bucket_bytes: int) -> TimeOnAxis:
+    """`on_axis` with what is sent cut into buckets, one after another."""
+    if not bucket_bytes:
+        return on_axis
+
+    def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+        buckets = max(1, -(-int(size_bytes) // bucket_bytes))
+        return buckets * on_axis(op, size_bytes / buckets, axis)
+
+    return seconds
+
+
+def _sharding_s(
+    chunk: ChunkWork,
+    profiles: Sequence[LayerTime | None],
+    machine: Machine,
+    stage: StageSetup,
+    setup: Setup,
+    on_axis: TimeOnAxis,
+) -> float:
+    """What ZeRO 3 adds to a micro-batch through a chunk."""
+    if stage.zero != 3 or stage.dp * stage.cp == 1:
+        return 0.0
+    layers = [
+        (sharded_layer(work, profile, machine, stage, setup, on_axis), count)
+        for (work, count), profile in zip(chunk.works, profiles, strict=True)
+    ]
+    return exposed_sharding_s(
+        layers,
+        overlap_cost=machine.parameters.of("overlap_cost", "fsdp"),
+        overlapped="dp" in setup.recipe.overlap,
+    )
+
+
+def sharded_layer(
+    work: Work, profile: LayerTime | None, machine: Machine, stage: StageSetup, setup: Setup, on_axis: TimeOnAxis
+) -> ShardedLayer:
+    """One layer of `stage` under ZeRO 3: its passes, and what its weights and gradients take to come and go."""
+    width, grads = held_bytes(setup.recipe.dtype), GRAD_WIDTH[setup.recipe.grad_dtype]
+    sums = work.trainable_parameters * grads
+    gather_s = on_axis("all_gather", work.parameters * width, "shard")
+    gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
+    scatter_s = on_axis("reduce_scatter", sums, "shard")
+    scatter_s += on_axis("all_reduce", sums / stage.sharded_over, "replicate")
+    scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
+    weights = work.parameters + work.expert_parameters
+    learning = work.trainable_parameters + work.trainable_expert_parameters
+    copied = FLAT_COPY_PASSES[0] * weights + FLAT_COPY_PASSES[1] * learning
+    return ShardedLayer(
+        forward_s=forward_pass([(work, 1)], machine, [profile]).total_s,
+        backward_s=backward_pass([(work, 1)], machine, [profile]).total_s,
+        gather_s=gather_s,
+        scatter_s=scatter_s,
+        copy_s=copied * width / machine.bandwidth_bytes_per_s if stage.sharded_over > 1 else 0.0,
+    )
+
+
+def accumulation_bytes(setup: Setup) -> int:
+    """Memory traffic a parameter and micro-batch for a pass that adds its gradient to those before: read both, write
+    the sum. None where the product does it, or there is nothing before."""
+    if setup.micro_batches == 1 or setup.recipe.software.fused_accumulation:
+        return 0
+    return 2 * GRAD_WIDTH[setup.recipe.grad_dtype] + held_bytes(setup.recipe.dtype)

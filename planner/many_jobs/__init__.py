@@ -1,0 +1,1 @@
+"""Many jobs on a cluster: traces, policies, simulation, sites, placement."""

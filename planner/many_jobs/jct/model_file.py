@@ -1,0 +1,109 @@
+"""A model as a file: LightGBM's own text format, and our header as its last line.
+
+LightGBM reads the file as it is (`lightgbm.Booster(model_file=...)`: raw odds). The last line is `cellplan.jct/2` and a
+JSON object: feature list, training window, where boosting starts, how intervals are calibrated, the weights of boosters
+and simple rules, and the SHA-256 of the
+text before it, which is checked before LightGBM's parser sees any of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planner.many_jobs.jct.boosting import Parameters, import_lightgbm
+from planner.many_jobs.jct.groups import feature_names
+from planner.many_jobs.jct.intervals import LOSSES
+from planner.many_jobs.jct.mixture import Mixture, begin_weights
+from planner.many_jobs.jct.model import JctModel, Start, Window
+from profiles.errors import InputError
+from profiles.files import parse_json, read_text, write_atomically
+
+SCHEMA = "cellplan.jct/2"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _Header(_Strict):
+    sha256: str
+    columns: tuple[str, ...]
+    features: tuple[str, ...]
+    start: Start
+    parameters: Parameters
+    window: Window
+    level: float = Field(ge=0, le=1)
+    mixture: Mixture
+    tail_s: float = Field(ge=0)
+
+
+def save_model(model: JctModel, path: Path) -> None:
+    """Write the model, whole or not at all."""
+    text = model.booster.model_to_string()
+    text = text if text.endswith("\n") else text + "\n"
+    write_atomically(path, text + f"{SCHEMA} {json.dumps(header_of(model, text), allow_nan=False)}\n")
+
+
+def header_of(model: JctModel, text: str) -> dict[str, Any]:
+    """What the last line says."""
+    return {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "columns": model.columns,
+        "features": model.features,
+        "start": asdict(model.start),
+        "parameters": asdict(model.parameters),
+        "window": asdict(model.window),
+        "level": model.level,
+        "mixture": asdict(model.mixture),
+        "tail_s": model.tail_s,
+    }
+
+
+def load_model(path: Path) -> JctModel:
+    """The model in a file; InputError where it is none, or not as it was written."""
+    where = str(path)
+    text, mark, line = read_text(path).rpartition(f"\n{SCHEMA} ")
+    if not mark:
+        raise InputError(
+            where=where, found=f"no line {SCHEMA}", expected="a model of `cellplan jct train` of this version"
+        )
+    text += "\n"
+    try:
+        header = _Header.model_validate(parse_json(line, where=f"{where}, last line"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise InputError(where=f"{where}, last line", key=key, found=first["input"], expected=first["msg"]) from None
+    if hashlib.sha256(text.encode()).hexdigest() != header.sha256:
+        raise InputError(where=where, key="sha256", found="trees that were changed", expected="the file as written")
+    booster = import_lightgbm().Booster(model_str=text)
+    if header.features != feature_names(header.columns) or booster.num_model_per_iteration() != len(
+        header.start.thresholds
+    ):
+        raise InputError(where=where, key="features", found="another list", expected="that of this version")
+    if _shape(header.mixture) != (len(LOSSES), *(len(begin_weights(header.columns, 0, loss)) for loss in LOSSES)):
+        raise InputError(where=where, key="mixture", found="other rules", expected="those of this version")
+    return JctModel(
+        booster=booster,
+        start=header.start,
+        columns=header.columns,
+        features=header.features,
+        parameters=header.parameters,
+        window=header.window,
+        level=header.level,
+        mixture=header.mixture,
+        tail_s=header.tail_s,
+    )
+
+
+def _shape(mixture: Mixture) -> tuple[int, ...]:
+    """Constants, and weights for each loss; () where these do not fit what they began with."""
+    begin, weights = ([len(one) for one in both] for both in (mixture.begin, mixture.weights))
+    sound = all(min(one) >= 0 and sum(one) > 0 for one in (*mixture.begin, *mixture.weights) if one)
+    return (len(mixture.constants), *begin) if begin == weights and sound else ()

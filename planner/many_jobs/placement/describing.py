@@ -1,0 +1,108 @@
+"""A placed job as JSON and as files: the plan, and the cluster it was made on where that has other links."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from planner.many_jobs.placement.alternatives import PlannedWay
+from planner.many_jobs.placement.placing import PlacedJob
+from planner.many_jobs.sites.current_links import Route
+from planner.shared.plan import Plan
+from planner.shared.plan_file import plan_to_json, save_plan
+from profiles.cluster_file import describe_cluster
+from profiles.files import write_atomically
+
+
+def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[PlannedWay]) -> dict[str, Any]:
+    """The value of `cellplan place --json`. `rank` is None for a device that the plan leaves idle; `between_sites_s`
+    what of an iteration would go if links between sites took no time."""
+    placement, estimate, basis = job.placement, plan.estimate, plan.provenance
+    return {
+        "model": plan.model.name,
+        "cluster": job.ground.cluster.text,
+        "method": placement.method,
+        "step": placement.step,
+        "proved": placement.proved,
+        "local": job.ground.demand.local,
+        "sites": _sites(job, plan),
+        "links": _links(job),
+        "routes": [_route(route) for route in job.routes],
+        "plan": json.loads(plan_to_json(plan)),
+        "score": {
+            **placement.score.to_json(),
+            "iteration_time_s": estimate.iteration_time_s,
+            "samples_per_s": estimate.samples_per_s,
+            "between_sites_s": job.between_s,
+            "between_sites_share": job.between_s / estimate.iteration_time_s,
+            "basis": {"compute": basis.compute, "communication": basis.communication, "links": _basis(job)},
+            "sites_used": list(job.sites_used),
+            "idle_devices": len(job.idle),
+        },
+        "alternatives": [way.to_json() for way in ways],
+        "timing": dict(job.timing),
+    }
+
+
+def save_placed(job: PlacedJob, path: Path) -> tuple[Plan, Path | None]:
+    """Write the plan to `path`, and the cluster beside it where its links are not those of the cluster file: the plan
+    then names that one, so that `estimate --plan` finds the same links. The plan, and the cluster's file."""
+    if not job.ground.measured:
+        save_plan(job.plan, path)
+        return job.plan, None
+    import yaml
+
+    beside = path.with_name(f"{path.stem}.cluster.yaml")
+    head = f"# {job.ground.cluster.text}, with its links between sites as {path.name} was made on.\n"
+    write_atomically(beside, head + yaml.safe_dump(describe_cluster(job.ground.cluster), sort_keys=False, width=120))
+    plan = replace(job.plan, cluster=str(beside))
+    save_plan(plan, path)
+    return plan, beside
+
+
+def _sites(job: PlacedJob, plan: Plan) -> list[dict[str, Any]]:
+    ranks = {(one.site, one.node, one.index): one.rank for one in plan.devices}
+    return [
+        {
+            "name": share.site,
+            "devices": [
+                {
+                    "node": slot.node,
+                    "index": slot.index,
+                    "device": slot.device,
+                    "rank": ranks.get((slot.site, slot.node, slot.index)),
+                }
+                for slot in job.slots
+                if slot.site == share.site
+            ],
+        }
+        for share in job.placement.sites
+    ]
+
+
+def _links(job: PlacedJob) -> list[dict[str, Any]]:
+    """Every link that the chosen sites' widest paths run over, and every one that was measured."""
+    used = {frozenset(link) for link in job.placement.links}
+    return [
+        link.to_json() | {"used": frozenset(link.between) in used}
+        for link in job.ground.links
+        if link.basis != "file" or link.age_s is not None or frozenset(link.between) in used
+    ]
+
+
+def _route(route: Route) -> dict[str, Any]:
+    return {
+        "sites": list(route.sites),
+        "bandwidth_bytes_per_s": route.bandwidth_bytes_per_s,
+        "latency_s": route.latency_s,
+    }
+
+
+def _basis(job: PlacedJob) -> str | None:
+    """Where the figures of the links between the chosen sites come from; None for one site."""
+    used = {frozenset(link) for link in job.placement.links}
+    found = {link.basis for link in job.ground.links if frozenset(link.between) in used}
+    return None if not found else next(iter(found)) if len(found) == 1 else "measured and file"

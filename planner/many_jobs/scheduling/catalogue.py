@@ -1,0 +1,99 @@
+"""The policies by name. A new one is a file in `planner/many_jobs/scheduling/policies/` and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import Parameter, isclass, signature
+from typing import cast
+
+from estimator.frontends.factory import find_factory, user_code
+from planner.many_jobs.scheduling.records import Policy
+from profiles.errors import InputError
+
+POLICIES: dict[str, str] = {
+    "easy-backfill": "planner.many_jobs.scheduling.policies.backfill:EasyBackfill",
+    "elasticflow": "planner.many_jobs.scheduling.policies.elasticflow:ElasticFlow",
+    "elasticflow-ls": "planner.many_jobs.scheduling.policies.elasticflow:ElasticFlowLs",
+    "fcfs": "planner.many_jobs.scheduling.policies.fcfs:Fcfs",
+    "crius": "planner.many_jobs.scheduling.policies.crius:Crius",
+    "crius-na": "planner.many_jobs.scheduling.policies.crius:CriusNA",
+    "crius-nh": "planner.many_jobs.scheduling.policies.crius:CriusNH",
+    "crius-ddl": "planner.many_jobs.scheduling.policies.crius:CriusDDL",
+    "marginal": "planner.many_jobs.scheduling.policies.marginal:Marginal",
+    "marginal-throughput": "planner.many_jobs.scheduling.policies.marginal:MarginalThroughput",
+    "marginal-now": "planner.many_jobs.scheduling.policies.marginal:MarginalNow",
+    "marginal-ddl": "planner.many_jobs.scheduling.policies.marginal:MarginalDDL",
+    "gandiva": "planner.many_jobs.scheduling.policies.gandiva:Gandiva",
+    "gang": "planner.many_jobs.scheduling.policies.gang:Gang",
+    "gavel": "planner.many_jobs.scheduling.policies.gavel:Gavel",
+    "pollux": "planner.many_jobs.scheduling.policies.pollux:Pollux",
+    "priority": "planner.many_jobs.scheduling.policies.priority:PriorityPreemption",
+    "quota": "planner.many_jobs.scheduling.policies.quota:Quota",
+    "sia": "planner.many_jobs.scheduling.policies.sia:Sia",
+    "dt-fm": "planner.many_jobs.scheduling.policies.dt_fm:DtFm",
+    "global-ilp": "planner.many_jobs.scheduling.policies.global_ilp:GlobalIlp",
+    "lyra": "planner.many_jobs.scheduling.policies.lyra:Lyra",
+    "opportunistic": "planner.many_jobs.scheduling.policies.opportunistic:Opportunistic",
+    "mast": "planner.many_jobs.scheduling.policies.mast:Mast",
+    "spiderflow": "planner.many_jobs.scheduling.policies.spiderflow:SpiderFlow",
+    "spiderflow-no-spin": "planner.many_jobs.scheduling.policies.spiderflow:SpiderFlowNoSpin",
+    "spiderflow-no-tpa": "planner.many_jobs.scheduling.policies.spiderflow:SpiderFlowNoTpa",
+    "sjf": "planner.many_jobs.scheduling.policies.sjf:ShortestFirst",
+    "tiresias": "planner.many_jobs.scheduling.policies.tiresias:Tiresias",
+}
+"""Name: the class that makes it; its keyword arguments are the policy's options."""
+
+
+WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def make_policy(name: str, **options: object) -> Policy:
+    """The policy of that name, or of the user's `package.module:Class`; InputError names what there is."""
+    place = POLICIES.get(name, name if ":" in name else None)
+    if place is None:
+        raise InputError(where="policy", key="--policy", found=name, expected="one of " + ", ".join(sorted(POLICIES)))
+    maker = _load(name, place)
+    typed = _typed(name, maker, options)
+    try:
+        policy = maker(**typed)
+    except (TypeError, ValueError) as error:
+        known = ", ".join(signature(maker).parameters) if isclass(maker) else ""
+        expected = f"of its options ({known or 'it has none'}) what they can be"
+        raise InputError(where=f"policy {name}", key="--option", found=str(error), expected=expected) from error
+    lacks = [one for one in ("decide", "state", "restore") if not callable(getattr(policy, one, None))]
+    if not isinstance(getattr(policy, "name", None), str):
+        lacks.append("name")
+    if lacks:
+        raise InputError(where=f"policy {name}", found=f"no {', '.join(lacks)}", expected="a policy (POLICIES.md)")
+    return cast("Policy", policy)
+
+
+def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object]) -> dict[str, object]:
+    """The options as the types of their defaults; InputError for one of another type."""
+    parameters = signature(maker).parameters
+    defaults = {key: parameter.default for key, parameter in parameters.items()}
+    open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
+    found = dict(options)
+    for key in options:
+        if key not in defaults and not open_ended:
+            expected = "one of " + ", ".join(defaults) if defaults else "none: it has no options"
+            raise InputError(where=f"policy {name}", key=f"--option {key}", found="no such option", expected=expected)
+    for key, value in options.items():
+        kind = type(defaults.get(key))
+        if kind is float and type(value) is int:
+            found[key] = float(value)
+        elif kind in WORDS and type(value) is not kind:
+            raise InputError(where=f"policy {name}", key=f"--option {key}", found=repr(value), expected=WORDS[kind])
+    return found
+
+
+def _load(name: str, place: str) -> Callable[..., object]:
+    """What `package.module:Class` names. A user's module may lie in the current folder."""
+    module, _, made = place.partition(":")
+    if name in POLICIES:
+        return cast("Callable[..., object]", getattr(import_module(module), made))
+    if not module or not made:
+        raise InputError(where="policy", key="--policy", found=name, expected="package.module:Class")
+    with user_code():
+        return find_factory(place, "a policy")

@@ -1,0 +1,290 @@
+"""The Cells of workloads on a cluster's pools, from the estimator, kept for whoever asks again.
+
+A Cell takes the first devices of its pool: where exactly a job sits does not change its Cell. Everything is computed
+when it is first asked for; `save` and `load` carry it over from run to run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
+from estimator.cells.estimate import LinkTablesFor, LookupFor, make_machine
+from estimator.cells.job import Job as TrainingJob
+from estimator.cells.job import MicroBatchRule
+from estimator.cells.stage_options import Machine, StageOption, StagePlace, best_recompute
+from estimator.cells.stages import crius_stage_counts
+from estimator.frontends.load import load_any_model
+from estimator.layer_times import nothing_measured
+from models_zoo.model import Model
+from planner.many_jobs.scheduling.records import CellOption, Pool, Workload
+from planner.shared.version import VERSION
+from profiles.cluster import Cluster, DeviceSlot, Site
+from profiles.errors import InputError
+from profiles.files import write_atomically
+from profiles.vocabulary import DType, Infeasible
+
+SCHEMA = "cellplan.cells/1"
+
+
+def pools_of(cluster: Cluster) -> dict[str, Pool]:
+    """The cluster's groups of equal nodes by name (`pool_name`). Of a group that is partly free the whole nodes."""
+    named: dict[str, Pool] = {}
+    for site in cluster.sites:
+        for number, group in enumerate(site.nodes):
+            name = pool_name(cluster, site, number)
+            nodes = group.count if group.free is None else group.free // group.devices
+            if nodes:
+                named[name] = Pool(
+                    name=name,
+                    site=site.name,
+                    device=group.device.name,
+                    nodes=nodes,
+                    devices_per_node=group.devices,
+                    devices=nodes * group.devices,
+                )
+    return named
+
+
+def left_out(cluster: Cluster) -> dict[tuple[str, str], int]:
+    """Free devices that no pool has, since not all of their node is free, by site and type of device."""
+    found: dict[tuple[str, str], int] = {}
+    for site in cluster.sites:
+        for group in site.nodes:
+            if group.free is not None and group.free % group.devices:
+                key = (site.name, group.device.name)
+                found[key] = found.get(key, 0) + group.free % group.devices
+    return found
+
+
+def pool_name(cluster: Cluster, site: Site, number: int) -> str:
+    """The device's name, after the site's where there are several, numbered where that is not yet unique.
+
+    a100-40gb, north/a100-40gb, north/a100-40gb#1
+    """
+    device = site.nodes[number].device.name
+    name = device if len(cluster.sites) == 1 else f"{site.name}/{device}"
+    return f"{name}#{number}" if sum(other.device.name == device for other in site.nodes) > 1 else name
+
+
+def common_dtype(cluster: Cluster) -> DType:
+    """What every device of the cluster can train in: bf16, or else fp16, or else fp32."""
+    devices = {group.device for site in cluster.sites for group in site.nodes}
+    wanted: tuple[DType, ...] = ("bf16", "fp16")
+    return next((dtype for dtype in wanted if all(device.peak(dtype) for device in devices)), "fp32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatedCells:
+    """`planner.many_jobs.scheduling.records.CellBook` by `estimator.cells.cell`. `micro_batches` as in
+    `estimator.cells.job.Job`; `lookup_for`, `link_tables_for`: what is measured of a device. `crowded`: every device is
+    priced as with all of its pool's nodes busy, whoever works there, not with the job's own alone (where a neighbour
+    slows it: see `Device.contention`). `measured`: a hash of what is measured, by which saved Cells are told apart. The
+    only state is caches."""
+
+    cluster: Cluster
+    pools: Mapping[str, Pool]
+    micro_batches: MicroBatchRule = "fit"
+    rules: CellRules = field(default_factory=CellRules)
+    lookup_for: LookupFor = lambda _device: nothing_measured
+    link_tables_for: LinkTablesFor = lambda _device: ()
+    crowded: bool = False
+    measured: str = ""
+    _slots: dict[str, list[DeviceSlot]] = field(default_factory=dict, repr=False)
+    _models: dict[str, Model] = field(default_factory=dict, repr=False)
+    _jobs: dict[Workload, TrainingJob] = field(default_factory=dict, repr=False)
+    _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
+    _cells: dict[tuple[Workload, str, int, int], CellOption | None] = field(default_factory=dict, repr=False)
+    _options: dict[tuple[Workload, str, int], tuple[CellOption, ...]] = field(default_factory=dict, repr=False)
+    _data_parallel: dict[tuple[Workload, str, int], float | None] = field(default_factory=dict, repr=False)
+    _least: dict[tuple[Workload, str], int | None] = field(default_factory=dict, repr=False)
+    _kept: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def options(self, workload: Workload, pool: str, devices: int) -> tuple[CellOption, ...]:
+        """The Cells on so many devices that fit, for 1, 2, 4, ... stages (Crius section 6.1), fastest first."""
+        key = (workload, pool, devices)
+        if key not in self._options:
+            found: list[CellOption] = []
+            if 1 <= devices <= self.pools[pool].devices:
+                counts = crius_stage_counts(devices, len(self._job(workload).model.layers))
+                cells = (self.cell(workload, pool, devices, count) for count in counts)
+                found = sorted((one for one in cells if one), key=lambda one: (one.iteration_time_s, one.stages))
+            self._options[key] = tuple(found)
+        return self._options[key]
+
+    def best(self, workload: Workload, pool: str, devices: int) -> CellOption | None:
+        """The fastest Cell there; None where none fits."""
+        return next(iter(self.options(workload, pool, devices)), None)
+
+    def cell(self, workload: Workload, pool: str, devices: int, stages: int) -> CellOption | None:
+        """One Cell; None where it does not fit."""
+        key = (workload, pool, devices, stages)
+        if key not in self._cells:
+            _, _, found = self.estimate(workload, pool, devices, stages)
+            self._cells[key] = (
+                CellOption(
+                    pool=pool,
+                    devices=devices,
+                    stages=stages,
+                    iteration_time_s=found.iteration_time_s,
+                    assembly=tuple(stage.favour for stage in found.stages),
+                )
+                if isinstance(found, CellEstimate)
+                else None
+            )
+        return self._cells[key]
+
+    def estimate(
+        self, workload: Workload, pool: str, devices: int, stages: int
+    ) -> tuple[TrainingJob, Machine, CellEstimate | CellFailure]:
+        """One Cell in full, with what it is estimated from; computed anew at each call."""
+        job, machine, slots = self._job(workload), self._machine(workload, pool, devices), self._first(pool, devices)
+        return job, machine, estimate_cell(job, machine, slots, stages, self.rules)
+
+    def data_parallel_s(self, workload: Workload, pool: str, devices: int) -> float | None:
+        """Seconds an iteration as a scheduler believes that profiles data parallelism alone (Crius section 8.1). Where
+        that never fits on the pool it takes the smallest Cell that does to scale with the devices."""
+        key = (workload, pool, devices)
+        if key not in self._data_parallel:
+            self._data_parallel[key] = self._believed_s(workload, pool, devices)
+        return self._data_parallel[key]
+
+    def least_devices(self, workload: Workload, pool: str) -> int | None:
+        """The smallest power of two on which some Cell fits; None where none does on the whole pool."""
+        key = (workload, pool)
+        if key not in self._least:
+            total = self.pools[pool].devices
+            counts = (1 << k for k in range(total.bit_length()))
+            self._least[key] = next((count for count in counts if self.options(workload, pool, count)), None)
+        return self._least[key]
+
+    def save(self, place: Path) -> None:
+        """Write what is known to a file, if that is more than it was last read or written with; of a folder, to the
+        file of this cluster there."""
+        if len(self._cells) + len(self._data_parallel) == self._kept.get("count"):
+            return
+        path = self.file_in(place)
+        rows = [
+            [
+                *asdict(workload).values(),
+                pool,
+                devices,
+                stages,
+                found and [found.iteration_time_s, list(found.assembly)],
+            ]
+            for (workload, pool, devices, stages), found in self._cells.items()
+        ]
+        beliefs = [
+            [*asdict(workload).values(), pool, devices, seconds]
+            for (workload, pool, devices), seconds in self._data_parallel.items()
+        ]
+        content = {"schema": SCHEMA, "of": self._digest(), "cells": rows, "data_parallel": beliefs}
+        write_atomically(path, json.dumps(content, separators=(",", ":")) + "\n")
+        self._kept["count"] = len(self._cells) + len(self._data_parallel)
+
+    def load(self, place: Path) -> bool:
+        """Read what another run knew from a file, or from this cluster's in a folder; False, and nothing read, where
+        there is none, or it is of another cluster or version. InputError where the file is no file of Cells."""
+        path = self.file_in(place)
+        if not path.exists():
+            return False
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["schema"] != SCHEMA:
+                raise ValueError(content["schema"])
+            if content["of"] != self._digest():
+                return False
+            for model, batch, tokens, dtype, pool, devices, stages, found in content["cells"]:
+                workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
+                self._cells[workload, pool, devices, stages] = found and CellOption(
+                    pool=pool, devices=devices, stages=stages, iteration_time_s=found[0], assembly=tuple(found[1])
+                )
+            for model, batch, tokens, dtype, pool, devices, seconds in content["data_parallel"]:
+                workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
+                self._data_parallel[workload, pool, devices] = seconds
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(where=str(path), found=str(error), expected=f"a file of schema {SCHEMA}") from error
+        self._kept["count"] = len(self._cells) + len(self._data_parallel)
+        return True
+
+    def file_in(self, place: Path) -> Path:
+        """The file of this cluster in a folder, or the file itself."""
+        return place / f"{self._digest()[:16]}.json" if place.is_dir() else place
+
+    def _digest(self) -> str:
+        where = (self.cluster.sites, self.cluster.site_links, self.crowded, *([self.measured] if self.measured else []))
+        content = repr((VERSION, *where, self.micro_batches, self.rules))
+        return sha256(content.encode()).hexdigest()
+
+    def _believed_s(self, workload: Workload, pool: str, devices: int) -> float | None:
+        if not 1 <= devices <= self.pools[pool].devices:
+            return None
+        own_s = self._replicated_s(workload, pool, devices)
+        total = self.pools[pool].devices
+        if own_s is not None:
+            return own_s
+        if any(self._replicated_s(workload, pool, 1 << k) for k in range(total.bit_length())):
+            return None
+        least = self.least_devices(workload, pool)
+        best = None if least is None else self.best(workload, pool, least)
+        return None if best is None or least is None else best.iteration_time_s * least / devices
+
+    def _replicated_s(self, workload: Workload, pool: str, devices: int) -> float | None:
+        """One stage of nothing but replicas; None where that does not fit."""
+        job, slots = self._job(workload), self._first(pool, devices)
+        machine = self._machine(workload, pool, devices)
+        for count in job.micro_batch_counts(devices=devices, stages=1):
+            place = StagePlace(
+                first=0,
+                layers=job.model.layers,
+                slots=slots,
+                index=0,
+                stages=1,
+                micro_batch=job.global_batch // count,
+                micro_batches=count,
+                pipeline=((0, slots),),
+            )
+            option: StageOption | Infeasible = best_recompute(job, machine, place, dp=devices, tp=1)
+            if isinstance(option, StageOption):
+                return option.time_s * count + option.step_s
+        return None
+
+    def _job(self, workload: Workload) -> TrainingJob:
+        if workload not in self._jobs:
+            if workload.model not in self._models:
+                self._models[workload.model] = load_any_model(workload.model)
+            model = self._models[workload.model]
+            self._jobs[workload] = TrainingJob(
+                model=model,
+                global_batch=workload.global_batch,
+                seq_len=model.seq_len if workload.seq_len is None else workload.seq_len,
+                dtype=workload.dtype,
+                micro_batches=self.micro_batches,
+            )
+        return self._jobs[workload]
+
+    def _first(self, pool: str, devices: int) -> tuple[DeviceSlot, ...]:
+        if not self._slots:
+            for slot in self.cluster.free_slots:
+                name = pool_name(self.cluster, self.cluster.site(slot.site), slot.group)
+                self._slots.setdefault(name, []).append(slot)
+        return tuple(self._slots[pool][:devices])
+
+    def _machine(self, workload: Workload, pool: str, devices: int) -> Machine:
+        """One for all Cells that price layers alike: by device type, and where a neighbour slows a device, by count."""
+        slots = self._first(pool, self.pools[pool].devices if self.crowded else devices)
+        device = self.cluster.group_of(slots[0]).device
+        key = (device.name, len(slots) if device.contention else 0)
+        if key not in self._machines:
+            self._machines[key] = make_machine(
+                self._job(workload),
+                self.cluster,
+                slots,
+                link_tables=self.link_tables_for(device),
+                lookup_for=self.lookup_for,
+            )
+        return self._machines[key]

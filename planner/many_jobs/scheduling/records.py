@@ -1,0 +1,212 @@
+"""What schedulers speak of: jobs, pools of equal devices, grants, and what a policy sees and answers.
+
+A pool is the devices of one type at one site. A grant is how many devices of which pools a job has, and as which Cell
+it runs there. Policies see a `View` and answer with a `Decision`; who drives them (`planner.many_jobs.simulation`, or a
+live cluster) places the devices, counts time and restarts, and checks everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from profiles.cluster import SiteLink
+from profiles.vocabulary import DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a job trains, as far as its speed goes: jobs with equal workloads share all Cells. `model` as on the command
+    line; `seq_len` None: the model's own."""
+
+    model: str
+    global_batch: int
+    seq_len: int | None = None
+    dtype: DType = "bf16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as it was submitted. `devices` of `pool` are what it asked for (its N_G); `iterations` its work, fixed
+    before any policy runs. `duration_s` is what the trace says it took. `deadline_s` is a time of day like `submit_s`,
+    not a span. Higher `priority` goes first. `checkpoint_bytes` are written and read at every restart."""
+
+    id: str
+    submit_s: float
+    pool: str
+    devices: int
+    workload: Workload
+    iterations: float
+    duration_s: float
+    user: str = ""
+    virtual_cluster: str = ""
+    priority: int = 0
+    deadline_s: float | None = None
+    checkpoint_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Equal devices at one site: `nodes` of `devices_per_node` each. `devices` counts those of nodes that work."""
+
+    name: str
+    site: str
+    device: str
+    nodes: int
+    devices_per_node: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOption:
+    """A Cell as a scheduler sees it: `devices` of `pool` in `stages`, what an iteration takes there, and the assembly
+    ("dp", "tp" of each stage)."""
+
+    pool: str
+    devices: int
+    stages: int
+    iteration_time_s: float
+    assembly: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """Devices for a job: so many of each pool, and the stages of the Cell it runs as (None: the fastest there).
+
+    `planner` names who makes its plan (`planner.many_jobs.scheduling.sites.planners`), over several sites too; empty:
+    it runs as a Cell, on one pool.
+    """
+
+    parts: tuple[tuple[str, int], ...]
+    stages: int | None = None
+    planner: str = ""
+
+    @property
+    def devices(self) -> int:
+        """Devices of all pools."""
+        return sum(count for _, count in self.parts)
+
+
+def grant(pool: str, devices: int, stages: int | None = None) -> Grant:
+    """A grant on one pool."""
+    return Grant(parts=((pool, devices),), stages=stages)
+
+
+class JobState(Protocol):
+    """A job that has arrived and not ended. Read it, never write it; all figures are as of `View.now_s`."""
+
+    @property
+    def job(self) -> Job: ...
+    @property
+    def grant(self) -> Grant | None:
+        """None while it waits."""
+
+    @property
+    def remaining_iterations(self) -> float: ...
+    @property
+    def attained_device_s(self) -> float:
+        """Devices times seconds that it has held, restarts included."""
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds without devices, since it was submitted."""
+
+    @property
+    def granted_s(self) -> float | None:
+        """When it got its present grant."""
+
+    @property
+    def restarts(self) -> int: ...
+
+
+class CellBook(Protocol):
+    """What is known of workloads on pools. All methods are cached: asking again costs nothing."""
+
+    def options(self, workload: Workload, pool: str, devices: int) -> tuple[CellOption, ...]:
+        """The Cells on so many devices that fit, one for each stage count, fastest first."""
+
+    def best(self, workload: Workload, pool: str, devices: int) -> CellOption | None:
+        """The fastest Cell there; None where none fits."""
+
+    def data_parallel_s(self, workload: Workload, pool: str, devices: int) -> float | None:
+        """Seconds an iteration as a scheduler believes that profiles data parallelism alone; where that never fits on
+        this pool, scaled from the smallest Cell that does. None where not even that fits."""
+
+    def least_devices(self, workload: Workload, pool: str) -> int | None:
+        """The smallest power of two on which some Cell fits; None where none does on the whole pool."""
+
+
+class View(Protocol):
+    """What a policy sees. Its mappings are live and must not be changed."""
+
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def pools(self) -> Mapping[str, Pool]: ...
+    @property
+    def free(self) -> Mapping[str, int]:
+        """Devices of each pool that no job holds."""
+
+    @property
+    def waiting(self) -> Mapping[str, JobState]:
+        """By id, in the order in which they began to wait."""
+
+    @property
+    def running(self) -> Mapping[str, JobState]:
+        """By id, in the order in which they got their devices."""
+
+    @property
+    def arrived(self) -> Sequence[str]:
+        """Ids submitted since the last decision."""
+
+    @property
+    def departed(self) -> Sequence[str]:
+        """Ids that finished or were dropped since the last decision."""
+
+    @property
+    def cells(self) -> CellBook: ...
+    @property
+    def site_links(self) -> Sequence[SiteLink]:
+        """What joins the pools' sites; empty where there is one, or nothing joins them."""
+
+    def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
+        """What an iteration of the job really takes under a grant; None where it does not fit."""
+
+    def restart_s(self, job: Job) -> float:
+        """What a change of grant, or coming back, costs the job."""
+
+    def predicted_duration_s(self, job: Job) -> float | None:
+        """What a predictor of completion times says of the job as it was submitted; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What changes: for each job named, its new grant (None: it is suspended); and who is dropped for good. A job that
+    is not named keeps what it has. All changes happen at once: what one gives up another may take."""
+
+    grants: Mapping[str, Grant | None]
+    dropped: tuple[str, ...] = ()
+
+
+class Policy(Protocol):
+    """A scheduler. It may keep state of its own, which `state` and `restore` carry over a checkpoint as plain JSON."""
+
+    @property
+    def name(self) -> str: ...
+    def decide(self, view: View) -> Decision:
+        """Called after every batch of events of one time, or once a round. Must be deterministic."""
+
+    def state(self) -> object: ...
+    def restore(self, state: object) -> None: ...
+
+
+class Stateless:
+    """The base of policies that keep nothing."""
+
+    def state(self) -> object:
+        """Nothing."""
+        return None
+
+    def restore(self, state: object) -> None:
+        """Nothing to do."""

@@ -1,0 +1,135 @@
+"""Allocations that are alike but for their sites' names: each is priced once, on a small cluster that stands for all.
+
+A job's devices sit on as few nodes of a pool as hold them: which of equal nodes it gets changes nothing, as for Cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from planner.many_jobs.scheduling.cell_book import pool_name
+from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
+
+SiteShape = tuple[int, tuple[tuple[int, int], ...]]
+"""Kind of site, and for each of its groups of nodes that gives devices its kind and how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Sites with devices, most first, and the links that join them: (site, site, bytes/s, s), by place in `sites`."""
+
+    sites: tuple[SiteShape, ...]
+    links: tuple[tuple[int, int, float, float], ...]
+
+    @property
+    def devices(self) -> int:
+        """Devices of all sites."""
+        return sum(count for _, groups in self.sites for _, count in groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """A shape, and which site of the cluster each of its sites is."""
+
+    shape: Shape
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes:
+    """The shapes of a cluster's allocations. The only state is caches."""
+
+    cluster: Cluster
+    _pools: dict[str, tuple[Site, NodeGroup]] = field(default_factory=dict, repr=False)
+    _kinds: dict[object, int] = field(default_factory=dict, repr=False)
+    _groups: dict[int, NodeGroup] = field(default_factory=dict, repr=False)
+    _sites: dict[int, Site] = field(default_factory=dict, repr=False)
+    _links: dict[frozenset[str], SiteLink] = field(default_factory=dict, repr=False)
+    _clusters: dict[Shape, Cluster] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[tuple[str, int], ...], Allocation] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for site in self.cluster.sites:
+            for number, group in enumerate(site.nodes):
+                self._pools[pool_name(self.cluster, site, number)] = (site, group)
+        # Kinds are numbered by what they are, not in the order of asking or of sites: equal shapes get equal prices.
+        groups = {replace(group, count=1, free=None): group for _, group in self._pools.values()}
+        for one in sorted(groups, key=repr):
+            self._groups[self._kind(one, "group")] = groups[one]
+        fabrics = {(site.fabric_link, site.oversubscription): site for site, _ in self._pools.values()}
+        for fabric in sorted(fabrics, key=repr):
+            self._sites[self._kind(fabric, "site")] = fabrics[fabric]
+        self._links.update({frozenset(link.between): link for link in self.cluster.site_links})
+
+    def of(self, parts: Sequence[tuple[str, int]]) -> Allocation:
+        """The shape of so many devices of these pools; KeyError for a pool that there is not."""
+        key = tuple(parts)
+        if key not in self._known:
+            self._known[key] = self._allocation(key)
+        return self._known[key]
+
+    def _allocation(self, parts: Sequence[tuple[str, int]]) -> Allocation:
+        by_site: dict[str, list[tuple[int, int]]] = {}
+        for pool, count in parts:
+            site, group = self._pools[pool]
+            kind = self._kind(replace(group, count=1, free=None), "group")
+            by_site.setdefault(site.name, []).append((kind, count))
+        kept = {name: self._site_shape(name, groups) for name, groups in by_site.items()}
+        joined = {name: self._joined(name, kept) for name in kept}
+
+        def order(name: str) -> tuple[object, ...]:
+            devices = sum(count for _, count in kept[name][1])
+            return -devices, kept[name], joined[name]
+
+        names = tuple(sorted(kept, key=order))
+        links = []
+        for first, second in combinations(range(len(names)), 2):
+            link = self._links.get(frozenset((names[first], names[second])))
+            if link is not None:
+                links.append((first, second, link.bandwidth_bytes_per_s, link.latency_s))
+        shape = Shape(sites=tuple(kept[name] for name in names), links=tuple(links))
+        return Allocation(shape=shape, names=names)
+
+    def cluster_of(self, shape: Shape) -> Cluster:
+        """The small cluster: all of its devices are the allocation's."""
+        if shape not in self._clusters:
+            sites = tuple(self._small_site(number, one) for number, one in enumerate(shape.sites))
+            text = "+".join("/".join(str(count) for _, count in groups) for _, groups in shape.sites)
+            self._clusters[shape] = Cluster(text=f"sites of {text}", sites=sites, site_links=links_of(shape))
+        return self._clusters[shape]
+
+    def _small_site(self, number: int, shape: SiteShape) -> Site:
+        kind, groups = shape
+        nodes = []
+        for group_kind, count in groups:
+            group = self._groups[group_kind]
+            nodes.append(replace(group, count=math.ceil(count / group.devices), free=count))
+        return replace(self._sites[kind], name=f"s{number}", nodes=tuple(nodes), pods=1)
+
+    def _site_shape(self, name: str, groups: Sequence[tuple[int, int]]) -> SiteShape:
+        site = next(site for site, _ in self._pools.values() if site.name == name)
+        return self._kind((site.fabric_link, site.oversubscription), "site"), tuple(sorted(groups))
+
+    def _joined(self, name: str, kept: dict[str, SiteShape]) -> tuple[tuple[float, float, SiteShape], ...]:
+        """The site's links to the others, widest first."""
+        found = []
+        for other, shape in kept.items():
+            link = self._links.get(frozenset((name, other))) if other != name else None
+            if link is not None:
+                found.append((-link.bandwidth_bytes_per_s, link.latency_s, shape))
+        return tuple(sorted(found))
+
+    def _kind(self, what: object, of: str) -> int:
+        return self._kinds.setdefault((of, what), len(self._kinds))
+
+
+def links_of(shape: Shape, users: Sequence[int] = ()) -> tuple[SiteLink, ...]:
+    """The links of a small cluster, each divided by how many use it (none given: one)."""
+    shares = users or (1,) * len(shape.links)
+    return tuple(
+        SiteLink(between=(f"s{first}", f"s{second}"), bandwidth_bytes_per_s=width / count, latency_s=latency_s)
+        for (first, second, width, latency_s), count in zip(shape.links, shares, strict=True)
+    )

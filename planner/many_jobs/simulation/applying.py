@@ -1,0 +1,313 @@
+"""A decision, checked and carried out; and how jobs start, stop, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+from planner.many_jobs.scheduling.records import Decision, Grant
+from planner.many_jobs.simulation.placing import Pieces, shrink
+from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
+from planner.many_jobs.simulation.states import ActiveJob
+from planner.many_jobs.simulation.totals import DROPPED, FINISHED, UNFINISHED
+
+Change = tuple[ActiveJob, Grant]
+
+
+def apply_decision(run: RunState, decision: Decision) -> bool:
+    """Carry the decision out, all at once; PolicyError, before anything is changed, where it cannot be. Whether it
+    changed anything."""
+    stops, changes = _read(run, decision)
+    dropped = _read_dropped(run, decision, stops) if decision.dropped else {}
+    if not stops and not changes and not dropped:
+        return False
+    _check_devices(run, stops, changes)
+    for state in stops:
+        _stop(run, state)
+        if state.job.id not in dropped:
+            run.wait(state)
+    for id_, state in dropped.items():
+        if id_ in run.waiting:
+            state.settle()
+            run.stop_waiting(state)
+        end_job(run, state, DROPPED)
+    came_back = {state.job.id: _release(run, state, grant) for state, grant in changes}
+    if len(changes) > 1:
+        changes.sort(key=lambda change: -change[1].devices)
+    for state, grant in changes:
+        _start(run, state, grant, came_back[state.job.id])
+    return True
+
+
+def _read(run: RunState, decision: Decision) -> tuple[list[ActiveJob], list[Change]]:
+    """Whom to stop, and whom to give what; what changes nothing is left out."""
+    stops: list[ActiveJob] = []
+    changes: list[Change] = []
+    for id_, grant in decision.grants.items():
+        state = run.waiting.get(id_) or run.running.get(id_)
+        if state is None:
+            raise run.error(id_, "a grant", "none for a job that neither waits nor runs")
+        if not isinstance(grant, Grant | None):
+            raise run.error(id_, f"{type(grant).__name__} {grant!r:.80}", "a Grant, or None")
+        if grant is None:
+            if state.grant is not None:
+                stops.append(state)
+        elif state.grant is None or not _same(run, state, grant):
+            _check_grant(run, state, grant)
+            changes.append((state, grant))
+    return stops, changes
+
+
+def _read_dropped(run: RunState, decision: Decision, stops: list[ActiveJob]) -> dict[str, ActiveJob]:
+    """Who is dropped; those of them that run are added to `stops`."""
+    found: dict[str, ActiveJob] = {}
+    for id_ in decision.dropped:
+        state = run.waiting.get(id_) or run.running.get(id_)
+        if state is None or id_ in found:
+            raise run.error(id_, "it dropped", "a job that waits or runs, and once")
+        if decision.grants.get(id_) is not None:
+            raise run.error(id_, "both devices for it and it dropped", "one of them")
+        found[id_] = state
+        if state.grant is not None and id_ not in decision.grants:
+            stops.append(state)
+    return found
+
+
+def _same(run: RunState, state: ActiveJob, grant: Grant) -> bool:
+    """Whether the grant is what the job has: the same devices, and stages that come to the same."""
+    have = state.grant
+    if have is None or have.parts != grant.parts or have.planner != grant.planner:
+        return False
+    if have.stages == grant.stages:
+        return True
+    if len(grant.parts) != 1 or None not in (have.stages, grant.stages):
+        return False
+    best = run.cells.best(state.job.workload, *grant.parts[0])
+    return best is not None and best.stages in (have.stages, grant.stages)
+
+
+def _check_grant(run: RunState, state: ActiveJob, grant: Grant) -> None:
+    id_, parts = state.job.id, grant.parts
+    for pool, count in parts:
+        if pool not in run.pools:
+            raise run.error(id_, f"devices of {pool!r}", "a pool of " + ", ".join(run.pools))
+        if not isinstance(count, int) or count < 1:
+            raise run.error(id_, f"{count} devices of {pool}", "a whole number of 1 or more")
+    if not parts or (len(parts) > 1 and len({pool for pool, _ in parts}) != len(parts)):
+        raise run.error(id_, f"a grant of {describe(grant) or 'nothing'}", "some devices, and each pool once")
+    if run.iteration_s(state.job, grant, None) is None:
+        raise run.error(id_, f"a grant of {describe(grant)}", "one where the job fits")
+
+
+def _check_devices(run: RunState, stops: list[ActiveJob], changes: list[Change]) -> None:
+    need: dict[str, int] = {}
+    for state in (*stops, *(state for state, _ in changes)):
+        if state.grant is not None:
+            for pool, count in state.grant.parts:
+                need[pool] = need.get(pool, 0) - count
+    for _, grant in changes:
+        for pool, count in grant.parts:
+            need[pool] = need.get(pool, 0) + count
+    for pool, more in need.items():
+        if more > run.free[pool]:
+            names = [state.job.id for state, grant in changes if any(part[0] == pool for part in grant.parts)]
+            shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+            raise run.error(
+                None,
+                f"{more} devices of {pool} more than it takes back, for {shown}",
+                f"no more than the {run.free[pool]} that are free",
+            )
+
+
+def _release(run: RunState, state: ActiveJob, grant: Grant) -> Mapping[str, Pieces] | None:
+    """Take from the job what it does not keep under its new grant; returns what it keeps, None if it only starts. A
+    part of as many devices stays, a smaller one keeps its fullest nodes, a larger one is placed anew."""
+    if state.grant is None:
+        state.settle()
+        run.stop_waiting(state)
+        return None
+    _close(run, state)
+    del run.running[state.job.id]
+    wanted = dict(grant.parts)
+    kept: dict[str, Pieces] = {}
+    for pool, count in state.grant.parts:
+        pieces = state.placement[pool]
+        left = wanted.get(pool, 0)
+        if left == count:
+            kept[pool] = pieces
+            continue
+        rest = pieces
+        if 0 < left < count:
+            kept[pool], rest = shrink(pieces, left)
+        run.nodes[pool].give(rest)
+        run.free[pool] += count - (left if left < count else 0)
+    run.totals.held -= state.held
+    return kept
+
+
+def _start(run: RunState, state: ActiveJob, grant: Grant, kept: Mapping[str, Pieces] | None) -> None:
+    """Place the job under its new grant and let it run."""
+    placement: dict[str, Pieces] = {}
+    held = 0
+    for pool, count in grant.parts:
+        held += count
+        if kept and pool in kept:
+            placement[pool] = kept[pool]
+        else:
+            placement[pool] = run.nodes[pool].take(count)
+            run.free[pool] -= count
+    now_s, job = run.clock.now_s, state.job
+    iteration_s = run.iteration_s(job, grant, placement)
+    if iteration_s is None:
+        raise run.error(job.id, f"a grant of {describe(grant)}", "one where the job fits on the nodes that it got")
+    state.grant, state.granted_s, state.placement, state.held = grant, now_s, placement, held
+    state.iteration_time_s, state.relative_rate = iteration_s, state.reference_s / iteration_s
+    state.version += 1
+    state.since_s = state.progress_from_s = now_s
+    if state.first_start_s is None:
+        state.first_start_s = now_s
+        state.progress_from_s += run.settings.start_s
+    else:
+        state.restarts += 1
+        state.progress_from_s += restart_s(run.settings, job)
+    state.began_s, state.began_with = state.progress_from_s, state.remaining_at
+    run.running[job.id] = state
+    run.granted.add(grant.parts)
+    if run.shared is not None:
+        run.shared.enter(state, grant)
+    run.totals.held += held
+    if state.progress_from_s > now_s:
+        run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
+    else:
+        produce(run, state)
+    expect_end(run, state)
+
+
+def expect_end(run: RunState, state: ActiveJob) -> None:
+    """When the job ends if nothing changes."""
+    end_s = state.progress_from_s + state.remaining_at * state.iteration_time_s
+    run.push(end_s, END, state.index, state.version, state)
+
+
+def reprice(run: RunState) -> None:
+    """Let every job whose neighbours came or went go on at its new speed."""
+    if run.shared is None or not run.shared.changed:
+        return
+    for state, iteration_s in run.shared.beside_others():
+        if not (isfinite(iteration_s) and iteration_s > 0):
+            raise run.error(state.job.id, f"{iteration_s} s for an iteration beside others", "a finite time above 0")
+        if iteration_s == state.iteration_time_s:
+            continue
+        if run.settings.slices:
+            keep_slices(run, state)
+        if state.producing:
+            run.totals.pause(state.relative_rate)
+        state.change_speed(iteration_s)
+        if state.producing:
+            run.totals.produce(state.relative_rate)
+        else:
+            run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
+        expect_end(run, state)
+
+
+def produce(run: RunState, state: ActiveJob) -> None:
+    """The job's restart is over, or it needed none: from now on it makes progress."""
+    state.producing = True
+    run.totals.produce(state.relative_rate)
+
+
+def _close(run: RunState, state: ActiveJob) -> None:
+    """Bring a running job's figures to now, as its grant ends."""
+    if run.shared is not None:
+        run.shared.leave(state)
+    if run.settings.slices:
+        keep_slices(run, state)
+    if state.producing:
+        state.producing = False
+        run.totals.pause(state.relative_rate)
+    state.settle()
+
+
+def keep_slices(run: RunState, state: ActiveJob) -> None:
+    """Remember where the job sat since it was granted its devices."""
+    for pool, pieces in state.placement.items():
+        for node, mask in pieces:
+            restarted_s = min(max(state.progress_from_s, state.since_s), run.clock.now_s)
+            run.slices.append((state.index, pool, node, mask, state.since_s, restarted_s, run.clock.now_s))
+
+
+def _stop(run: RunState, state: ActiveJob) -> None:
+    """Take all devices from a running job. It is in no list until it waits or ends."""
+    _close(run, state)
+    del run.running[state.job.id]
+    for pool, pieces in state.placement.items():
+        run.nodes[pool].give(pieces)
+    if state.grant is not None:
+        for pool, count in state.grant.parts:
+            run.free[pool] += count
+    run.totals.held -= state.held
+    state.grant = state.granted_s = None
+    state.placement, state.held = {}, 0
+    state.version += 1
+
+
+def finish(run: RunState, state: ActiveJob) -> None:
+    """The job's last iteration is done."""
+    ran_s = max(0.0, run.clock.now_s - state.progress_from_s)
+    unsettled = state.done + ran_s / state.iteration_time_s
+    whole_s = state.job.iterations * state.iteration_time_s
+    allowed_s = 1e-6 * (1.0 + whole_s) + 1e-15 * abs(run.clock.now_s) * (2 + state.restarts)
+    if abs(unsettled - state.job.iterations) * state.iteration_time_s > allowed_s:
+        run.totals.violations += 1
+    _stop(run, state)
+    state.remaining_at = 0.0
+    end_job(run, state, FINISHED)
+    if run.settings.predictor is not None:
+        run.settings.predictor.finished(state.job, run.clock.now_s)
+
+
+def evict(run: RunState, state: ActiveJob) -> None:
+    """A node of the job failed: it loses what it did since its last checkpoint, and waits."""
+    ran_s = max(0.0, run.clock.now_s - state.began_s)
+    interval_s = run.settings.checkpoint_interval_s
+    lost = (ran_s % interval_s if interval_s else 0.0) / state.iteration_time_s
+    _stop(run, state)
+    lost = min(lost, state.began_with - state.remaining_at)
+    state.remaining_at += lost
+    state.done -= lost
+    state.failures += 1
+    run.totals.lost_iterations += lost
+    run.wait(state)
+
+
+def end_job(run: RunState, state: ActiveJob, status: int) -> None:
+    """Write down what became of a job that is in no list any more."""
+    fill_row(run, state, status)
+    run.table.end_s[state.index] = run.clock.now_s
+    run.departed.append(state.job.id)
+    run.ended.append(state.index)
+    run.ended_after.append(run.next_arrival)
+
+
+def give_up(run: RunState, state: ActiveJob, reason: str) -> None:
+    """A waiting job will never end: it leaves, unfinished."""
+    state.settle()
+    run.stop_waiting(state)
+    fill_row(run, state, UNFINISHED)
+    run.given_up[state.index] = reason
+    run.departed.append(state.job.id)
+
+
+def fill_row(run: RunState, state: ActiveJob, status: int) -> None:
+    """The job's row of the table, but for its end."""
+    table, number = run.table, state.index
+    table.status[number] = status
+    if state.first_start_s is not None:
+        table.start_s[number] = state.first_start_s
+    table.waited_s[number] = state.waited_s
+    table.attained_device_s[number] = state.attained_device_s
+    table.restarts[number] = state.restarts
+    table.asked_s[number] = state.reference_s
+    table.failures[number] = state.failures
+    span_s = run.clock.now_s - state.job.submit_s
+    table.sharing[number] = (run.totals.jobs_s - state.jobs_before) / span_s if span_s > 0 else 1.0

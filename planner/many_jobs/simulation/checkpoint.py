@@ -1,0 +1,252 @@
+"""A run in the middle, as a JSON file from which it goes on exactly as if it had not been stopped.
+
+What follows from the rest is not in it: which devices are free, and when running jobs end. A predictor learns again
+from the same jobs in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from hashlib import sha256
+from typing import Any
+
+from planner.many_jobs.scheduling.records import Grant
+from planner.many_jobs.simulation.placing import Pieces
+from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState
+from planner.many_jobs.simulation.states import ActiveJob
+from planner.many_jobs.simulation.totals import FINISHED, JobTable, Totals
+from profiles.errors import InputError
+from profiles.files import read_json, write_atomically
+
+SCHEMA = "cellplan.simulation-checkpoint/1"
+
+_STATE_FIELDS = (
+    "attained_at",
+    "began_s",
+    "began_with",
+    "done",
+    "failures",
+    "first_start_s",
+    "granted_s",
+    "held",
+    "iteration_time_s",
+    "jobs_before",
+    "predicted_s",
+    "producing",
+    "progress_from_s",
+    "reference_s",
+    "relative_rate",
+    "remaining_at",
+    "restarts",
+    "since_s",
+    "version",
+    "waited_at",
+)
+
+
+class CheckpointWriter:
+    """Writes the file when it is time."""
+
+    def __init__(self, run: RunState) -> None:
+        assert run.settings.checkpoint is not None
+        self.run, self.file = run, run.settings.checkpoint
+        self.fingerprint = fingerprint(run)
+        self.written_s = time.monotonic()
+
+    def write(self, *, now: bool = False) -> None:
+        """Write if the last time is long enough ago, or `now`; MachineError if that fails."""
+        if now or time.monotonic() - self.written_s >= self.file.every_s:
+            write_atomically(self.file.path, json.dumps(_document(self.run, self.fingerprint), allow_nan=False))
+            self.written_s = time.monotonic()
+
+
+def fingerprint(run: RunState) -> str:
+    """A hash of all that must be the same for a run to go on: jobs, pools, the policy's name, and what settings bear on
+    the result. The Cells and a truth of one's own are taken on trust."""
+    settings, found = run.settings, sha256()
+    kept = (
+        settings.round_s,
+        settings.restart_s,
+        settings.start_s,
+        settings.storage_bandwidth_bytes_per_s,
+        settings.checkpoint_interval_s,
+        settings.until_s,
+        settings.failures,
+        settings.series,
+        settings.slices,
+        settings.predictor is not None,
+        settings.site_links,
+        settings.sharing is not None,
+        settings.checkpoint.label if settings.checkpoint else "",
+    )
+    found.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
+    for job in run.jobs:
+        found.update(repr(job).encode())
+    return found.hexdigest()
+
+
+def _document(run: RunState, own: str) -> dict[str, Any]:
+    nodes = [
+        [*event[:4], event[4]] for event in sorted(run.events, key=lambda one: one[:4]) if event[1] in (FAIL, REPAIR)
+    ]
+    return {
+        "schema": SCHEMA,
+        "fingerprint": own,
+        "now_s": run.clock.now_s,
+        "next_arrival": run.next_arrival,
+        "next_round": run.next_round,
+        "stalled": run.stalled,
+        "totals": {name: getattr(run.totals, name) for name in Totals.__slots__},
+        "violations": {name: nodes.violations for name, nodes in run.nodes.items()},
+        "waiting": [_write_state(state) for state in run.waiting.values()],
+        "running": [_write_state(state) for state in run.running.values()],
+        "arrived": run.arrived,
+        "departed": run.departed,
+        "node_events": nodes,
+        "table": {name: _write_column(getattr(run.table, name)) for name in JobTable.__slots__},
+        "ended": _write_column(array("q", run.ended)),
+        "ended_after": _write_column(array("q", run.ended_after)),
+        "granted": sorted(run.granted),
+        "given_up": [[number, reason] for number, reason in run.given_up.items()],
+        "series": [_write_column(array("d", column)) for column in run.series],
+        "slices": run.slices,
+        "policy": run.policy.state(),
+    }
+
+
+def _write_state(state: ActiveJob) -> dict[str, Any]:
+    grant = state.grant
+    return {
+        "job": state.index,
+        "grant": None if grant is None else asdict(grant),
+        "placement": dict(state.placement),
+        **{name: getattr(state, name) for name in _STATE_FIELDS},
+    }
+
+
+def _write_column(values: array[Any] | bytearray) -> str:
+    """The bytes of 8-byte figures, the lowest first, as base64: exact, and short for a million jobs."""
+    if isinstance(values, array) and sys.byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return b64encode(bytes(values)).decode("ascii")
+
+
+def _read_column(text: str, kind: str) -> array[Any]:
+    found = array(kind)
+    found.frombytes(b64decode(text, validate=True))
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
+
+
+def resume(run: RunState) -> bool:
+    """Bring a fresh run to where its checkpoint file left off; whether there was one and it was to be used. InputError
+    where the file is of another run, or none."""
+    file = run.settings.checkpoint
+    if file is None or not file.resume or not file.path.exists():
+        return False
+    document, where = read_json(file.path), str(file.path)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else "something else"
+        raise InputError(where=where, key="schema", found=found, expected=SCHEMA)
+    if document.get("fingerprint") != fingerprint(run):
+        found = "a run of other jobs, pools, policy or settings"
+        raise InputError(where=where, key="fingerprint", found=found, expected="a checkpoint of this run")
+    try:
+        _restore(run, document)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InputError(
+            where=where, found=f"{type(error).__name__}: {error}", expected="a whole checkpoint"
+        ) from error
+    return True
+
+
+def _restore(run: RunState, document: Mapping[str, Any]) -> None:
+    run.clock.now_s = document["now_s"]
+    run.next_arrival, run.next_round = document["next_arrival"], document["next_round"]
+    run.stalled = document["stalled"]
+    for name in Totals.__slots__:
+        setattr(run.totals, name, document["totals"][name])
+    run.arrived, run.departed = document["arrived"], document["departed"]
+    run.table.status = bytearray(b64decode(document["table"]["status"], validate=True))
+    for name in JobTable.__slots__:
+        if name != "status":
+            kind = getattr(run.table, name).typecode
+            setattr(run.table, name, _read_column(document["table"][name], kind))
+    run.ended = _read_column(document["ended"], "q").tolist()
+    run.ended_after = _read_column(document["ended_after"], "q").tolist()
+    run.given_up = dict(document["given_up"])
+    run.granted = {tuple((pool, count) for pool, count in parts) for parts in document["granted"]}
+    for column, text in zip(run.series, document["series"], strict=True):
+        column.extend(_read_column(text, "d"))
+    run.slices.extend(tuple(one) for one in document["slices"])
+    for time_s, kind, number, version, (pool, node, repair_s) in document["node_events"]:
+        run.push(time_s, kind, number, version, (pool, node, repair_s))
+        if kind == REPAIR:
+            run.nodes[pool].fail(node)
+            size = run.nodes[pool].size
+            run.free[pool] -= size
+            run.pools[pool] = replace(run.pools[pool], devices=run.pools[pool].devices - size)
+    for name, count in document["violations"].items():
+        run.nodes[name].violations = count
+    for written in document["waiting"]:
+        state = _read_state(run, written)
+        run.waiting[state.job.id] = state
+    for written in document["running"]:
+        state = _read_state(run, written)
+        run.running[state.job.id] = state
+        _hold(run, state)
+    if run.shared is not None:
+        run.shared.changed.clear()
+    run.policy.restore(document["policy"])
+    _teach(run)
+
+
+def _read_state(run: RunState, written: Mapping[str, Any]) -> ActiveJob:
+    state = ActiveJob(run.jobs[written["job"]], written["job"], run.clock, reference_s=0.0, jobs_before=0.0)
+    for name in _STATE_FIELDS:
+        setattr(state, name, written[name])
+    if written["grant"] is not None:
+        parts = tuple((pool, count) for pool, count in written["grant"]["parts"])
+        state.grant = Grant(**(written["grant"] | {"parts": parts}))
+    placement: dict[str, Pieces] = {}
+    for pool, pieces in written["placement"].items():
+        placement[pool] = tuple((node, mask) for node, mask in pieces)
+    state.placement = placement
+    return state
+
+
+def _hold(run: RunState, state: ActiveJob) -> None:
+    """What a running job holds, and when it ends."""
+    for pool, pieces in state.placement.items():
+        run.nodes[pool].hold(pieces)
+        run.free[pool] -= sum(mask.bit_count() for _, mask in pieces)
+    if not state.producing:
+        run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
+    end_s = state.progress_from_s + state.remaining_at * state.iteration_time_s
+    run.push(end_s, END, state.index, state.version, state)
+    if run.shared is not None and state.grant is not None:
+        run.shared.enter(state, state.grant)
+
+
+def _teach(run: RunState) -> None:
+    """Show a fresh predictor what it had seen."""
+    predictor = run.settings.predictor
+    if predictor is None:
+        return
+    shown = 0
+    for number, arrived in zip(run.ended, run.ended_after, strict=True):
+        for job in run.jobs[shown:arrived]:
+            predictor.submitted(job, job.submit_s)
+        shown = max(shown, arrived)
+        if run.table.status[number] == FINISHED:
+            predictor.finished(run.jobs[number], run.table.end_s[number])
+    for job in run.jobs[shown : run.next_arrival]:
+        predictor.submitted(job, job.submit_s)

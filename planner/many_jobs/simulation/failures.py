@@ -1,0 +1,100 @@
+"""When nodes fail and are whole again: drawn with a seed, or a list."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from planner.many_jobs.scheduling.records import Pool
+from profiles.errors import InputError
+
+COLUMNS = ("time_s", "pool", "node", "repair_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Node number `node` of `pool` fails at `time_s` and is whole again `repair_s` later."""
+
+    time_s: float
+    pool: str
+    node: int
+    repair_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """Every node fails after a time drawn from the exponential distribution of mean `mtbf_s`, is down for `repair_s`,
+    and so on; or else exactly those of `listed`. The same seed draws the same failures under every policy."""
+
+    mtbf_s: float | None = None
+    repair_s: float = 3600.0
+    seed: int = 0
+    listed: tuple[Failure, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mtbf_s is not None and self.listed:
+            raise ValueError("failures are either drawn (mtbf_s) or listed, not both")
+        if self.mtbf_s is not None and not self.mtbf_s > 0:
+            raise ValueError(f"mtbf_s is {self.mtbf_s}, and must be above 0")
+        if not self.repair_s > 0:
+            raise ValueError(f"repair_s is {self.repair_s}, and must be above 0")
+
+
+def up_time_s(failures: Failures, pool: str, node: int, number: int) -> float:
+    """Seconds that the node works before its failure `number` (from 0): the inverse of the exponential distribution at
+    a uniform number hashed from seed, node and count, so that nothing but the count needs to be remembered."""
+    assert failures.mtbf_s is not None
+    digest = blake2b(f"{failures.seed}|{pool}|{node}|{number}".encode(), digest_size=7).digest()
+    uniform = (int.from_bytes(digest, "big") >> 3) / 2**53
+    return -failures.mtbf_s * math.log1p(-uniform)
+
+
+def check_listed(failures: Failures, pools: Mapping[str, Pool], *, where: str = "failures") -> None:
+    """InputError unless every failure is of a node that there is and that is not down already."""
+    up_from: dict[tuple[str, int], float] = {}
+    for failure in sorted(failures.listed, key=lambda one: one.time_s):
+        pool, node = pools.get(failure.pool), (failure.pool, failure.node)
+        if pool is None:
+            raise InputError(where=where, key="pool", found=failure.pool, expected="one of " + ", ".join(pools))
+        if not 0 <= failure.node < pool.nodes:
+            expected = f"a node of {failure.pool}, 0 to {pool.nodes - 1}"
+            raise InputError(where=where, key="node", found=failure.node, expected=expected)
+        if not (failure.time_s >= 0 and failure.repair_s > 0):
+            found = f"{failure.time_s} and {failure.repair_s}"
+            raise InputError(where=where, key="time_s, repair_s", found=found, expected="0 or more, and above 0")
+        if failure.time_s < up_from.get(node, 0.0):
+            found = f"node {failure.node} of {failure.pool} at {failure.time_s:g} s, when it is down already"
+            raise InputError(where=where, key="time_s", found=found, expected=f"{up_from[node]:g} s or later")
+        up_from[node] = failure.time_s + failure.repair_s
+
+
+def read_failures(path: Path) -> Failures:
+    """The failures of a CSV file with the columns time_s, pool, node, repair_s; InputError names the line."""
+    import csv
+
+    from profiles.files import read_text
+
+    reader = csv.DictReader(read_text(path).splitlines())
+    lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if lacking:
+        raise InputError(where=str(path), key=lacking[0], found="no such column", expected=",".join(COLUMNS))
+    found = []
+    for row in reader:
+        try:
+            one = Failure(
+                time_s=float(row["time_s"]),
+                pool=row["pool"],
+                node=int(row["node"]),
+                repair_s=float(row["repair_s"]),
+            )
+        except (TypeError, ValueError):
+            place, expected = f"{path}: line {reader.line_num}", "a time, a pool, a node's number and a time"
+            raise InputError(where=place, found=",".join(map(str, row.values())), expected=expected) from None
+        if not (math.isfinite(one.time_s) and math.isfinite(one.repair_s)):
+            place = f"{path}: line {reader.line_num}"
+            raise InputError(where=place, found=f"{one.time_s}, {one.repair_s}", expected="finite times")
+        found.append(one)
+    return Failures(listed=tuple(found))

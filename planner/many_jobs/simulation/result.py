@@ -1,0 +1,225 @@
+"""What came out of a simulation: figures in sum, a row for each job, a series over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.many_jobs.scheduling.records import Job
+from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable
+
+if TYPE_CHECKING:
+    from planner.many_jobs.simulation.run_state import RunState, Slice
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds of this machine that decisions took, since a resume those after it: by its clock, and of the processor
+    (`_cpu_`), which other programs on it lengthen less. No part of the promise that a run repeats exactly."""
+
+    decisions: int
+    decision_mean_s: float
+    decision_p99_s: float
+    decision_max_s: float
+    decision_p99_cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The figures of a run; all are modelled. Times in seconds; None where there is nothing to average.
+
+    JCT: from submission to end, of finished jobs; queueing: all the time without devices of a finished job,
+    `first_wait` only up to the first start. `makespan_s`: first submission to last end. `throughput_*`: the sum over
+    running jobs of the job's rate relative to that on the Cell it asked for, averaged over the time simulated;
+    `utilization_mean`: devices held over devices that work. `restarts_mean`: of finished jobs. `fairness_*`:
+    finish-time fairness rho (Themis, NSDI 2020, section 3): JCT over the time that the job would take alone on its
+    share, which is iterations x asked-for iteration time x max(1, n d / D), d what it asked for, D all devices, n the
+    time-averaged number of jobs in the system while it was; `fair_ratio`: the share of jobs with rho of 1 or less.
+    `violations` of the simulator's own invariants: there are none.
+    """
+
+    policy: str
+    jobs: int
+    finished: int
+    dropped: int
+    unfinished: int
+    jct_mean_s: float | None
+    jct_median_s: float | None
+    jct_p99_s: float | None
+    queue_mean_s: float | None
+    queue_median_s: float | None
+    queue_p99_s: float | None
+    first_wait_mean_s: float | None
+    makespan_s: float
+    simulated_s: float
+    throughput_mean: float
+    throughput_peak: float
+    utilization_mean: float
+    waiting_mean: float
+    restarts_mean: float
+    restarts: int
+    deadlines: int
+    deadlines_met: int
+    deadlines_met_ratio: float | None
+    fairness_mean: float | None
+    fairness_p99: float | None
+    fairness_max: float | None
+    fair_ratio: float | None
+    node_failures: int
+    lost_iterations: float
+    decisions: int
+    violations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A run: `summary`, what became of each of `jobs` (in order of submission; `table` by the same numbers), why some
+    did not finish (by number), where they were kept the series over time and the slices of the timeline, and the parts
+    of all grants."""
+
+    summary: Summary
+    timing: Timing
+    jobs: Sequence[Job]
+    table: JobTable
+    reasons: Mapping[int, str]
+    devices: int
+    series: Mapping[str, Sequence[float]]
+    slices: Sequence[Slice]
+    granted: frozenset[tuple[tuple[str, int], ...]]
+
+    @property
+    def unfinished(self) -> dict[str, str]:
+        """Jobs that did not end, by id, and why."""
+        return {self.jobs[number].id: reason for number, reason in sorted(self.reasons.items())}
+
+    @property
+    def jct_s(self) -> Column:
+        """Seconds from submission to end of finished jobs."""
+        return finished_times(self.jobs, self.table)[0]
+
+    @property
+    def fairness(self) -> Column:
+        """rho of every job, NaN where it has none."""
+        return fairness(self.jobs, self.table, self.devices)
+
+    def status(self, number: int) -> str:
+        """finished, dropped or unfinished."""
+        return STATUS[self.table.status[number]]
+
+
+def finished_times(jobs: Sequence[Job], table: JobTable) -> tuple[Column, NDArray[np.intp]]:
+    """JCTs of the finished jobs, and their numbers."""
+    status = np.frombuffer(table.status, dtype=np.uint8)
+    numbers = np.flatnonzero(status == FINISHED)
+    submitted = np.fromiter((job.submit_s for job in jobs), dtype=float, count=len(jobs))
+    return np.asarray(table.end_s)[numbers] - submitted[numbers], numbers
+
+
+def make_result(run: RunState) -> Result:
+    """The result of a run that is over."""
+    devices = sum(pool.nodes * pool.devices_per_node for pool in run.pools.values())
+    calls = np.asarray(run.calls_s, dtype=float)
+    timing = Timing(
+        decisions=len(calls),
+        decision_mean_s=float(calls.mean()) if len(calls) else 0.0,
+        decision_p99_s=float(np.quantile(calls, 0.99)) if len(calls) else 0.0,
+        decision_max_s=float(calls.max()) if len(calls) else 0.0,
+        decision_p99_cpu_s=float(np.quantile(np.asarray(run.calls_cpu_s), 0.99)) if len(calls) else 0.0,
+    )
+    return Result(
+        summary=_summary(run, devices),
+        timing=timing,
+        jobs=run.jobs,
+        table=run.table,
+        reasons=dict(run.given_up),
+        devices=devices,
+        series=dict(zip(SERIES, run.series, strict=True)),
+        slices=run.slices,
+        granted=frozenset(run.granted),
+    )
+
+
+def _summary(run: RunState, devices: int) -> Summary:
+    jobs, table, totals = run.jobs, run.table, run.totals
+    jct, numbers = finished_times(jobs, table)
+    rho = fairness(jobs, table, devices)
+    rho = rho[~np.isnan(rho)]
+    waited = np.asarray(table.waited_s)[numbers]
+    first = jct - (np.asarray(table.end_s) - np.asarray(table.start_s))[numbers]
+    restarts = np.asarray(table.restarts)
+    ends = np.asarray(table.end_s)
+    began_s = jobs[0].submit_s if jobs else 0.0
+    simulated_s = totals.now_s - began_s
+    due = [number for number, job in enumerate(jobs) if job.deadline_s is not None]
+    met = sum(table.status[one] == FINISHED and table.end_s[one] <= (jobs[one].deadline_s or 0.0) for one in due)
+    dropped = sum(1 for number in run.ended if table.status[number] != FINISHED)
+    return Summary(
+        policy=run.policy.name,
+        jobs=len(jobs),
+        finished=len(numbers),
+        dropped=dropped,
+        unfinished=len(jobs) - len(numbers) - dropped,
+        jct_mean_s=_mean(jct),
+        jct_median_s=_quantile(jct, 0.5),
+        jct_p99_s=_quantile(jct, 0.99),
+        queue_mean_s=_mean(waited),
+        queue_median_s=_quantile(waited, 0.5),
+        queue_p99_s=_quantile(waited, 0.99),
+        first_wait_mean_s=_mean(first),
+        makespan_s=float(np.nanmax(ends)) - began_s if run.ended else 0.0,
+        simulated_s=simulated_s,
+        throughput_mean=totals.throughput_s / simulated_s if simulated_s > 0 else 0.0,
+        throughput_peak=totals.peak_throughput,
+        utilization_mean=totals.held_s / totals.working_s if totals.working_s > 0 else 0.0,
+        waiting_mean=totals.waiting_s / simulated_s if simulated_s > 0 else 0.0,
+        restarts_mean=_mean(restarts[numbers].astype(float)) or 0.0,
+        restarts=int(restarts.sum()) if len(jobs) else 0,
+        deadlines=len(due),
+        deadlines_met=met,
+        deadlines_met_ratio=met / len(due) if due else None,
+        fairness_mean=_mean(rho),
+        fairness_p99=_quantile(rho, 0.99),
+        fairness_max=float(rho.max()) if len(rho) else None,
+        fair_ratio=float((rho <= 1.0 + 1e-9).mean()) if len(rho) else None,
+        node_failures=totals.failures,
+        lost_iterations=totals.lost_iterations,
+        decisions=totals.decisions,
+        violations=totals.violations,
+    )
+
+
+def fairness(jobs: Sequence[Job], table: JobTable, devices: int) -> Column:
+    """rho of every job (see `Summary`); NaN of one that did not finish or had nothing to do."""
+    found = np.full(len(jobs), math.nan)
+    jct, numbers = finished_times(jobs, table)
+    for number, jct_s in zip(numbers.tolist(), jct.tolist(), strict=True):
+        job = jobs[number]
+        share = max(1.0, table.sharing[number] * job.devices / devices)
+        alone_s = job.iterations * table.asked_s[number] * share
+        if alone_s > 0:
+            found[number] = jct_s / alone_s
+    return found
+
+
+def _mean(values: Column) -> float | None:
+    return float(math.fsum(values) / len(values)) if len(values) else None
+
+
+def _quantile(values: Column, share: float) -> float | None:
+    return float(np.quantile(values, share)) if len(values) else None
+
+
+def summary_json(result: Result) -> dict[str, Any]:
+    """The object that `cellplan simulate --json` prints."""
+    return {
+        **asdict(result.summary),
+        "reasons": result.unfinished,
+        "timing": asdict(result.timing),
+    }

@@ -1,0 +1,294 @@
+"""From a request to a result: reads trace and cluster, makes jobs and Cells, and simulates."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
+from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out
+from planner.many_jobs.scheduling.measured import cells_on
+from planner.many_jobs.scheduling.records import CellBook, Job, Pool
+from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.failures import Failures, read_failures
+from planner.many_jobs.simulation.plot import check_plot, save_plot
+from planner.many_jobs.simulation.request import Request, Source
+from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Settings, Sharing, Truth
+from planner.many_jobs.simulation.tables import jobs_csv, series_csv
+from planner.many_jobs.simulation.timeline import check_timeline, save_timeline
+from planner.many_jobs.traces.assign import assign_workloads
+from planner.many_jobs.traces.read import read_trace
+from planner.many_jobs.traces.records import head, load, window
+from profiles.cluster import SiteLink
+from profiles.cluster_file import load_cluster
+from profiles.errors import InputError
+from profiles.files import write_atomically
+
+Progress = Callable[[int, int, float | None, str], None]
+SCOPE = (
+    "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
+    " doubled, or as some job got in this run; JCT and makespan are compared over the jobs that finished"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a source means. `notes`: what was left out, drawn or assumed."""
+
+    jobs: tuple[Job, ...]
+    pools: dict[str, Pool]
+    cells: EstimatedCells
+    notes: tuple[str, ...]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Files that a run writes, whole or not at all; what cannot be written is said before it begins."""
+
+    jobs_csv: Path | None = None
+    series_csv: Path | None = None
+    timeline: Path | None = None
+    plot: Path | None = None
+
+    def check(self) -> None:
+        """InputError for a name or a folder that cannot be."""
+        for key, path in (("--jobs-csv", self.jobs_csv), ("--series-csv", self.series_csv)):
+            if path is not None and not path.resolve().parent.is_dir():
+                raise InputError(where="simulate", key=key, found=path, expected="a path in an existing folder")
+        if self.timeline is not None:
+            check_timeline(self.timeline)
+        if self.plot is not None:
+            check_plot(self.plot)
+
+    def save(self, result: Result) -> None:
+        """Write them."""
+        if self.jobs_csv is not None:
+            write_atomically(self.jobs_csv, jobs_csv(result))
+        if self.series_csv is not None:
+            write_atomically(self.series_csv, series_csv(result))
+        if self.timeline is not None:
+            save_timeline(self.timeline, result)
+        if self.plot is not None:
+            save_plot(self.plot, {result.summary.policy: result})
+
+    @property
+    def series(self) -> bool:
+        """Whether they need the series."""
+        return any(path is not None for path in (self.series_csv, self.timeline, self.plot))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What `cellplan simulate` has to say: the result, what was left out, drawn or assumed, and where asked for what no
+    policy can beat. `skipped`: lines of the trace by why they were left out."""
+
+    result: Result
+    notes: tuple[str, ...]
+    skipped: Mapping[str, int]
+    bounds: Bounds | None = None
+
+
+def simulate_request(
+    request: Request,
+    *,
+    outputs: Outputs,
+    bound: bool = False,
+    checkpoint: CheckpointFile | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Simulated:
+    """Run one request and write its files; `bound`: with what no policy can beat
+    (`planner.many_jobs.scheduling.bound`)."""
+    outputs.check()
+    make_policy(request.policy, **dict(request.options))  # What is wrong with it is said before a long trace is read.
+    inputs = load_inputs(request.source)
+    result = run_request(
+        request,
+        inputs,
+        series=outputs.series,
+        slices=outputs.timeline is not None,
+        checkpoint=checkpoint,
+        progress=progress,
+        stop=stop,
+    )
+    outputs.save(result)
+    restart = (
+        f"a restart takes {request.restart_s:g} s and the checkpoint's bytes at"
+        f" {request.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
+    )
+    notes = [*inputs.notes, restart]
+    bounds = bound_result(result, inputs.pools, inputs.cells) if bound else None
+    if bound:
+        notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
+    return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds)
+
+
+def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> Bounds | None:
+    """What no policy can beat on the jobs of this run, None where it joined pools: of the jobs that finished the least
+    mean JCT and makespan; of all jobs the greatest throughput over the time that the run took, where some did not
+    finish, and else to the last job's end."""
+    if any(len(parts) > 1 for parts in result.granted):
+        return None
+
+    def counts(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
+        own = {count for ((name, count),) in result.granted if name == pool.name}
+        return tuple(sorted(own.union(counts_of(jobs, pool))))
+
+    finished = [job for number, job in enumerate(result.jobs) if result.status(number) == "finished"]
+    done = bound_run(finished, pools, cells, counts=counts)
+    if len(finished) == len(result.jobs):
+        return done
+    until_s = result.jobs[0].submit_s + result.summary.simulated_s
+    whole = bound_run(result.jobs, pools, cells, until_s=until_s, counts=counts)
+    return replace(done, throughput_mean=whole.throughput_mean, throughput_prices=whole.throughput_prices)
+
+
+def load_inputs(source: Source) -> Inputs:
+    """Read everything; InputError, NothingFits as the readers say."""
+    cluster = load_cluster(source.cluster)
+    cells = cells_on(cluster, None if source.store is None else Path(source.store))
+    pools = dict(cells.pools)
+    if not pools:
+        expected = "at least one node all of whose devices are free, as pools are made of whole nodes"
+        raise InputError(where=source.cluster, key="free", found="no node that is wholly free", expected=expected)
+    if source.cells_file is not None:
+        cells.load(Path(source.cells_file))
+    trace = read_trace(source.trace, format=source.format, lenient=source.lenient, fractional=source.fractional)
+    notes = [f"{count} lines of {source.trace} left out: {reason}" for reason, count in trace.reasons.items()]
+    notes += [
+        f"{count} free {device} of site {site} left out: not all of their node is free"
+        for (site, device), count in left_out(cluster).items()
+    ]
+    if trace.rounded_up:
+        notes.append(f"{trace.rounded_up} rows asked for a fraction of a GPU, and got a whole one")
+    if source.window_s is not None:
+        trace = window(trace, *source.window_s)
+    if source.head is not None:
+        trace = head(trace, source.head)
+    trace = load(trace, source.load)
+    drawn = sum(not row.model for row in trace.rows)
+    if drawn:
+        notes.append(f"{drawn} of {len(trace.rows)} rows name no model: theirs are drawn with seed {source.seed}")
+    dtype = common_dtype(cluster)
+    notes.append(f"everything trains in {dtype}, which all devices have")
+    jobs = assign_workloads(
+        trace,
+        pools=pools,
+        cells=cells,
+        seed=source.seed,
+        counts=source.counts,
+        oversize=source.oversize,
+        unknown_device=source.unknown_device,
+        deadlines=source.deadlines,
+        dtype=dtype,
+    )
+    spread = sum(job.devices > pools[job.pool].devices for job in jobs)
+    if spread:
+        notes.append(
+            f"{spread} jobs ask for more devices than their pool has, which only policies that join sites give them:"
+            " drawn on the largest power of two of devices that a pool of the type has, and work that is not stated is"
+            " duration / (the time of that Cell x its devices / the job's)"
+        )
+    if source.cells_file is not None:
+        cells.save(Path(source.cells_file))
+    where = "" if source.store is None else f", layers and links that {source.store} has as measured there"
+    notes.append(f"all iteration times are modelled: those of the Cells that the estimator finds{where}")
+    if len(cluster.sites) > 1:
+        notes.append(
+            "jobs of policies over sites run explicit plans, also modelled; they share links between sites evenly"
+        )
+    return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes), skipped=trace.reasons)
+
+
+def run_request(
+    request: Request,
+    inputs: Inputs,
+    *,
+    series: bool = False,
+    slices: bool = False,
+    checkpoint: CheckpointFile | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Result:
+    """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
+    policy = make_policy(request.policy, **dict(request.options))
+    truth, sharing, site_links = _over_sites(inputs.cells)
+    try:
+        settings = Settings(
+            truth=truth,
+            sharing=sharing,
+            site_links=site_links,
+            round_s=request.round_s,
+            restart_s=request.restart_s,
+            storage_bandwidth_bytes_per_s=request.storage_bandwidth_bytes_per_s,
+            failures=read_failure_option(request.failures, seed=request.source.seed),
+            checkpoint_interval_s=request.checkpoint_interval_s,
+            until_s=request.until_s,
+            predictor=make_predictor(request.jct),
+            series=series,
+            slices=slices,
+            checkpoint=checkpoint,
+            progress=progress,
+            stop=stop,
+        )
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(where="simulate", found=str(error), expected="settings that can be") from error
+    with _out_of_the_collectors_way():
+        result = simulate(inputs.jobs, inputs.pools, inputs.cells, policy, settings=settings)
+    if request.source.cells_file is not None:
+        inputs.cells.save(Path(request.source.cells_file))
+    return result
+
+
+def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tuple[SiteLink, ...]]:
+    """On a cluster of several sites: what plans take over them, how jobs share the links, and these."""
+    cluster = cells.cluster
+    if len(cluster.sites) == 1:
+        return None, None, ()
+    from planner.many_jobs.scheduling.sites.prices import SharedLinks, make_prices, site_truth
+
+    prices = make_prices(cluster)
+    return site_truth(prices, cells), SharedLinks(prices=prices), cluster.site_links
+
+
+def make_predictor(jct: str | None) -> Predictor | None:
+    """What predicts durations (`Request.jct`); InputError where the file is no model."""
+    if jct is None:
+        return None
+    from planner.many_jobs.jct.model_file import load_model
+    from planner.many_jobs.jct.online import OnlinePredictor, OnlineSetting
+
+    return OnlinePredictor(OnlineSetting(model=None if jct == "online" else load_model(Path(jct))))
+
+
+def read_failure_option(text: str | None, *, seed: int) -> Failures | None:
+    """`MTBF_S:REPAIR_S` or the path of a CSV file."""
+    if text is None:
+        return None
+    mtbf, colon, repair = text.partition(":")
+    try:
+        figures = float(mtbf), float(repair)
+    except ValueError:
+        return read_failures(Path(text))
+    if not (colon and 0 < figures[0] < float("inf") and 0 < figures[1] < float("inf")):
+        raise InputError(where="simulate", key="--failures", found=text, expected="two times in seconds above 0")
+    return Failures(mtbf_s=figures[0], repair_s=figures[1], seed=seed)
+
+
+@contextmanager
+def _out_of_the_collectors_way() -> Iterator[None]:
+    """A million jobs are a million objects that all stay: the garbage collector need not look at them every time."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

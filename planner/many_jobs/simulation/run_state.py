@@ -1,0 +1,211 @@
+"""All that a simulation holds at one time, and the small steps that change it."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from math import isfinite, isqrt
+from traceback import extract_tb
+
+from planner.many_jobs.scheduling.records import CellBook, Decision, Grant, Job, JobState, Policy, Pool
+from planner.many_jobs.simulation.placing import PoolNodes
+from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings, Truth
+from planner.many_jobs.simulation.sharing import Shared
+from planner.many_jobs.simulation.states import ActiveJob, Clock
+from planner.many_jobs.simulation.totals import SERIES, JobTable, Totals
+from planner.many_jobs.simulation.truth import cells_truth
+from profiles.cluster import SiteLink
+from profiles.errors import InputError
+
+END, REPAIR, FAIL, RESTARTED = range(4)
+"""Kinds of events, in the order in which those of one time are taken. Arrivals come after FAIL, then the decision, and
+RESTARTED last: a job whose restart ends at this instant has made no progress yet."""
+
+Event = tuple[float, int, int, int, object]
+"""Time, kind, number of the job or node, version (jobs) or count (nodes), and what it is about. The first four are
+unique, so the order of events of one time does not depend on when they were made."""
+
+Slice = tuple[int, str, int, int, float, float, float]
+"""Number of the job, pool, node, devices as bits, from, restarting until, to."""
+
+
+class RunState:
+    """One simulation. The view, the engine's steps and the checkpoint share it."""
+
+    __slots__ = (
+        "arrived",
+        "asked",
+        "calls_cpu_s",
+        "calls_s",
+        "cells",
+        "clock",
+        "departed",
+        "ended",
+        "ended_after",
+        "events",
+        "free",
+        "given_up",
+        "granted",
+        "jobs",
+        "next_arrival",
+        "next_round",
+        "nodes",
+        "policy",
+        "pools",
+        "removed",
+        "running",
+        "series",
+        "settings",
+        "shared",
+        "slices",
+        "stalled",
+        "table",
+        "totals",
+        "truth",
+        "view",
+        "waiting",
+    )
+
+    def __init__(
+        self, jobs: Sequence[Job], pools: Mapping[str, Pool], cells: CellBook, policy: Policy, settings: Settings
+    ) -> None:
+        self.jobs, self.cells, self.policy, self.settings = jobs, cells, policy, settings
+        self.pools = dict(pools)
+        self.nodes = {name: PoolNodes(pool.nodes, pool.devices_per_node) for name, pool in pools.items()}
+        self.free = {name: pool.devices for name, pool in pools.items()}
+        self.truth: Truth = settings.truth or cells_truth(cells)
+        self.shared = None if settings.sharing is None else Shared(settings.sharing)
+        self.asked: dict[tuple[object, str, int], float | None] = {}
+        self.clock = Clock()
+        self.clock.now_s = jobs[0].submit_s if jobs else 0.0
+        self.waiting: dict[str, ActiveJob] = {}
+        self.running: dict[str, ActiveJob] = {}
+        self.arrived: list[str] = []
+        self.departed: list[str] = []
+        self.events: list[Event] = []
+        self.next_arrival = 0
+        self.next_round = 0
+        self.removed = 0
+        self.stalled = 0
+        self.table = JobTable(len(jobs))
+        self.totals = Totals(self.clock.now_s, sum(self.free.values()))
+        self.ended: list[int] = []
+        self.ended_after: list[int] = []
+        self.given_up: dict[int, str] = {}
+        self.granted: set[tuple[tuple[str, int], ...]] = set()
+        self.series: tuple[list[float], ...] = tuple([] for _ in SERIES)
+        self.slices: list[Slice] = []
+        self.calls_s, self.calls_cpu_s = array("d"), array("d")
+        self.view = RunView(self)
+
+    def push(self, time_s: float, kind: int, number: int, version: int, about: object) -> None:
+        """Something will happen."""
+        heappush(self.events, (time_s, kind, number, version, about))
+
+    def pop(self) -> Event:
+        """The next event, which is taken off the list."""
+        return heappop(self.events)
+
+    def ask(self) -> Decision:
+        """What the policy decides now; how long it took is kept. PolicyError where it fails or answers nonsense."""
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        try:
+            decision = self.policy.decide(self.view)
+        except InputError:
+            raise
+        except Exception as error:
+            last = extract_tb(error.__traceback__)[-1]
+            found = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+            raise self.error(None, found, "a decision") from error
+        if not isinstance(decision, Decision):
+            raise self.error(None, f"{type(decision).__name__} {decision!r:.80}", "a Decision")
+        self.calls_cpu_s.append(time.process_time() - began_cpu_s)
+        self.calls_s.append(time.perf_counter() - began_s)
+        return decision
+
+    def wait(self, state: ActiveJob) -> None:
+        """The job waits, behind all who do."""
+        self.waiting[state.job.id] = state
+
+    def stop_waiting(self, state: ActiveJob) -> None:
+        """The job waits no longer. A dict that is emptied at its head gets slow to read from there, so it is made anew
+        now and then."""
+        waiting = self.waiting
+        del waiting[state.job.id]
+        self.removed += 1
+        if self.removed > 64 + 8 * isqrt(len(waiting)):
+            self.removed = 0
+            kept = list(waiting.items())
+            waiting.clear()
+            waiting.update(kept)
+
+    def iteration_s(self, job: Job, grant: Grant, placement: Placement | None) -> float | None:
+        """What an iteration really takes; PolicyError where a truth answers nonsense."""
+        found = self.truth(job, grant, placement)
+        if found is not None and not (isfinite(found) and found > 0):
+            raise self.error(job.id, f"{found} s for an iteration on {describe(grant)}", "a finite time above 0")
+        return found
+
+    def error(self, job: str | None, found: str, expected: str) -> PolicyError:
+        """A PolicyError that says who, when and which job."""
+        about = "" if job is None else f", job {job}"
+        where = f"policy {self.policy.name} at {self.clock.now_s:g} s{about}"
+        return PolicyError(where=where, found=found, expected=expected)
+
+
+class RunView:
+    """A `planner.many_jobs.scheduling.records.View` of a run: live, nothing is copied."""
+
+    __slots__ = ("_run", "cells", "free", "pools", "running", "site_links", "waiting")
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self.cells: CellBook = run.cells
+        self.site_links: Sequence[SiteLink] = run.settings.site_links
+        self.pools: Mapping[str, Pool] = run.pools
+        self.free: Mapping[str, int] = run.free
+        self.waiting: Mapping[str, JobState] = run.waiting
+        self.running: Mapping[str, JobState] = run.running
+
+    @property
+    def now_s(self) -> float:
+        """The time of day."""
+        return self._run.clock.now_s
+
+    @property
+    def arrived(self) -> Sequence[str]:
+        """Ids submitted since the last decision."""
+        return self._run.arrived
+
+    @property
+    def departed(self) -> Sequence[str]:
+        """Ids that finished or were dropped since the last decision."""
+        return self._run.departed
+
+    def iteration_time_s(self, job: Job, grant: Grant) -> float | None:
+        """What an iteration really takes, on whatever nodes the job may get."""
+        return self._run.iteration_s(job, grant, None)
+
+    def restart_s(self, job: Job) -> float:
+        """One figure for all policies."""
+        return restart_s(self._run.settings, job)
+
+    def predicted_duration_s(self, job: Job) -> float | None:
+        """What the predictor said when the job was submitted."""
+        state = self._run.waiting.get(job.id) or self._run.running.get(job.id)
+        return None if state is None else state.predicted_s
+
+
+def restart_s(settings: Settings, job: Job) -> float:
+    """Seconds that a change of grant, or coming back, costs."""
+    return settings.restart_s + job.checkpoint_bytes / settings.storage_bandwidth_bytes_per_s
+
+
+def describe(grant: Grant) -> str:
+    """`4 of a40 + 2 of a10 in 2 stages`, `4 of a40 + 2 of a10 by tpa`."""
+    parts = " + ".join(f"{count} of {pool}" for pool, count in grant.parts)
+    if grant.planner:
+        parts += f" by {grant.planner}"
+    return parts if grant.stages is None else f"{parts} in {grant.stages} stages"

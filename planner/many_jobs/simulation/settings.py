@@ -1,0 +1,114 @@
+"""What a simulation is told besides jobs, pools, Cells and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from planner.many_jobs.scheduling.records import Grant, Job
+from planner.many_jobs.simulation.failures import Failures
+from planner.many_jobs.simulation.placing import Pieces
+from profiles.cluster import SiteLink
+from profiles.errors import InputError
+
+RESTART_S = 60.0
+STORAGE_BANDWIDTH_BYTES_PER_S = 2e9
+CHECKPOINT_INTERVAL_S = 1800.0
+
+Placement = Mapping[str, Pieces]
+"""Where a job sits: for each pool, its nodes and the devices there, see `planner.many_jobs.simulation.placing`."""
+
+Truth = Callable[[Job, Grant, Placement | None], float | None]
+"""Seconds that an iteration of the job really takes; None where it does not fit. Without a placement: on whatever nodes
+it may get. It must be a function of its arguments alone."""
+
+
+class Sharing(Protocol):
+    """How jobs slow each other: what a job uses of what others use too (the workers of a node, a link between sites),
+    and how long its iteration takes with so much of that in use. Whenever jobs come or go, those that share something
+    with them go on at their new speed. Both must be functions of their arguments alone."""
+
+    def uses(self, job: Job, grant: Grant, placement: Placement) -> Mapping[str, int]:
+        """How much the job uses of what, by name; empty if it shares nothing."""
+
+    def iteration_s(self, job: Job, grant: Grant, placement: Placement, in_use: Mapping[str, int]) -> float:
+        """Seconds of an iteration with so much of what the job uses in use, its own part included."""
+
+
+class Predictor(Protocol):
+    """A predictor of durations that learns while the simulation runs."""
+
+    def submitted(self, job: Job, now_s: float) -> float: ...
+    def finished(self, job: Job, now_s: float) -> None: ...
+
+
+class PolicyError(InputError):
+    """A policy decided what cannot be: says which policy, at what time, and about which job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
+    """Where a run writes what it needs to go on: at least `every_s` seconds of this machine's clock apart; `resume`:
+    go on from what the file holds, if it is there. `label` says what else must be the same then (the policy's options,
+    which the simulator does not see)."""
+
+    path: Path
+    every_s: float = 60.0
+    resume: bool = False
+    label: str = ""
+
+
+def checkpoint_file(path: Path | None, *, every_s: float, resume: bool, label: str) -> CheckpointFile | None:
+    """The file that a user names, if any; InputError where it is to be read, and not named."""
+    if path is not None:
+        return CheckpointFile(path=path, every_s=every_s, resume=resume, label=label)
+    if resume:
+        raise InputError(where="simulate", key="--resume", found="no --checkpoint", expected="the file to go on from")
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a simulation runs.
+
+    `round_s`: the policy decides at the multiples of so many seconds; None: after every event. A restart costs
+    `restart_s` + the job's checkpoint bytes / `storage_bandwidth_bytes_per_s`, the first start `start_s`. A job whose
+    node fails goes on from the last of its checkpoints, which it writes every `checkpoint_interval_s` seconds of
+    progress (0: it loses nothing). At `until_s` all stops, and what runs or waits is unfinished. `truth` None: the
+    Cells' own times, on one pool. `site_links` are those between the pools' sites, for policies to see. `sharing` None:
+    jobs do not slow each other; else `truth` is what policies are told, and `sharing` what is so. `series` and
+    `slices`: keep the figures of every event, and who sat where when. Every `look_every` events the run looks at the
+    clock for its checkpoint and its progress, and whether `stop` wants it to end, which it does with a checkpoint,
+    where there is a file for it, and KeyboardInterrupt.
+    """
+
+    round_s: float | None = None
+    restart_s: float = RESTART_S
+    storage_bandwidth_bytes_per_s: float = STORAGE_BANDWIDTH_BYTES_PER_S
+    start_s: float = 0.0
+    failures: Failures | None = None
+    checkpoint_interval_s: float = CHECKPOINT_INTERVAL_S
+    until_s: float | None = None
+    truth: Truth | None = None
+    site_links: tuple[SiteLink, ...] = ()
+    sharing: Sharing | None = None
+    predictor: Predictor | None = None
+    series: bool = False
+    slices: bool = False
+    checkpoint: CheckpointFile | None = None
+    stop: Callable[[], bool] | None = None
+    look_every: int = 256
+    progress: Callable[[int, int, float | None, str], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("round_s", "storage_bandwidth_bytes_per_s", "until_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} is {value}, and must be above 0")
+        if self.look_every < 1:
+            raise ValueError(f"look_every is {self.look_every}, and must be 1 or more")
+        for name in ("restart_s", "start_s", "checkpoint_interval_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be 0 or more")

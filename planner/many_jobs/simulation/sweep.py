@@ -1,0 +1,221 @@
+"""Many runs over this machine's cores or a Ray cluster, and what they say on average.
+
+Runs go to the workers as requests, plain values, and come back as summaries; nothing else crosses.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from io import StringIO
+from typing import Any
+
+from planner.many_jobs.simulation.request import OptionValue, Request, Source
+from planner.many_jobs.simulation.result import summary_json
+from planner.many_jobs.simulation.run import Inputs, Progress, load_inputs, run_request
+from profiles.errors import InputError, MachineError, NothingFits
+
+T_95 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""The 97.5% quantile of Student's t with 1, 2, ... 30 degrees of freedom; beyond, the normal one's 1.960 and a term."""
+
+MEANS = (
+    "jct_mean_s",
+    "jct_median_s",
+    "jct_p99_s",
+    "queue_mean_s",
+    "makespan_s",
+    "throughput_mean",
+    "throughput_peak",
+    "utilization_mean",
+    "restarts_mean",
+    "finished",
+    "unfinished",
+    "deadlines_met_ratio",
+    "fairness_mean",
+    "fairness_p99",
+    "violations",
+)
+"""Figures of a run that are averaged over seeds."""
+
+
+def make_requests(
+    base: Request,
+    *,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    loads: Sequence[float],
+    options: Sequence[tuple[str, OptionValue]] = (),
+) -> tuple[Request, ...]:
+    """A request for each load, seed and policy. An option `crius.depth` goes to the policy `crius` alone."""
+    for name, values in (("--policies", policies), ("--seeds", seeds), ("--loads", loads)):
+        if not values or len(set(values)) != len(values):
+            found = ",".join(map(str, values)) or "nothing"
+            raise InputError(where="simulate", key=name, found=found, expected="one or more, each once")
+    return tuple(
+        replace(
+            base,
+            source=replace(base.source, seed=seed, load=load),
+            policy=policy,
+            options=options_of(policy, options, policies),
+        )
+        for load in loads
+        for seed in seeds
+        for policy in policies
+    )
+
+
+def options_of(
+    policy: str, options: Sequence[tuple[str, OptionValue]], policies: Sequence[str]
+) -> tuple[tuple[str, OptionValue], ...]:
+    """Those of `options` that go to the policy, without its name."""
+    found = []
+    for key, value in options:
+        owner, dot, own_key = key.rpartition(".")
+        if not dot:
+            found.append((key, value))
+        elif owner == policy:
+            found.append((own_key, value))
+        elif owner not in policies:
+            expected = "an option's name, or POLICY.NAME of a policy that runs: " + ", ".join(policies)
+            raise InputError(where="simulate", key="--option", found=key, expected=expected)
+    return tuple(found)
+
+
+def run_sweep(
+    requests: Sequence[Request],
+    *,
+    workers: int = 1,
+    ray_address: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], ...]:
+    """The summaries, in the order of the requests, each with `load`, `seed` and `options`. InputError, NothingFits and
+    MachineError as of a single run; MachineError where a worker died or Ray cannot be reached."""
+    if ray_address is not None:
+        answers = _over_ray(requests, ray_address)
+    elif workers == 1:
+        answers = map(run_one, requests)
+    else:
+        answers = _over_cores(requests, workers)
+    found = []
+    for request, answer in zip(requests, answers, strict=True):
+        _raise_error(answer)
+        found.append(answer)
+        if progress is not None:
+            progress(len(found), len(requests), None, f"{request.policy}, seed {request.source.seed}")
+    return tuple(found)
+
+
+def run_one(request: Request) -> dict[str, Any]:
+    """One run in this process: its summary, or its expected failure as a value, because exceptions with arguments of
+    their own do not survive the way between processes."""
+    try:
+        summary = summary_json(run_request(request, _inputs(request.source)))
+    except InputError as error:
+        words = {"where": error.where, "key": error.key, "found": str(error.found), "expected": error.expected}
+        return {"failed": "InputError", **words}
+    except (NothingFits, MachineError) as error:
+        return {"failed": type(error).__name__, "message": str(error)}
+    del summary["reasons"]
+    asked = {"load": request.source.load, "seed": request.source.seed, "options": dict(request.options)}
+    return asked | summary | {"policy": request.policy}
+
+
+@lru_cache(maxsize=1)
+def _inputs(source: Source) -> Inputs:
+    """Runs of one load and seed follow each other, and share what they read."""
+    return load_inputs(source)
+
+
+def _raise_error(answer: dict[str, Any]) -> None:
+    failed = answer.get("failed")
+    if failed == "InputError":
+        words = {name: answer[name] for name in ("where", "key", "found", "expected")}
+        raise InputError(**words)
+    if failed is not None:
+        raise (NothingFits if failed == "NothingFits" else MachineError)(answer["message"])
+
+
+def _over_cores(requests: Sequence[Request], workers: int) -> Iterator[dict[str, Any]]:
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(run_one, requests)
+        except BrokenProcessPool as error:
+            raise MachineError("a worker of the sweep died (out of memory?)") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _over_ray(requests: Sequence[Request], address: str) -> Iterator[dict[str, Any]]:
+    try:
+        ray = import_module("ray")
+    except ImportError:
+        expected = "it to be there: pip install ray"
+        raise InputError(where="simulate", key="--ray", found="no ray in this Python", expected=expected) from None
+    try:
+        ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise MachineError(f"Ray at {address}: {error}") from error
+    try:
+        remote = ray.remote(run_one)
+        for one in [remote.remote(request) for request in requests]:
+            try:
+                yield ray.get(one)
+            except ray.exceptions.RayError as error:
+                raise MachineError(f"Ray at {address}: {error}") from error
+    finally:
+        ray.shutdown()
+
+
+def summarize(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each policy and load the mean over seeds of each figure of `MEANS`, and half the width of its 95% confidence
+    interval (Student's t; None of a single seed). Runs in which a figure is absent do not count for it."""
+    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault((run["policy"], run["load"]), []).append(run)
+    return [
+        {"policy": policy, "load": load, "seeds": len(group)}
+        | {name: mean_of([run[name] for run in group if run[name] is not None]) for name in MEANS}
+        for (policy, load), group in groups.items()
+    ]
+
+
+def mean_of(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean and half the width of its 95% interval."""
+    count = len(values)
+    if not count:
+        return {"mean": None, "half_width_95": None}
+    mean = math.fsum(values) / count
+    if count == 1:
+        return {"mean": mean, "half_width_95": None}
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    return {"mean": mean, "half_width_95": _t_95(count - 1) * math.sqrt(variance / count)}
+
+
+def _t_95(freedom: int) -> float:
+    """Beyond the table the first terms of the expansion in 1 / freedom (Abramowitz and Stegun 26.7.5)."""
+    z = 1.959964
+    return T_95[freedom - 1] if freedom <= len(T_95) else z + (z**3 + z) / (4 * freedom)
+
+
+def sweep_csv(runs: Sequence[dict[str, Any]]) -> str:
+    """A row for each run."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [name for name in runs[0] if name not in ("timing", "options")]
+    timing = list(runs[0]["timing"])
+    writer.writerow([*names, *timing])
+    for run in runs:
+        values = [run[name] for name in names] + [run["timing"][name] for name in timing]
+        writer.writerow(["" if value is None else value for value in values])
+    return text.getvalue()

@@ -1,0 +1,91 @@
+"""A simulation's jobs and series as CSV."""
+
+from __future__ import annotations
+
+import csv
+import math
+from io import StringIO
+
+from planner.many_jobs.simulation.result import Result
+
+JOB_COLUMNS = (
+    "job_id",
+    "status",
+    "reason",
+    "submit_s",
+    "start_s",
+    "end_s",
+    "jct_s",
+    "waited_s",
+    "attained_device_s",
+    "restarts",
+    "failures",
+    "fairness_rho",
+    "pool",
+    "devices",
+    "model",
+    "global_batch",
+    "iterations",
+    "user",
+    "virtual_cluster",
+    "priority",
+    "deadline_s",
+    "deadline_met",
+)
+
+
+def jobs_csv(result: Result) -> str:
+    """A row for each job, in order of submission; an empty cell where there is no such figure. Figures in full, so that
+    equal runs give equal files."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(JOB_COLUMNS)
+    table, rho = result.table, result.fairness
+    for number, job in enumerate(result.jobs):
+        end_s, status = table.end_s[number], result.status(number)
+        finished = status == "finished"
+        due = job.deadline_s
+        writer.writerow(
+            (
+                job.id,
+                status,
+                result.reasons.get(number, ""),
+                _figure(job.submit_s),
+                _figure(table.start_s[number]),
+                _figure(end_s),
+                _figure(end_s - job.submit_s if finished else math.nan),
+                _figure(table.waited_s[number]),
+                _figure(table.attained_device_s[number]),
+                table.restarts[number],
+                table.failures[number],
+                _figure(rho[number]),
+                job.pool,
+                job.devices,
+                job.workload.model,
+                job.workload.global_batch,
+                _figure(job.iterations),
+                job.user,
+                job.virtual_cluster,
+                job.priority,
+                "" if due is None else _figure(due),
+                "" if due is None else str(finished and end_s <= due).lower(),
+            )
+        )
+    return text.getvalue()
+
+
+def series_csv(result: Result) -> str:
+    """A row for each event: the state from that time on."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(result.series)
+    for row in zip(*result.series.values(), strict=True):
+        writer.writerow([_figure(value) for value in row])
+    return text.getvalue()
+
+
+def _figure(value: float) -> str:
+    """The shortest text that reads back as the same number; whole ones without a point."""
+    if math.isnan(value):
+        return ""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))

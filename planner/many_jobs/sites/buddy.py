@@ -1,0 +1,223 @@
+"""The buddy allocator: which devices of a site a job gets, near each other (SpiderFlow, appendix A.1).
+
+The appendix' prose is followed, not its listing, which splits below what was asked for (a request of 3 ends with 2
+devices) and looks for blocks of exactly the rounded size only (a free site of 8 has none for a request of 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from planner.many_jobs.sites.block_tree import build_tree
+from planner.many_jobs.sites.domains import LEVELS, Domain
+from planner.many_jobs.sites.free_blocks import FreeBlocks
+
+Rounding = Literal["composed", "block"]
+
+
+class Allocation(NamedTuple):
+    """Devices held by number, ascending, as `blocks` of the tree; `id` is the allocator's own. `level` is the lowest
+    with a domain that holds them all."""
+
+    id: int
+    devices: tuple[int, ...]
+    blocks: tuple[int, ...]
+    level: str
+
+
+class BuddyAllocator:
+    """Devices of one site and type. Deterministic: the answer depends on which devices are free, and nothing else.
+
+    `composed`: a request gets exactly as many devices. Locality first: the lowest level at which some domain has so
+    many free; there a free block of that size and as few parts of its domain as may be; else devices of the domain with
+    the fewest that are enough, in as few of its parts as may be (a request of 3 is 2 + 1). It fails only if fewer
+    devices are free.
+
+    `block`: a request gets one free block, the smallest that is large enough (3 get 4; where counts are no powers of
+    two, perhaps 3): the nearest first, then the one that splits the smallest block. Fails where the free devices are
+    scattered.
+
+    >>> buddy = BuddyAllocator(Domain(level="node", devices=8))
+    >>> one, two = buddy.allocate(3), buddy.allocate(4)
+    >>> one.devices, two.devices, buddy.allocate(2)
+    ((0, 1, 2), (4, 5, 6, 7), None)
+    >>> buddy.free(one), buddy.free(two), buddy.free_blocks()
+    (None, None, ((0, 1, 2, 3, 4, 5, 6, 7),))
+    """
+
+    def __init__(self, domain: Domain, *, rounding: Rounding = "composed") -> None:
+        if rounding not in ("composed", "block"):
+            raise ValueError(f"buddy allocator: rounding {rounding!r}, expected composed or block")
+        self.tree = build_tree(domain)
+        self.rounding = rounding
+        self.blocks = FreeBlocks(self.tree)
+        self.held: dict[int, tuple[int, ...]] = {}
+        self._next = 0
+        self._nearest = _NearestBlocks(self.tree.level, self.tree.size, self.tree.right, self.tree.shape)
+
+    @property
+    def free_devices(self) -> int:
+        """Devices that nobody holds."""
+        return self.blocks.count[0]
+
+    def free_blocks(self) -> tuple[tuple[int, ...], ...]:
+        """The devices of the free blocks, each as large as can be."""
+        return tuple(self.devices((block,)) for block in self.blocks.free_within(0))
+
+    def allocate(self, wanted: int) -> Allocation | None:
+        """Devices for a request; None if there is no place. ValueError for fewer than 1."""
+        found = self.find(wanted)
+        if not found:
+            return None
+        for block in found:
+            self.blocks.take(block)
+        own, self._next = self._next, self._next + 1
+        blocks = self.held[own] = tuple(found)
+        return Allocation(own, self.devices(blocks), blocks, LEVELS[self._level(blocks)])
+
+    def free(self, allocation: Allocation) -> None:
+        """Give the devices back. ValueError if they were given back before."""
+        blocks = self.held.pop(allocation.id, None)
+        if blocks is None:
+            raise ValueError(f"buddy allocator: allocation {allocation.id} is not held, expected one that is")
+        for block in blocks:
+            self.blocks.give(block)
+
+    def find(self, wanted: int) -> list[int]:
+        """The blocks that a request would get; none if there is no place. Nothing is held yet."""
+        if wanted < 1:
+            raise ValueError(f"buddy allocator: {wanted} devices wanted, expected at least 1")
+        return self._whole(wanted) if self.rounding == "block" else self._composed(wanted)
+
+    def devices(self, blocks: Sequence[int]) -> tuple[int, ...]:
+        """The devices of these blocks, ascending."""
+        first, size = self.tree.first, self.tree.size
+        if len(blocks) == 1:
+            return tuple(range(first[blocks[0]], first[blocks[0]] + size[blocks[0]]))
+        found: list[int] = []
+        for block in blocks:
+            found += range(first[block], first[block] + size[block])
+        found.sort()
+        return tuple(found)
+
+    def _composed(self, wanted: int) -> list[int]:
+        blocks, tree = self.blocks, self.tree
+        if wanted == 1:
+            lone = blocks.first_free(0, 1)
+            if lone is not None:
+                return [lone]
+        level = blocks.nearest_level(wanted)
+        if level is None:
+            return [0] if wanted == tree.devices == 1 and blocks.count[0] else []
+        exact = blocks.first_free(level, wanted)
+        if exact is not None and self._is_tight(exact):
+            return [exact]
+        found: list[int] = []
+        self._gather(blocks.domain(level, wanted), wanted, found)
+        return found
+
+    def _is_tight(self, block: int) -> bool:
+        """Whether no fewer parts of its domain could have as many devices."""
+        tree = self.tree
+        domain = block
+        while domain not in tree.parts:
+            domain = tree.above[domain]
+        parts = tree.parts[domain]
+        if not parts:
+            return True
+        end = tree.first[block] + tree.size[block]
+        spans = sum(tree.first[block] <= tree.first[part] < end for part in parts)
+        return spans <= -(-tree.size[block] // max(tree.size[part] for part in parts))
+
+    def _gather(self, domain: int, wanted: int, found: list[int]) -> None:
+        """Free blocks of a domain with `wanted` devices in all: the parts with most free devices whole, and for what
+        then lacks the part with the fewest that are enough."""
+        count = self.blocks.count
+        parts = self.tree.parts.get(domain, ())
+        if not parts:
+            self._split(domain, wanted, found)
+            return
+        ordered, taken = sorted(parts, key=lambda part: -count[part]), 0
+        while count[ordered[taken]] < wanted:
+            found += self.blocks.free_within(ordered[taken])
+            wanted -= count[ordered[taken]]
+            taken += 1
+        enough = (part for part in ordered[taken:] if count[part] >= wanted)
+        self._gather(min(enough, key=lambda part: count[part]), wanted, found)
+
+    def _split(self, block: int, wanted: int, found: list[int]) -> None:
+        """Free blocks of a block with `wanted` devices in all: split it down to the half that has just enough."""
+        count, right = self.blocks.count, self.tree.right
+        while count[block] != wanted:
+            most, least = block + 1, right[block]
+            if count[most] < count[least]:
+                most, least = least, most
+            if count[most] < wanted:
+                found += self.blocks.free_within(most)
+                wanted -= count[most]
+                block = least
+            else:
+                block = least if wanted <= count[least] < count[most] else most
+        found += self.blocks.free_within(block)
+
+    def _whole(self, wanted: int) -> list[int]:
+        """One free block for a request, by the free lists."""
+        heads = ((target, self.blocks.head(shape)) for target, shape in self._nearest.order(wanted))
+        target, block = next(((target, head) for target, head in heads if head is not None), ((0, 0), -1))
+        if block < 0:
+            return []
+        size, level, right = self.tree.size, self.tree.level, self.tree.right
+        while (level[block], size[block]) != target:
+            left = block + 1
+            block = left if self._nearest.best(left, wanted) == target else right[block]
+        return [block]
+
+    def _level(self, blocks: tuple[int, ...]) -> int:
+        """The level of the lowest domain that holds these."""
+        first, size, above = self.tree.first, self.tree.size, self.tree.above
+        if len(blocks) == 1:
+            return self.tree.level[blocks[0]]
+        low = min(first[block] for block in blocks)
+        high = max(first[block] + size[block] for block in blocks)
+        block = blocks[0]
+        while first[block] > low or first[block] + size[block] < high:
+            block = above[block]
+        return self.tree.level[block]
+
+
+class _NearestBlocks:
+    """For a request and a shape: (level, size) of the nearest block inside that is large enough, each found once."""
+
+    def __init__(self, level: list[int], size: list[int], right: list[int], shape: list[int]) -> None:
+        self.level, self.size, self.right, self.shape = level, size, right, shape
+        self.example = {shape: block for block, shape in enumerate(shape)}
+        self.known: dict[int, list[tuple[int, int] | None]] = {}
+        self.orders: dict[int, list[tuple[tuple[int, int], int]]] = {}
+
+    def order(self, wanted: int) -> list[tuple[tuple[int, int], int]]:
+        """Shapes to look for, with the nearest block in each: the nearest first, then the smallest shape."""
+        if wanted not in self.orders:
+            able = [(best, shape) for shape, best in enumerate(self.of(wanted)) if best is not None]
+            able.sort(key=lambda one: (one[0], self.size[self.example[one[1]]], one[1]))
+            self.orders[wanted] = able
+        return self.orders[wanted]
+
+    def of(self, wanted: int) -> list[tuple[int, int] | None]:
+        """By shape; None where even the whole is too small."""
+        if wanted not in self.known:
+            found: list[tuple[int, int] | None] = [None] * len(self.example)
+            self.known[wanted] = found
+            # A shape's number is that of its first block's turn, and halves have theirs before the whole.
+            for shape in range(len(found)):
+                block = self.example[shape]
+                if self.size[block] < wanted:
+                    continue
+                halves = (block + 1, self.right[block]) if self.right[block] else ()
+                inside = [best for half in halves if (best := found[self.shape[half]]) is not None]
+                found[shape] = min(inside, default=(self.level[block], self.size[block]))
+        return self.known[wanted]
+
+    def best(self, block: int, wanted: int) -> tuple[int, int] | None:
+        """Of one block."""
+        return self.of(wanted)[self.shape[block]]

@@ -1,0 +1,271 @@
+"""The costs of the choice inside a site, from the estimator: options with their tables, and a choice's devices."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.recipe import StageSetup
+from planner.many_jobs.sites.inside import MOST_PATTERNS, InsideChoice, InsideOption, Pattern, best_inside, patterns_of
+from planner.one_job.search.mixed_segments import Pricer
+from planner.one_job.search.mixed_space import Group, Segment
+from profiles.cluster import DeviceSlot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """The best choice on one group of devices: the segment, and its devices stage by stage. `total_s` is T, `fill_s`
+    how long one micro-batch takes through all of its stages."""
+
+    segment: Segment
+    slots: tuple[DeviceSlot, ...]
+    total_s: float
+    fill_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsideTables:
+    """Makes the options of a group of devices. The only state is caches."""
+
+    pricer: Pricer
+    _sync: dict[object, float] = field(default_factory=dict, repr=False)
+    _hops: dict[object, float] = field(default_factory=dict, repr=False)
+    _relaxed: dict[object, NDArray[np.float64]] = field(default_factory=dict, repr=False)
+
+    def ranked(self, number: int, micro_batch: int, share: float, *, most: int, many: bool) -> list[Inside]:
+        """The best choices of group `number` that holds `share` of the model: one for each (tp, d, p) that can hold
+        it, the least T first, at most so many. `many`: other stages come before or after."""
+        segments = (one for choices in self.pricer.space.segments((number,), micro_batch) for one in choices)
+        found: list[Inside] = []
+        for least_s, segment in self.by_bound(segments, share, many=many):
+            limit_s = sorted(one.total_s for one in found)[most - 1] if len(found) >= most else math.inf
+            if least_s >= limit_s:
+                break
+            once_s = self._pass_s(segment, share, many=many)
+            if once_s is None or (self.pricer.batches(segment) - 1 + segment.pp) * once_s >= limit_s:
+                continue
+            option = self._option(segment, share, once_s, many=many)
+            choice = best_inside([option], limit_s)
+            if choice is not None:
+                slots = self._slots(segment, option, choice)
+                fill_s = segment.pp * once_s
+                found.append(Inside(segment=segment, slots=slots, total_s=choice.total_s, fill_s=fill_s))
+        return sorted(found, key=lambda one: one.total_s)[:most]
+
+    def by_bound(self, segments: Iterable[Segment], share: float, *, many: bool) -> list[tuple[float, Segment]]:
+        """Segments that can hold a layer, by what T is at least: their passes as if all rules fitted. That is known of
+        all that share layers and samples alike once it is of one; the fewest replicas, which are on the links alone,
+        are asked first."""
+        found = []
+        for segment in sorted(segments, key=lambda one: one.dp):
+            key = (segment.groups, segment.layout, segment.samples, self.pricer.batches(segment) == 1)
+            if key not in self._relaxed:
+                priced = self.pricer.price(segment, many=many or segment.pp > 1)
+                if priced is None:
+                    continue
+                self._relaxed[key] = priced.tables[0].relaxed_s().min(axis=0)
+            length, content = self._content(segment, share)
+            layers = len(self.pricer.space.model.layers)
+            once_s = float(self._relaxed[key][content]) * share * layers / segment.pp / length
+            found.append(((self.pricer.batches(segment) - 1 + segment.pp) * once_s, segment))
+        return sorted(found, key=lambda one: one[0])
+
+    def _option(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
+        """The segment's costs; `once_s` are a micro-batch's on one stage."""
+        group = self.pricer.space.groups[segment.groups[0]]
+        tp, micro_batches = segment.layout.tp, self.pricer.batches(segment)
+        units = list(self._units(group, tp).values())
+        room = tuple(len(blocks) // tp for blocks in units)
+        patterns = patterns_of(room, segment.dp) if _is_small(room, segment.dp) else ()
+        if not patterns:
+            return self._in_order(segment, share, once_s, many=many)
+        size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
+        sync = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
+        hops = tuple(
+            tuple(self._hop_s(segment, units, one, other) if segment.pp > 1 else 0.0 for other in patterns)
+            for one in patterns
+        )
+        return InsideOption(
+            tp=tp,
+            dp=segment.dp,
+            pp=segment.pp,
+            compute_s=(micro_batches - 1 + segment.pp) * once_s,
+            micro_batches=micro_batches,
+            room=room,
+            alike=_alike(group, units),
+            patterns=patterns,
+            sync_s=sync,
+            hop_s=hops,
+        )
+
+    def option_in_order(self, segment: Segment, share: float, *, many: bool) -> InsideOption | None:
+        """The costs of stages in the order of the devices, as if one unit held them all: for replicas over several
+        groups, and where there are too many patterns to choose from."""
+        once_s = self._pass_s(segment, share, many=many)
+        return None if once_s is None else self._in_order(segment, share, once_s, many=many)
+
+    def _in_order(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
+        size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
+        stages = [self.pricer.space.stage(segment, number) for number in range(segment.pp)]
+        sync = max(self._sum_s(stage, size_bytes) for stage in {stages[0]: 0, stages[-1]: 0})
+        hop = 0.0
+        for here, there in itertools.pairwise(stages[:2]):
+            hop = float(self.pricer.hop_s(here, there, segment.micro_batch)[1])
+        micro_batches = self.pricer.batches(segment)
+        return InsideOption(
+            tp=segment.layout.tp,
+            dp=segment.dp,
+            pp=segment.pp,
+            compute_s=(micro_batches - 1 + segment.pp) * once_s,
+            micro_batches=micro_batches,
+            room=(segment.pp * segment.dp,),
+            alike=(0,),
+            patterns=((segment.dp,),),
+            sync_s=(sync,),
+            hop_s=((hop,),),
+        )
+
+    def _pass_s(self, segment: Segment, share: float, *, many: bool) -> float | None:
+        """Seconds of a micro-batch on one stage of so much of the model, under the fastest rule that fits."""
+        priced = self.pricer.price(segment, many=many or segment.pp > 1)
+        if priced is None:
+            return None
+        table, layers = priced.tables[0], len(self.pricer.space.model.layers)
+        length, content = self._content(segment, share)
+        fits = table.fits(min(segment.pp, self.pricer.batches(segment)))[:, content]
+        if not fits.any():
+            return None
+        takes = np.where(fits, table.relaxed_s()[:, content], np.inf)
+        return float(takes.min()) * share * layers / segment.pp / length
+
+    def _content(self, segment: Segment, share: float) -> tuple[int, int]:
+        """How many layers a stage has of that share of the model, and the content in the model's middle."""
+        layers = len(self.pricer.space.model.layers)
+        length = min(layers, max(1, round(share * layers / segment.pp)))
+        first = (layers - length) // 2
+        return length, int(self.pricer.contents.ids[first, first + length])
+
+    def _gradient_bytes(self, segment: Segment, share: float, *, many: bool) -> float:
+        """Of a rank's gradients for so much of the model."""
+        priced = self.pricer.price(segment, many=many or segment.pp > 1)
+        if priced is None or segment.dp == 1:
+            return 0.0
+        held = priced.tables[0].kinds[0].table.held[0]
+        whole = self.pricer.contents.ids[0, len(self.pricer.space.model.layers)]
+        learning = float(np.asarray(held.dense_learning)[whole] + np.asarray(held.experts_learning)[whole])
+        return learning * share * GRAD_WIDTH[self.pricer.recipe.grad_dtype]
+
+    def _sum_s(self, stage: StageSetup, size_bytes: float) -> float:
+        return self.pricer.links.on_axes_of(stage)("all_reduce", size_bytes, "dp") if size_bytes else 0.0
+
+    def _sync_s(self, segment: Segment, units: list[list[DeviceSlot]], pattern: Pattern, size_bytes: float) -> float:
+        if size_bytes == 0:
+            return 0.0
+        slots = _first_of(units, pattern, segment.layout.tp)
+        key = (slots, segment.layout.tp, size_bytes)
+        if key not in self._sync:
+            self._sync[key] = self._sum_s(self._stage(segment, slots), size_bytes)
+        return self._sync[key]
+
+    def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
+        """Seconds of a message where every replica's partner sits on its own unit as far as there is one."""
+        tp = segment.layout.tp
+        key = (segment.groups, segment.layout, segment.micro_batch, one, other)
+        if key not in self._hops:
+            taken = [0] * len(units)
+            here = _blocks(units, list(_units_in_turn(one)), taken, tp)
+            there = _blocks(units, _partners(list(_units_in_turn(one)), other), taken, tp)
+            if here is None or there is None:
+                # They do not both fit at once, so no two stages ever have them.
+                self._hops[key] = 0.0
+            else:
+                took = self.pricer.hop_s(self._stage(segment, here), self._stage(segment, there), segment.micro_batch)
+                self._hops[key] = float(took[1])
+        return self._hops[key]
+
+    def _stage(self, segment: Segment, slots: tuple[DeviceSlot, ...]) -> StageSetup:
+        return replace(self.pricer.space.stage(segment, 0), slots=slots)
+
+    def _units(self, group: Group, tp: int) -> dict[tuple[int, int], list[DeviceSlot]]:
+        """The group's devices by island, or by node where an island is larger or too small for tp; whole blocks of tp
+        alone."""
+        nodes = group.own.evaluator.cluster.group_of(group.slots[0])
+        island = nodes.island_size if tp <= nodes.island_size < nodes.devices else nodes.devices
+        found: dict[tuple[int, int], list[DeviceSlot]] = {}
+        for slot in group.slots:
+            found.setdefault((slot.node, slot.index // island), []).append(slot)
+        return {key: own[: len(own) // tp * tp] for key, own in found.items() if len(own) >= tp}
+
+    def _slots(self, segment: Segment, option: InsideOption, choice: InsideChoice) -> tuple[DeviceSlot, ...]:
+        """The devices, stage by stage, replicas in the same order in all."""
+        tp, group = option.tp, self.pricer.space.groups[segment.groups[0]]
+        units = list(self._units(group, tp).values())
+        if len(option.room) != len(units) or option.patterns == ((segment.dp,),):
+            return tuple(
+                slot for number in range(segment.pp) for slot in self.pricer.space.stage_slots(segment, number)
+            )
+        taken, found = [0] * len(units), list[DeviceSlot]()
+        order = list(_units_in_turn(option.patterns[choice.stages[0]]))
+        for number in choice.stages:
+            order = _partners(order, option.patterns[number])
+            blocks = _blocks(units, order, taken, tp)
+            if blocks is None:
+                raise RuntimeError(f"inside: stages {choice.stages} do not fit into {option.room}")
+            found += blocks
+        return tuple(found)
+
+
+def _is_small(room: Sequence[int], replicas: int) -> bool:
+    """Whether there are few patterns, without listing them: by counting."""
+    ways = [1] + [0] * replicas
+    for most in room:
+        ways = [sum(ways[max(0, total - most) : total + 1]) for total in range(replicas + 1)]
+    return 0 < ways[replicas] <= MOST_PATTERNS
+
+
+def _alike(group: Group, units: Sequence[Sequence[DeviceSlot]]) -> tuple[int, ...]:
+    """Units are alike that are whole nodes of one pod; others are told apart."""
+    cluster = group.own.evaluator.cluster
+    site, nodes = cluster.site(group.site), cluster.group_of(group.slots[0])
+    one_each = len({unit[0].node for unit in units}) == len(units)
+    plain = site.pods == 1 and nodes.island_size <= nodes.devices and one_each
+    return tuple(0 if plain else number for number in range(len(units)))
+
+
+def _units_in_turn(pattern: Pattern) -> list[int]:
+    return [unit for unit, count in enumerate(pattern) for _ in range(count)]
+
+
+def _partners(order: Sequence[int], pattern: Pattern) -> list[int]:
+    """The unit of each replica of the next stage: the one of its partner before, as far as there is room."""
+    left = list(pattern)
+    found: list[int] = []
+    for unit in order:
+        found.append(unit if left[unit] > 0 else -1)
+        left[unit] -= left[unit] > 0
+    spare = iter(_units_in_turn(tuple(left)))
+    return [next(spare) if unit < 0 else unit for unit in found]
+
+
+def _blocks(
+    units: Sequence[Sequence[DeviceSlot]], order: Sequence[int], taken: list[int], tp: int
+) -> tuple[DeviceSlot, ...] | None:
+    """The next free block of tp devices of each unit in `order`; None where one has none left."""
+    found: list[DeviceSlot] = []
+    for unit in order:
+        block = units[unit][taken[unit] * tp : (taken[unit] + 1) * tp]
+        if len(block) < tp:
+            return None
+        found += block
+        taken[unit] += 1
+    return tuple(found)
+
+
+def _first_of(units: Sequence[Sequence[DeviceSlot]], pattern: Pattern, tp: int) -> tuple[DeviceSlot, ...]:
+    return tuple(slot for unit, count in zip(units, pattern, strict=True) for slot in unit[: count * tp])

@@ -1,0 +1,190 @@
+"""Measurements of links between sites as files: what `cellplan comm measure --json` prints, and the monitor's state.
+
+Two forms are read. The state (`"schema": "cellplan.links/1"`) lists what was measured of which link when; it is what
+`cellplan place --links FILE` keeps:
+
+    {"schema": "cellplan.links/1", "measurements": [
+      {"between": ["north", "south"], "at_s": 1790000000, "bandwidth_bytes_per_s": 1.1e9, "latency_s": 0.005},
+      {"between": ["north", "west"], "at_s": 1790000100, "bandwidth_bytes_per_s": 0}]}
+
+`at_s` is seconds since 1970, 0 bytes/s a link through which nothing came. The other form is a list of link tables whose
+link is called after two sites (`cellplan comm measure --link north--south --json`), measured when the file was written
+last.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from planner.many_jobs.sites.monitor import BandwidthMonitor, Basis, LinkMeasurement, measurements_of
+from planner.many_jobs.sites.topology import Topology
+from profiles.errors import InputError
+from profiles.files import read_json, write_atomically
+from profiles.schema import FileModel, to_input_error, validate
+from profiles.vocabulary import LinkTable
+
+LINKS_SCHEMA: Literal["cellplan.links/1"] = "cellplan.links/1"
+HALF_LIFE_S = 3600.0
+"""A measurement counts half as much as one an hour newer, unless the user says otherwise."""
+CLOCKS_DIFFER_S = 300.0
+"""By so much the clock of who measured may be ahead of ours."""
+KEPT_HALF_LIVES = 64
+"""Older ones weigh nothing, and are dropped from the state when it is written."""
+
+
+class _MeasurementModel(FileModel):
+    between: list[str] = Field(min_length=2, max_length=2)
+    at_s: float = Field(ge=0, allow_inf_nan=False)
+    bandwidth_bytes_per_s: float = Field(ge=0, allow_inf_nan=False)
+    latency_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class _LinksModel(FileModel):
+    schema_name: Literal["cellplan.links/1"] = Field(alias="schema")
+    measurements: list[_MeasurementModel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkNow:
+    """A link at a time: bytes/s and s, where they come from, how many seconds ago it was last measured (None: never),
+    and what the cluster file says (None: it has no such link)."""
+
+    between: tuple[str, str]
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    basis: Basis
+    age_s: float | None
+    filed: tuple[float, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "between": list(self.between),
+            "bandwidth_bytes_per_s": self.bandwidth_bytes_per_s,
+            "latency_s": self.latency_s,
+            "basis": self.basis,
+            "age_s": self.age_s,
+            "file_bandwidth_bytes_per_s": None if self.filed is None else self.filed[0],
+            "file_latency_s": None if self.filed is None else self.filed[1],
+        }
+
+
+def load_measurements(path: Path, names: Sequence[str]) -> tuple[LinkMeasurement, ...]:
+    """The measurements in a file of either form. InputError for another form, or where none is of a link between two
+    of the sites `names`."""
+    data = read_json(path)
+    found = _of_tables(data, path, names) if isinstance(data, list) else _of_state(data, path)
+    known = [one for one in found if set(one.between) <= set(names)]
+    if found and not known:
+        called = "; ".join(sorted({" and ".join(one.between) for one in found}))
+        raise InputError(where=str(path), found=called, expected=f"links between two of {_brief(names)}")
+    return tuple(known)
+
+
+def save_measurements(
+    path: Path, found: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
+) -> None:
+    """Write the state: each measurement once, by time, but for those so old that they weigh nothing. The last one of
+    each link stays, since it may say that the link is down."""
+    ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at_s, one.between, one.bandwidth_bytes_per_s))
+    last = {frozenset(one.between): one for one in ordered}
+    kept = [
+        one
+        for one in ordered
+        if now_s - one.at_s <= KEPT_HALF_LIVES * half_life_s or last[frozenset(one.between)] is one
+    ]
+    rows = [
+        {
+            "between": list(one.between),
+            "at_s": one.at_s,
+            "bandwidth_bytes_per_s": one.bandwidth_bytes_per_s,
+            "latency_s": one.latency_s,
+        }
+        for one in kept
+    ]
+    lines = ",\n  ".join(json.dumps(row, allow_nan=False) for row in rows)
+    write_atomically(path, f'{{"schema": "{LINKS_SCHEMA}", "measurements": [\n  {lines}\n]}}\n')
+
+
+def links_now(
+    topology: Topology, found: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
+) -> tuple[Topology, tuple[LinkNow, ...]]:
+    """The topology as measured, smoothed and aged to `now_s` by the bandwidth monitor, and each of its links.
+    InputError for a measurement of a later time, by more than clocks differ."""
+    measured = list(found)
+    late = max((one.at_s for one in measured), default=-math.inf)
+    if late > now_s + CLOCKS_DIFFER_S:
+        who = next(one for one in measured if one.at_s == late)
+        what = f"{' and '.join(who.between)} measured at {late:.0f} s, now being {now_s:.0f} s"
+        raise InputError(where="link measurements", key="at_s", found=what, expected="a time that has been")
+    monitor = BandwidthMonitor(topology, half_life_s=half_life_s)
+    monitor.observe_all(measured)
+    names = topology.names
+    rows = []
+    for (one, other), state in sorted(monitor.links.items()):
+        between = (names[one], names[other])
+        width, far, basis = monitor.figures(between, now_s)
+        rows.append(
+            LinkNow(
+                between=between,
+                bandwidth_bytes_per_s=width,
+                latency_s=far,
+                basis=basis,
+                age_s=None if math.isinf(state.latest_s) else max(0.0, now_s - state.latest_s),
+                filed=state.filed,
+            )
+        )
+    return (monitor.current(now_s) if measured else topology), tuple(rows)
+
+
+def _of_state(data: Any, path: Path) -> list[LinkMeasurement]:
+    if not isinstance(data, dict) or data.get("schema") != LINKS_SCHEMA:
+        keys = ", ".join(data) if isinstance(data, dict) else type(data).__name__
+        expected = f"the schema {LINKS_SCHEMA}, or the list of link tables of `cellplan comm measure --json`"
+        raise InputError(where=str(path), key="schema", found=keys or "nothing", expected=expected)
+    written: _LinksModel = validate(_LinksModel, data, where=str(path))
+    found = []
+    for number, row in enumerate(written.measurements):
+        first, second = row.between
+        if first == second:
+            key = f"measurements[{number}].between"
+            raise InputError(where=str(path), key=key, found=f"{first} twice", expected="two sites")
+        found.append(
+            LinkMeasurement(
+                between=(first, second),
+                at_s=row.at_s,
+                bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
+                latency_s=row.latency_s,
+            )
+        )
+    return found
+
+
+def _of_tables(data: list[Any], path: Path, names: Sequence[str]) -> list[LinkMeasurement]:
+    try:
+        rows = [{key: value for key, value in row.items() if key not in ("size", "seconds")} for row in data]
+        tables = TypeAdapter(list[LinkTable]).validate_python(rows)
+    except (ValidationError, AttributeError) as error:
+        if isinstance(error, ValidationError):
+            raise to_input_error(error, data, where=str(path)) from None
+        expected = "the list of link tables of `cellplan comm measure --json`"
+        raise InputError(where=str(path), found="a list of other things", expected=expected) from None
+    at_s = path.stat().st_mtime
+    found = measurements_of(tables, {table.id: at_s for table in tables}, names)
+    if tables and not found:
+        called = ", ".join(sorted({table.link for table in tables}))
+        expected = f"a link called after two of the sites, as {'--'.join(names[:2])} (`cellplan comm measure --link`)"
+        raise InputError(where=str(path), key="link", found=called, expected=expected)
+    return list(found)
+
+
+def _brief(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

@@ -1,0 +1,232 @@
+"""The graph of sites: links with bandwidth and latency as arrays, and what is computed from them, each once.
+
+Nothing here knows which devices are free, so a placement changes nothing of it; a measurement gives a new topology,
+which takes over what the measurement cannot have changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.many_jobs.sites.paths import Edge, Groups, hops_from, quickest_from, widest_forest, widest_from
+
+ScoreName = Literal["incident", "from-local"]
+"""How sites are ranked by bandwidth: the sum of a site's links (SpiderFlow, equation 2), or the widest path from the
+job's own site (equation 3)."""
+
+MOST_KEPT = 2_000_000
+"""Figures kept of each kind of path; a large graph keeps those of few sites."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Topology:
+    """Sites by number, and the links between them: `ends` (links x 2), bytes/s and s of each. A link of 0 bytes/s is
+    down: no path uses it."""
+
+    names: tuple[str, ...]
+    ends: NDArray[np.int64]
+    bandwidth_bytes_per_s: NDArray[np.float64]
+    latency_s: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        count, links = len(self.names), len(self.ends)
+        if self.ends.shape != (links, 2) or len(self.bandwidth_bytes_per_s) != links or len(self.latency_s) != links:
+            shapes = f"{self.ends.shape}, {self.bandwidth_bytes_per_s.shape}, {self.latency_s.shape}"
+            raise ValueError(f"topology: shapes {shapes}, expected ends of (links, 2) and one figure for each link")
+        if len(set(self.names)) != count:
+            raise ValueError("topology: two sites of one name")
+        if links and (self.ends.min() < 0 or self.ends.max() >= count or (self.ends[:, 0] == self.ends[:, 1]).any()):
+            raise ValueError(f"topology: each link joins two of the sites 0 to {count - 1}")
+        if len({(min(pair), max(pair)) for pair in self.ends.tolist()}) != links:
+            raise ValueError("topology: two links between the same sites")
+        for figures in (self.bandwidth_bytes_per_s, self.latency_s):
+            if not np.isfinite(figures).all() or (figures < 0).any():
+                raise ValueError("topology: bandwidths and latencies are finite and at least 0")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """Each site's number by its name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """The links that are up."""
+        rows = zip(self.ends.tolist(), self.bandwidth_bytes_per_s.tolist(), self.latency_s.tolist(), strict=True)
+        return tuple((first, second, bandwidth, latency) for (first, second), bandwidth, latency in rows if bandwidth)
+
+    @cached_property
+    def neighbours(self) -> list[list[tuple[int, float, float]]]:
+        """By site: (other site, bytes/s, s) of each link that is up, in order of sites."""
+        return _neighbours(len(self), self.edges)
+
+    @cached_property
+    def forest(self) -> tuple[Edge, ...]:
+        """Links whose paths are the widest, widest link first."""
+        return widest_forest(len(self), self.edges)
+
+    @cached_property
+    def forest_neighbours(self) -> list[list[tuple[int, float, float]]]:
+        """As `neighbours`, of the forest alone."""
+        return _neighbours(len(self), self.forest)
+
+    @cached_property
+    def parts(self) -> list[int]:
+        """A number for each site, equal for those that links join."""
+        return self.joined_by(len(self.forest))
+
+    @cached_property
+    def widths(self) -> tuple[tuple[float, int], ...]:
+        """The bandwidths in the forest, most first, each with how many links have at least so much."""
+        ends: dict[float, int] = {edge[2]: position + 1 for position, edge in enumerate(self.forest)}
+        return tuple(ends.items())
+
+    @cached_property
+    def incident_bytes_per_s(self) -> list[float]:
+        """Each site's sum of link bandwidths (SpiderFlow, equation 2)."""
+        return [math.fsum(bandwidth for _, bandwidth, _ in links) for links in self.neighbours]
+
+    @cached_property
+    def bandwidth_matrix(self) -> NDArray[np.float64]:
+        """Bytes/s of the direct link of two sites (sites x sites); 0 where none is up."""
+        return self._matrix(self.bandwidth_bytes_per_s, 0.0)
+
+    @cached_property
+    def latency_matrix(self) -> NDArray[np.float64]:
+        """Seconds of the direct link of two sites (sites x sites); infinite where none is up, 0 on the diagonal."""
+        found = self._matrix(self.latency_s, math.inf)
+        np.fill_diagonal(found, 0.0)
+        return found
+
+    @cached_property
+    def widest_matrix(self) -> NDArray[np.float64]:
+        """Bytes/s of the widest path of two sites (equation 1); infinite on the diagonal."""
+        return np.array([self.widest(site) for site in range(len(self))]).reshape(len(self), len(self))
+
+    @cached_property
+    def hop_matrix(self) -> NDArray[np.int64]:
+        """Links on the path of fewest; -1 where there is none."""
+        found = np.full((len(self), len(self)), -1, dtype=np.int64)
+        for site in range(len(self)):
+            for hops, layer in enumerate(self.hops(site)):
+                found[site, list(layer)] = hops
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[str, dict[int, list[float]]]:
+        return {"widest": {}, "quickest": {}}
+
+    @cached_property
+    def _hops(self) -> dict[int, tuple[tuple[int, ...], ...]]:
+        return {}
+
+    @cached_property
+    def _orders(self) -> dict[int | None, list[int]]:
+        return {}
+
+    @cached_property
+    def _joined(self) -> dict[int, list[int]]:
+        return {}
+
+    def widest(self, source: int) -> list[float]:
+        """Bytes/s of the widest path from `source` to each site; infinite to itself, 0 where there is none."""
+        return self._from("widest", source, lambda: widest_from(self.forest_neighbours, source))
+
+    def quickest(self, source: int) -> list[float]:
+        """Seconds of the path of least latency from `source` to each site; infinite where there is none."""
+        return self._from("quickest", source, lambda: quickest_from(self.neighbours, source))
+
+    def _from(self, what: str, source: int, make: Callable[[], list[float]]) -> list[float]:
+        kept = self._kept[what]
+        if source not in kept:
+            self._make_room(kept)
+            kept[source] = make()
+        return kept[source]
+
+    def hops(self, source: int) -> tuple[tuple[int, ...], ...]:
+        """The sites at 0, 1, 2 ... hops from `source`."""
+        if source not in self._hops:
+            self._make_room(self._hops)
+            self._hops[source] = hops_from(self.neighbours, source)
+        return self._hops[source]
+
+    def scores(self, score: ScoreName, local: int | None) -> list[float]:
+        """B of each site, bytes/s: equation 2, or equation 3 from `local` (without one, equation 2)."""
+        return self.incident_bytes_per_s if score == "incident" or local is None else self.widest(local)
+
+    def order(self, score: ScoreName, local: int | None) -> list[int]:
+        """The sites that can be reached from `local` (without one, all), most B first, equal ones by number."""
+        key = local if score == "from-local" else -1 - local if local is not None else None
+        if key not in self._orders:
+            self._make_room(self._orders)
+            scores = self.scores(score, local)
+            parts = self.parts
+            sites = [site for site in range(len(self)) if local is None or parts[site] == parts[local]]
+            self._orders[key] = sorted(sites, key=lambda site: -scores[site])
+        return self._orders[key]
+
+    def joined_by(self, links: int) -> list[int]:
+        """A number for each site, equal for those that the forest's `links` widest links join."""
+        if links not in self._joined:
+            self._make_room(self._joined)
+            groups = Groups(len(self))
+            for first, second, _, _ in self.forest[:links]:
+                groups.merge(first, second)
+            self._joined[links] = [groups.find(site) for site in range(len(self))]
+        return self._joined[links]
+
+    def with_figures(self, bandwidth_bytes_per_s: Sequence[float], latency_s: Sequence[float]) -> Topology:
+        """The same links with these figures. Hops are taken over if the same links are up, and paths of least latency
+        if their latencies are the same too."""
+        found = Topology(
+            names=self.names,
+            ends=self.ends,
+            bandwidth_bytes_per_s=np.asarray(bandwidth_bytes_per_s, dtype=np.float64),
+            latency_s=np.asarray(latency_s, dtype=np.float64),
+        )
+        up = found.bandwidth_bytes_per_s > 0
+        if np.array_equal(up, self.bandwidth_bytes_per_s > 0):
+            found._hops.update(self._hops)
+            if np.array_equal(found.latency_s[up], self.latency_s[up]):
+                found._kept["quickest"].update(self._kept["quickest"])
+        return found
+
+    def _make_room(self, kept: dict[Any, Any]) -> None:
+        if (len(kept) + 1) * len(self) > max(MOST_KEPT, len(self)):
+            kept.clear()
+
+    def _matrix(self, figures: NDArray[np.float64], missing: float) -> NDArray[np.float64]:
+        found = np.full((len(self), len(self)), missing)
+        up = self.bandwidth_bytes_per_s > 0
+        first, second = self.ends[up].T
+        found[first, second] = found[second, first] = figures[up]
+        return found
+
+
+def make_topology(names: Sequence[str], links: Sequence[Edge]) -> Topology:
+    """A topology of these sites and links (two sites' numbers, bytes/s, s)."""
+    return Topology(
+        names=tuple(names),
+        ends=np.array([link[:2] for link in links], dtype=np.int64).reshape(-1, 2),
+        bandwidth_bytes_per_s=np.array([link[2] for link in links], dtype=np.float64),
+        latency_s=np.array([link[3] for link in links], dtype=np.float64),
+    )
+
+
+def _neighbours(count: int, edges: Sequence[Edge]) -> list[list[tuple[int, float, float]]]:
+    found: list[list[tuple[int, float, float]]] = [[] for _ in range(count)]
+    for first, second, bandwidth, latency in edges:
+        found[first].append((second, bandwidth, latency))
+        found[second].append((first, bandwidth, latency))
+    for links in found:
+        links.sort()
+    return found

@@ -1,0 +1,348 @@
+"""Topology-aware parallelism automation (SpiderFlow, section 4.2): a job's plan over the devices of several sites.
+
+Two levels. Between sites few arrangements of them, that cut little over thin links
+(`planner.many_jobs.sites.tpa_sites`); inside each site the exact choice of (d, p) and of the devices of each stage
+(`planner.many_jobs.sites.inside`). Beyond the paper, which sets tensor parallelism to 1 and takes equal devices: tp
+inside a site is one more option of the exact choice, and stages on devices of different speed get as many layers as
+they can take (`planner.many_jobs.sites.cut_layers`). All costs are the estimator's, and a plan counts for what the
+estimator says of it.
+
+A plan may leave sites idle that a job was given: where links are thin one site alone is often faster. `Wanted` says
+whether that is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.stage_work import table_parameters, tied_ends
+from models_zoo.layers import Embedding, TransformerBlock
+from planner.many_jobs.sites.alike import Alike
+from planner.many_jobs.sites.inside_tables import InsideTables
+from planner.many_jobs.sites.tpa_pipes import CutPlan, Part, PlanMaker, Priced
+from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
+from planner.many_jobs.sites.tpa_ways import Ways
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.search.mixed_prices import contents_of
+from planner.one_job.search.mixed_segments import Pricer
+from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of
+from planner.one_job.search.request import SearchRequest
+from planner.shared.plan import Plan
+from profiles.cluster import DeviceSlot
+from profiles.vocabulary import DTYPE_BYTES
+
+Wanted = Literal["any", "all-sites"]
+"""Which plans count: any on the devices given, or those alone that use every site."""
+MOST_PRICED = 12
+"""So many plans are priced by the estimator, those first that look fastest once their layers are cut."""
+CUT_FOR_ONE = 6
+"""The layers of so many plans are cut for each that is priced, those first that look fastest before."""
+MOST_INSIDE = 2
+"""So many choices inside a site are tried in each arrangement."""
+MOST_TYPES = 2
+"""Replicas of a stage are of so many device types at most (`planner.one_job.search.mixed_space`)."""
+MOST_BATCHES = 8
+"""So many sizes of micro-batch are looked at: from 1 to the whole batch, evenly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Considered:
+    """An arrangement of sites with the best plan found of it; None where none fits."""
+
+    sites: tuple[tuple[str, ...], ...]
+    iteration_time_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Across:
+    """The best plan over sites, and the best of each other arrangement that was priced, the fastest first. `priced`
+    counts the plans that the estimator was asked about."""
+
+    best: Priced
+    plan: Plan
+    considered: tuple[Considered, ...]
+    priced: int
+
+
+class _Choice(NamedTuple):
+    """A party's stages, T of `planner.many_jobs.sites.inside`, and how long one micro-batch takes through them."""
+
+    part: Part
+    total_s: float
+    fill_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """An arrangement with a choice for each party, and what it looks like in seconds."""
+
+    arrangement: Arrangement
+    parts: tuple[Part, ...]
+    looks_s: float
+
+
+def on_devices(request: SearchRequest, slots: Sequence[DeviceSlot]) -> SearchRequest:
+    """The request on these devices alone, which are some of its own: what an allocation of sites gives a job."""
+    chosen = set(slots)
+    kept = []
+    for own in request.spaces:
+        mine = tuple(slot for slot in own.space.slots if slot in chosen)
+        if mine:
+            kept.append(replace(own, space=replace(own.space, slots=mine)))
+    return replace(request, spaces=tuple(kept))
+
+
+def plan_across(request: SearchRequest, *, wanted: Wanted = "any", most: int = MOST_PRICED) -> Across | None:
+    """The plan of the least iteration time that two levels find on the free devices of `request`; None where nothing
+    fits. At most `most` plans are priced. 1F1B, one chunk a stage, cp 1; layer times are modelled."""
+    return _Search(request, wanted).run(most)
+
+
+class _Search:
+    """One search: the pieces of the exact search over several groups, asked about few plans."""
+
+    def __init__(self, request: SearchRequest, wanted: Wanted) -> None:
+        self.request, self.wanted = request, wanted
+        self.groups = groups_of(request.spaces)
+        # A space of one group leaves even shares to the search on one type of device: a second one brings them back.
+        self.space = MixedSpace(groups=self.groups if len(self.groups) > 1 else self.groups * 2)
+        evaluator = self.space.first.evaluator
+        kernels = {group.own.evaluator.recipe.attention for group in self.space.groups}
+        tables = {table.id: table for group in self.space.groups for table in group.own.link_tables}
+        links = LinkTimes(
+            cluster=evaluator.cluster,
+            parameters=evaluator.parameters,
+            tables=tuple(tables.values()),
+            experts_a_token=evaluator.links.experts_a_token,
+        )
+        self.pricer = Pricer(
+            space=self.space,
+            recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
+            links=links,
+            contents=contents_of(evaluator.layers),
+        )
+        self.inside = InsideTables(pricer=self.pricer)
+        self.maker = PlanMaker(pricer=self.pricer)
+        self.ways = Ways(groups=self.groups, cluster=self.pricer.links.cluster)
+        self.graph, self.traffic = self.ways.graph(self.pricer.recipe.dtype), self._traffic()
+        self.alike = Alike(groups=self.groups, graph=self.graph, by_name=bool(tables) or self.ways.pass_others)
+        self.choices: dict[object, list[_Choice]] = {}
+
+    def run(self, most: int) -> Across | None:
+        every = self._arrangements()
+        candidates = [
+            found
+            for arrangement in every
+            for micro_batch in self._micro_batches()
+            for found in self._candidates(arrangement, micro_batch)
+        ]
+        candidates.sort(key=lambda one: one.looks_s)
+        cuts = []
+        for one in _spread(candidates, CUT_FOR_ONE * most):
+            cut = self.maker.cut(one.parts)
+            if cut is not None:
+                cuts.append((cut.looks_s + self._tied_s(one.arrangement), one.arrangement, cut))
+        cuts.sort(key=lambda found: found[0])
+        best: Priced | None = None
+        by_arrangement: dict[Arrangement, float] = {}
+        priced = 0
+        for arrangement, cut in self._worth_pricing([(arrangement, cut) for _, arrangement, cut in cuts], most):
+            found = self.maker.price(cut)
+            priced += 1
+            if found is None:
+                continue
+            by_arrangement[arrangement] = min(found.time_s, by_arrangement.get(arrangement, math.inf))
+            if best is None or found.time_s < best.time_s:
+                best = found
+        if best is None:
+            return None
+        considered = [
+            Considered(sites=self._names(arrangement), iteration_time_s=by_arrangement.get(arrangement))
+            for arrangement in every
+        ]
+        considered.sort(key=lambda one: math.inf if one.iteration_time_s is None else one.iteration_time_s)
+        said = "planned in two levels (SpiderFlow, section 4.2): the best of few arrangements of the sites"
+        plan = record_plan(
+            best.setup,
+            best.evaluation,
+            reference=self.request.reference,
+            assumptions=(*self.request.assumptions, said),
+        )
+        size = replace(plan.provenance, search_space_size=max(1, priced))
+        return Across(best=best, plan=replace(plan, provenance=size), considered=tuple(considered), priced=priced)
+
+    def _arrangements(self) -> list[Arrangement]:
+        """Those worth a look, both ways round: messages cost the same, but the head is at one end, and most activations
+        are at the other. Of those that differ in names alone the first."""
+        found: dict[object, Arrangement] = {}
+        for one in arrangements(self.graph, self.traffic):
+            for way in (one, one[::-1]) if self._is_wanted(one) else ():
+                numbers = tuple(number for party in way for number in party)
+                found.setdefault((tuple(map(len, way)), self.alike.first_of(numbers)), way)
+        return list(found.values())
+
+    def _worth_pricing(
+        self, cuts: Sequence[tuple[Arrangement, CutPlan]], most: int
+    ) -> Iterator[tuple[Arrangement, CutPlan]]:
+        """So many of the plans in order of their looks: half by that alone, then the first of each set of sites."""
+        firsts: dict[frozenset[str], int] = {}
+        for number, (arrangement, _) in enumerate(cuts):
+            sites = frozenset(name for names in self._names(arrangement) for name in names)
+            firsts.setdefault(sites, number)
+        # Half for the fastest looking, whatever their sites.
+        order = dict.fromkeys([*range(min(len(cuts), most - most // 2)), *firsts.values(), *range(len(cuts))])
+        return (cuts[number] for number in list(order)[:most])
+
+    def _is_wanted(self, arrangement: Arrangement) -> bool:
+        if self.wanted == "any":
+            return True
+        used = {self.space.groups[number].site for party in arrangement for number in party}
+        return used == {group.site for group in self.space.groups}
+
+    def _names(self, arrangement: Arrangement) -> tuple[tuple[str, ...], ...]:
+        def names(party: Party) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(self.space.groups[number].site for number in party))
+
+        return tuple(map(names, arrangement))
+
+    # Between sites
+
+    def _traffic(self) -> Traffic:
+        recipe, model = self.pricer.recipe, self.space.model
+        hidden = next((one.hidden for one in model.layers if isinstance(one, TransformerBlock | Embedding)), 0)
+        tied = 0.0
+        if tied_ends(model) and not recipe.lora_rank:
+            tied = 2.0 * table_parameters(model, recipe.vocabulary_multiple, 1) * GRAD_WIDTH[recipe.grad_dtype]
+        samples = recipe.global_batch * max(1, recipe.seq_len)
+        return Traffic(message_bytes=max(1.0, 2.0 * samples * hidden * DTYPE_BYTES[recipe.dtype]), tied_bytes=tied)
+
+    def _micro_batches(self) -> list[int]:
+        limits, batch = self.space.constraints, self.pricer.recipe.global_batch
+        sizes = [size for size in range(1, batch + 1) if batch % size == 0]
+        kept = [size for size in sizes if limits.permits("micro_batches", batch // size)]
+        return kept if len(kept) <= MOST_BATCHES else _even_choice(kept, MOST_BATCHES)
+
+    # Inside a site
+
+    def _candidates(self, arrangement: Arrangement, micro_batch: int) -> list[_Candidate]:
+        """The best choice of every party together, and with the next best choice of one of them."""
+        speeds = [sum(self.graph.speed[number] for number in party) for party in arrangement]
+        many = len(arrangement) > 1
+        ranked = [
+            self._choose(party, micro_batch, round(speed / sum(speeds), 3), many=many)
+            for party, speed in zip(arrangement, speeds, strict=True)
+        ]
+        if not all(ranked):
+            return []
+        first = [own[0] for own in ranked]
+        found = [first]
+        for place, own in enumerate(ranked):
+            found += [[*first[:place], other, *first[place + 1 :]] for other in own[1:]]
+        limits = self.space.constraints
+        return [
+            _Candidate(
+                arrangement=arrangement,
+                parts=tuple(one.part for one in choices),
+                looks_s=max(one.total_s - one.fill_s for one in choices)
+                + math.fsum(one.fill_s for one in choices)
+                + self._between_s([one.part for one in choices])
+                + self._tied_s(arrangement),
+            )
+            for choices in found
+            if limits.permits("pp", sum(one.part.segment.pp for one in choices))
+            and limits.permits("devices", sum(len(one.part.slots) for one in choices))
+        ]
+
+    def _tied_s(self, arrangement: Arrangement) -> float:
+        """Summing the gradients of a table that the first and the last stage share, if these are at different sites."""
+        width = self.graph.thinnest(arrangement[0], arrangement[-1]) if len(arrangement) > 1 else math.inf
+        return self.traffic.tied_bytes / width if self.traffic.tied_bytes and width > 0 else 0.0
+
+    def _between_s(self, parts: Sequence[Part]) -> float:
+        """Messages between parties that the iteration waits for: of every one of the slowest, of all others once."""
+        hops = []
+        for one, other in itertools.pairwise(parts):
+            last = replace(self.space.stage(one.segment, 0), slots=one.stage_slots(one.segment.pp - 1))
+            first = replace(self.space.stage(other.segment, 0), slots=other.stage_slots(0))
+            hops.append(float(self.pricer.hop_s(last, first, one.segment.micro_batch)[1]))
+        if not hops:
+            return 0.0
+        waits = max(a + b for a, b in zip([0.0, *hops], [*hops, 0.0], strict=True))
+        return 2 * math.fsum(hops) + (self.pricer.batches(parts[0].segment) - 1) * waits
+
+    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
+        """The party's best choices with what each looks like: those of the first party like it, on its own slots."""
+        first = self.alike.first_of(party)
+        key = (first, micro_batch, share, many)
+        if key not in self.choices:
+            if len(party) == 1:
+                inside = self.inside.ranked(first[0], micro_batch, share, most=MOST_INSIDE, many=many)
+                self.choices[key] = [
+                    _Choice(Part(segment=one.segment, slots=one.slots), one.total_s, one.fill_s) for one in inside
+                ]
+            else:
+                self.choices[key] = self._over_sites(first, micro_batch, share, many=many)
+        if first == party:
+            return self.choices[key]
+        return [
+            one._replace(part=replace(one.part, slots=self.alike.moved(one.part.slots, first, party)))
+            for one in self.choices[key]
+        ]
+
+    def _over_sites(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
+        """Replicas on several groups: the same degrees in each, which share every stage."""
+        if len({self.space.groups[number].own.device for number in party}) > MOST_TYPES:
+            return []
+        segments = (
+            one
+            for choices in self.space.segments(self.ways.in_ring(party), micro_batch)
+            for one in self._evenest(choices)
+        )
+        found: list[_Choice] = []
+        for least_s, segment in self.inside.by_bound(segments, share, many=many):
+            if len(found) >= MOST_INSIDE and least_s >= sorted(one.total_s for one in found)[MOST_INSIDE - 1]:
+                break
+            option = self.inside.option_in_order(segment, share, many=many)
+            if option is None:
+                continue
+            slots = tuple(slot for number in range(segment.pp) for slot in self.space.stage_slots(segment, number))
+            fill_s = option.compute_s * segment.pp / (option.micro_batches - 1 + segment.pp)
+            found.append(_Choice(Part(segment=segment, slots=slots), option.least_s, fill_s))
+        return sorted(found, key=lambda one: one.total_s)[:MOST_INSIDE]
+
+    def _evenest(self, choices: Sequence[Segment]) -> list[Segment]:
+        """Of segments that differ in shares alone those in which the types take about as long."""
+        if len(choices) <= 2:
+            return list(choices)
+        speeds = [
+            self.space.groups[number].device.peak(self.pricer.recipe.dtype) or 1.0 for number in choices[0].groups
+        ]
+
+        def slowest(segment: Segment) -> float:
+            return max(own / speed for own, speed in zip(segment.samples, speeds, strict=True))
+
+        return sorted(choices, key=slowest)[:2]
+
+
+def _spread(candidates: Sequence[_Candidate], most: int) -> list[_Candidate]:
+    """The first `most` to cut: half by how fast they look, half the first of each arrangement in turn."""
+    firsts: dict[Arrangement, _Candidate] = {}
+    for one in candidates:
+        firsts.setdefault(one.arrangement, one)
+    chosen = list(candidates[: most // 2])
+    chosen += [one for one in firsts.values() if all(one is not other for other in chosen)]
+    chosen = chosen[:most]
+    rest = (one for one in candidates if all(one is not other for other in chosen))
+    return [*chosen, *(one for one, _ in zip(rest, range(most - len(chosen)), strict=False))]
+
+
+def _even_choice(sizes: Sequence[int], count: int) -> list[int]:
+    """So many of them, evenly by their number, both ends among them."""
+    step = (len(sizes) - 1) / (count - 1)
+    return [sizes[round(number * step)] for number in range(count)]

@@ -1,0 +1,261 @@
+"""From segments in order to a plan: the stages' tables, the cut of the layers, the rules, the estimator's word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Overlap, Setup, StageSetup
+from planner.many_jobs.sites.cut_layers import cut_layers
+from planner.one_job.explicit.request import canonical
+from planner.one_job.search.mixed_cuts import flying_of
+from planner.one_job.search.mixed_prices import StageTable
+from planner.one_job.search.mixed_segments import Pricer
+from planner.one_job.search.mixed_space import Segment
+from profiles.cluster import DeviceSlot
+from profiles.vocabulary import Infeasible
+
+Floats = NDArray[np.float64]
+PIECE_BYTES = 2.0**28
+"""Bytes of gradients by which what a byte of them takes is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Stages of a pipeline that are shared alike: the segment, and its devices stage by stage."""
+
+    segment: Segment
+    slots: tuple[DeviceSlot, ...]
+
+    def stage_slots(self, number: int) -> tuple[DeviceSlot, ...]:
+        """Of stage `number`."""
+        size = len(self.slots) // self.segment.pp
+        return self.slots[number * size : (number + 1) * size]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """A plan that fits, and the estimator's figures."""
+
+    setup: Setup
+    evaluation: Evaluation
+
+    @property
+    def time_s(self) -> float:
+        """Of an iteration."""
+        return self.evaluation.iteration_time_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stage:
+    """One stage: its setup as if it held all layers, its table, and of every rule what fits."""
+
+    setup: StageSetup
+    table: StageTable
+    fits: NDArray[np.bool_]
+    part: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutPlan:
+    """A plan whose layers are cut, not yet priced; `looks_s` is the iteration as the cut counts it."""
+
+    stages: tuple[_Stage, ...]
+    masks: tuple[NDArray[np.bool_], ...]
+    ends: tuple[int, ...]
+    contents: tuple[int, ...]
+    micro_batch: int
+    looks_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanMaker:
+    """Makes plans of parts in order. The only state is a cache."""
+
+    pricer: Pricer
+    _byte_s: dict[object, float] = field(default_factory=dict, repr=False)
+
+    def cut(self, parts: Sequence[Part]) -> CutPlan | None:
+        """The plan of these parts whose layers are cut for the sum of passes and the slowest stage; None where the
+        devices cannot hold them."""
+        stages = self._stages(parts)
+        if stages is None:
+            return None
+        ids, layers = self.pricer.contents.ids, len(self.pricer.space.model.layers)
+        micro_batch = parts[0].segment.micro_batch
+        micro_batches = self.pricer.batches(parts[0].segment)
+        nothing = self.pricer.no_hop
+        hops = [
+            self.pricer.hop_s(here.setup, there.setup, micro_batch) if self._waits else nothing
+            for here, there in pairwise(stages)
+        ]
+        below, above = [nothing, *hops], [*hops, nothing]
+        masks = [stage.fits for stage in stages]
+        for _ in range(len(parts) + 1):
+            takes = [
+                self._takes(stage, fits, ids) + one[: layers + 1, None] + other[None, : layers + 1]
+                for stage, fits, one, other in zip(stages, masks, below, above, strict=True)
+            ]
+            loads = [own + self._sync(stage, ids) / micro_batches for own, stage in zip(takes, stages, strict=True)]
+            ends = cut_layers(takes, loads, micro_batches)
+            if ends is None:
+                return None
+            contents = tuple(int(ids[first, end]) for first, end in pairwise((0, *ends)))
+            broken = self._broken(stages, masks, contents)
+            if broken is None:
+                spans = list(enumerate(pairwise((0, *ends))))
+                once = [float(takes[number][span]) for number, span in spans]
+                # Of a stage's gradients its load has the m-th part.
+                more = [micro_batches * float(loads[number][span]) for number, span in spans]
+                return CutPlan(
+                    stages=tuple(stages),
+                    masks=tuple(masks),
+                    ends=ends,
+                    contents=contents,
+                    micro_batch=micro_batch,
+                    looks_s=math.fsum(once) + max(a - b for a, b in zip(more, once, strict=True)),
+                )
+            # No rule suits all stages of that part: from now on it has the one that saves most memory.
+            for number, stage in enumerate(stages):
+                if stage.part == broken:
+                    masks[number] = _only_thriftiest(masks[number])
+        return None
+
+    def price(self, cut: CutPlan) -> Priced | None:
+        """By the estimator, each part under its best rule; None where that says that it does not fit."""
+        micro_batches = self.pricer.recipe.global_batch // cut.micro_batch
+        rules = self._rules(cut.stages, cut.masks, cut.contents, micro_batches)
+        return self._priced(cut.stages, cut.ends, rules, cut.micro_batch)
+
+    @property
+    def _waits(self) -> bool:
+        return "p2p" not in self.pricer.recipe.overlap
+
+    def _stages(self, parts: Sequence[Part]) -> list[_Stage] | None:
+        count = sum(part.segment.pp for part in parts)
+        if count > len(self.pricer.space.model.layers):
+            return None
+        micro_batches = self.pricer.batches(parts[0].segment)
+        flying = flying_of("1f1b", count, micro_batches)
+        found: list[_Stage] = []
+        for number, part in enumerate(parts):
+            priced = self.pricer.price(part.segment, many=count > 1)
+            if priced is None:
+                return None
+            for place in range(part.segment.pp):
+                setup = replace(priced.stages[place], slots=part.stage_slots(place))
+                table = priced.tables[place]
+                found.append(_Stage(setup=setup, table=table, fits=table.fits(flying[len(found)]), part=number))
+        return found
+
+    def _takes(self, stage: _Stage, fits: NDArray[np.bool_], ids: NDArray[np.int64]) -> Floats:
+        """Passes of a micro-batch by first and last layer, under the fastest rule that fits."""
+        own = np.where(fits, stage.table.relaxed_s(), np.inf).min(axis=0)
+        return np.where(ids >= 0, own[ids], np.inf)
+
+    def _sync(self, stage: _Stage, ids: NDArray[np.int64]) -> Floats:
+        """What a stage's gradients take, by first and last layer, as their bytes."""
+        if stage.setup.dp == 1:
+            return np.zeros(ids.shape)
+        key = (stage.setup.slots, stage.setup.tp)
+        if key not in self._byte_s:
+            took = self.pricer.links.on_axes_of(stage.setup)("all_reduce", PIECE_BYTES, "dp")
+            self._byte_s[key] = took / PIECE_BYTES
+        held = stage.table.kinds[0].table.held[0]
+        learning = np.asarray(held.dense_learning) + np.asarray(held.experts_learning)
+        size = learning * GRAD_WIDTH[self.pricer.recipe.grad_dtype]
+        return np.where(ids >= 0, size[ids] * self._byte_s[key], 0.0)
+
+    def _broken(
+        self, stages: Sequence[_Stage], masks: Sequence[NDArray[np.bool_]], contents: Sequence[int]
+    ) -> int | None:
+        """A part for whose stages there is no rule under which all of them fit (all parts where a tool wants one rule
+        for all)."""
+        for part, own in self._alike(stages):
+            if not np.logical_and.reduce([masks[number][:, contents[number]] for number in own]).any():
+                return part
+        return None
+
+    def _alike(self, stages: Sequence[_Stage]) -> list[tuple[int, list[int]]]:
+        """Parts by number, each with the stages that have one rule."""
+        whole = self.pricer.space.constraints.tool is not None
+        parts = dict.fromkeys(0 if whole else stage.part for stage in stages)
+        return [(part, [n for n, stage in enumerate(stages) if whole or stage.part == part]) for part in parts]
+
+    def _rules(
+        self,
+        stages: Sequence[_Stage],
+        masks: Sequence[NDArray[np.bool_]],
+        contents: Sequence[int],
+        micro_batches: int,
+    ) -> list[int]:
+        """The rule of each stage: of those that suit its part the one of the least passes, gradients and steps."""
+        rules = [0] * len(stages)
+        beside = self._beside()
+        for _, own in self._alike(stages):
+            kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in own])
+            # Stages of the same table and layers take as long.
+            pairs = {(id(stages[number].table), contents[number]): number for number in own}.values()
+            costs = np.full(len(kept), np.inf)
+            for rule in np.flatnonzero(kept).tolist():
+                costs[rule] = max(
+                    self._whole_s(stages[number], rule, contents[number], micro_batches, overlapped=beside)
+                    for number in pairs
+                )
+            for number in own:
+                rules[number] = int(np.argmin(costs))
+        return rules
+
+    def _beside(self) -> bool:
+        return "dp" in self.pricer.space.first.evaluator.overlap_under(0)
+
+    def _whole_s(self, stage: _Stage, rule: int, content: int, micro_batches: int, *, overlapped: bool) -> float:
+        exact = stage.table.exact(np.array([rule]), np.array([content]), overlapped=overlapped)
+        passes = exact.forward_s[rule, content] + exact.backward_s[rule, content]
+        once = exact.reduce_s[rule, content] + exact.gather_s[rule, content] + exact.optimizer_s[rule, content]
+        return float(micro_batches * passes + once)
+
+    def _priced(
+        self, stages: Sequence[_Stage], ends: Sequence[int], rules: Sequence[int], micro_batch: int
+    ) -> Priced | None:
+        """By the estimator."""
+        made, zeros = [], set()
+        for stage, (first, end), number in zip(stages, pairwise((0, *ends)), rules, strict=True):
+            (kind, layers), zero = stage.table.rules[number]
+            zeros.add(zero)
+            made.append(
+                replace(stage.setup, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero)
+            )
+        recipe, evaluator = self.pricer.recipe, self.pricer.space.first.evaluator
+        gradients: frozenset[Overlap] = frozenset(
+            {"dp"} if all("dp" in evaluator.overlap_under(zero) for zero in zeros) else ()
+        )
+        setup = canonical(
+            Setup(
+                model=self.pricer.space.model,
+                cluster=self.pricer.links.cluster,
+                recipe=replace(recipe, schedule="1f1b", overlap=(recipe.overlap - {"dp"}) | gradients),
+                stages=tuple(made),
+                micro_batch=micro_batch,
+            )
+        )
+        found = evaluate(setup, link_tables=self.pricer.links.tables, parameters=self.pricer.links.parameters)
+        if isinstance(found, Infeasible) or found.out_of_memory is not None:
+            return None
+        return Priced(setup=setup, evaluation=found) if math.isfinite(found.iteration_time_s) else None
+
+
+def _only_thriftiest(fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of the rules the one under which most contents fit."""
+    best = int(np.argmax(fits.sum(axis=1)))
+    found = np.zeros_like(fits)
+    found[best] = fits[best]
+    return found

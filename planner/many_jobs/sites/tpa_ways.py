@@ -1,0 +1,62 @@
+"""How the groups of devices of a job are joined between sites, as the estimator routes traffic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from estimator.communication.groups import routes_of
+from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
+from planner.one_job.search.mixed_space import Group
+from profiles.cluster import Cluster
+from profiles.vocabulary import DType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """Groups on a cluster. The only state is a cache."""
+
+    groups: Sequence[Group]
+    cluster: Cluster
+    _rings: dict[Party, Party] = field(default_factory=dict, repr=False)
+
+    def graph(self, dtype: DType) -> SiteGraph:
+        """The groups with what joins each two: the fabric inside a site, between sites the thinnest link on the way and
+        the sum of latencies."""
+        both = [[self._width(one, other) for other in self.groups] for one in self.groups]
+        return SiteGraph(
+            speed=tuple(len(group.slots) * (group.device.peak(dtype) or 1.0) for group in self.groups),
+            bandwidth_bytes_per_s=tuple(tuple(one for one, _ in row) for row in both),
+            latency_s=tuple(tuple(one for _, one in row) for row in both),
+        )
+
+    @property
+    def pass_others(self) -> bool:
+        """Whether traffic between two sites goes over a third, so that what joins two does not tell all."""
+        routes = routes_of(self.cluster)
+        pairs = itertools.combinations(dict.fromkeys(group.site for group in self.groups), 2)
+        return any(len(routes.route(*pair) or ()) > 1 for pair in pairs)
+
+    def in_ring(self, party: Party) -> Party:
+        """The groups in the order in which a ring through their sites has most bandwidth, each type together."""
+        if party not in self._rings:
+            ring = routes_of(self.cluster).best_ring([self.groups[number].site for number in party])
+            types = list(dict.fromkeys(self.groups[number].own.device for number in party))
+
+            def place(number: int) -> tuple[int, int]:
+                group = self.groups[number]
+                return types.index(group.own.device), 0 if ring is None else ring.order.index(group.site)
+
+            self._rings[party] = tuple(sorted(party, key=place))
+        return self._rings[party]
+
+    def _width(self, one: Group, other: Group) -> tuple[float, float]:
+        if one.site == other.site:
+            fabric = self.cluster.site(one.site).fabric_link
+            return fabric.bandwidth_bytes_per_s * fabric.efficiency, fabric.latency_s
+        way = routes_of(self.cluster).route(one.site, other.site)
+        if way is None:
+            return 0.0, math.inf
+        return min(link.bandwidth_bytes_per_s for link in way), sum(link.latency_s for link in way)

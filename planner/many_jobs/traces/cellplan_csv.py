@@ -1,0 +1,130 @@
+"""Our own form of a trace: a CSV file (UTF-8, plain or gzip) with a header; the order of the columns is free.
+
+    column             what it holds; * must be there and filled in
+    job_id *           any text, once
+    submit_time_s *    seconds on the trace's clock, from 0; mostly counted from the first submission
+    duration_s *       seconds that the job ran, above 0
+    gpus *             how many it asked for, above 0; a fraction is rounded up or refused
+    nodes              on how many nodes
+    cpus, mem_gb       CPU cores and GB (1e9 bytes) of memory, of all nodes together
+    user               who
+    vc_or_department   virtual cluster, department, account: what quotas are counted by
+    job_type_or_name   type or name
+    status             completed, failed, cancelled (or: killed), timeout, node_fail, or another word
+    queue_s            seconds that it waited on the traced cluster
+    model              what it trains: a name of the zoo, a path, or package.module:factory, as on the command line
+    global_batch       samples an iteration
+    iterations         how many, above 0: the work, whatever `duration_s` says
+    device             type of device that it wants, such as a100-80gb
+    deadline_s         when it must have ended: a time on the clock of submit_time_s (not a span), after it
+    priority           a whole number; higher goes first
+
+A blank cell or a missing column says nothing. Columns with other names are not read. Rows may stand in any order:
+they are sorted by submission, and jobs of one time keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from sys import intern
+from typing import TextIO
+
+from planner.many_jobs.traces.cells import BadCell, any_whole, number, positive, status_of, whole
+from planner.many_jobs.traces.collect import Collector
+from planner.many_jobs.traces.lines import Table
+from planner.many_jobs.traces.records import Trace, TraceRow
+
+REQUIRED = ("job_id", "submit_time_s", "duration_s", "gpus")
+COLUMNS = (
+    *REQUIRED,
+    "nodes",
+    "cpus",
+    "mem_gb",
+    "user",
+    "vc_or_department",
+    "job_type_or_name",
+    "status",
+    "queue_s",
+    "model",
+    "global_batch",
+    "iterations",
+    "device",
+    "deadline_s",
+    "priority",
+)
+
+
+@lru_cache(maxsize=4096)
+def _text(cell: str, _: str) -> str:
+    return intern(cell.strip())
+
+
+def _status(cell: str, _: str) -> str:
+    return status_of(cell)
+
+
+@lru_cache(maxsize=4096)
+def _amount(cell: str, name: str) -> float:
+    return number(cell, name)
+
+
+_READ: dict[str, Callable[[str, str], object]] = {
+    "nodes": whole,
+    "cpus": _amount,
+    "mem_gb": _amount,
+    "user": _text,
+    "vc_or_department": _text,
+    "job_type_or_name": _text,
+    "status": _status,
+    "queue_s": number,
+    "model": _text,
+    "global_batch": whole,
+    "iterations": positive,
+    "device": _text,
+    "priority": any_whole,
+}
+
+
+def read(text: TextIO, into: Collector) -> Trace:
+    """The trace in our own CSV; InputError where its header, or (unless lenient) a line, is wrong."""
+    table = Table(text, into, form="csv")
+    places = table.read_header(COLUMNS, REQUIRED)
+    width = len(table.header)
+    id_at, submit_at, duration_at, gpus_at = (places[name] for name in REQUIRED)
+    deadline_at = places.get("deadline_s")
+    others = [(places[name], name, read_cell) for name, read_cell in _READ.items() if name in places]
+
+    def parse(line: int, cells: list[str]) -> None:
+        job_id = cells[id_at].strip()
+        if not job_id:
+            raise BadCell("job_id", "nothing", "an id")
+        submit_time_s = number(cells[submit_at], "submit_time_s")
+        found = {
+            name: read_cell(cell, name)
+            for place, name, read_cell in others
+            if (cell := cells[place]) and not cell.isspace()
+        }
+        if deadline_at is not None and cells[deadline_at].strip():
+            found["deadline_s"] = _deadline(cells[deadline_at], submit_time_s)
+        into.add(
+            TraceRow(
+                line=line,
+                job_id=job_id,
+                submit_time_s=submit_time_s,
+                duration_s=positive(cells[duration_at], "duration_s"),
+                gpus=into.gpus(positive(cells[gpus_at], "gpus"), "gpus"),
+                **found,  # type: ignore[arg-type]
+            )
+        )
+
+    table.each(width, parse, wanted="as the header has")
+    ignored = tuple(name for name in table.header if name not in places)
+    return into.trace("cellplan", ignored=ignored)
+
+
+def _deadline(cell: str, submit_time_s: float) -> float:
+    deadline_s = number(cell, "deadline_s")
+    if deadline_s <= submit_time_s:
+        raise BadCell("deadline_s", f"{cell}", f"a time of day after submit_time_s ({submit_time_s:g}), not a span")
+    return deadline_s

@@ -1,0 +1,98 @@
+"""Trace files as text: plain or gzip, told apart by their first bytes; and the loop over the lines of a table."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal, TextIO, cast
+
+from planner.many_jobs.traces.cells import BadCell
+from planner.many_jobs.traces.collect import Collector
+from profiles.errors import InputError
+
+GZIP = b"\x1f\x8b"
+_TAR_AT, _TAR = 257, b"ustar"
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The UTF-8 text of a file, unpacked where it is gzip, whatever its name. Whatever goes wrong while it is read
+    becomes an InputError: no such file, a gzip file that ends too early or is damaged, bytes that are not UTF-8."""
+    where = str(path)
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == GZIP
+            raw.seek(0)
+            file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
+            start = file.read(_TAR_AT + len(_TAR))
+            if start[_TAR_AT:] == _TAR:
+                raise InputError(where=where, found="a tar archive", expected="the file in it (unpack it: tar -xf)")
+            file.seek(0)
+            with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+                yield text
+    except EOFError:
+        raise InputError(where=where, found="a gzip file that ends too early", expected="a whole one") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(where=where, found=f"a damaged gzip file ({error})", expected="a whole one") from None
+    except UnicodeDecodeError as error:
+        found = f"a byte that is not UTF-8 ({error.object[error.start : error.start + 1]!r})"
+        raise InputError(where=where, found=found, expected="text in UTF-8") from None
+    except OSError as error:
+        found = f"an error ({error.strerror or error})"
+        raise InputError(where=where, found=found, expected="a readable trace file") from None
+
+
+class Table:
+    """A table of cells with a header: where each column stands, and a loop over its rows."""
+
+    def __init__(self, text: TextIO, into: Collector, *, form: Literal["csv", "pipes", "pai"]) -> None:
+        self._into = into
+        if form == "pipes":
+            self._reader = csv.reader(text, delimiter="|", quoting=csv.QUOTE_NONE, strict=True)
+        else:
+            self._reader = csv.reader(text, strict=True)
+        self.header: tuple[str, ...] = ()
+
+    def read_header(self, known: Sequence[str], required: Sequence[str]) -> dict[str, int]:
+        """The place of each known column, by its name in `known` (any case); InputError where a required one lacks or
+        one is there twice."""
+        try:
+            names = [name.strip() for name in next(self._reader, [])]
+        except csv.Error as error:
+            self._into.refuse(f"a header that is no CSV ({error})", "names of columns", line=1)
+        spelled = {name.lower(): name for name in known}
+        self.header = tuple(spelled.get(name.lower(), name) for name in names)
+        for name in set(self.header) - {""}:
+            if self.header.count(name) > 1:
+                self._into.refuse(f"column {name!r} twice", "each column once", line=1)
+        for name in required:
+            if name not in self.header:
+                shown = ", ".join(self.header) or "nothing"
+                self._into.refuse(
+                    f"no column {name!r} in the header ({shown})", "columns " + ", ".join(required), line=1
+                )
+        return {name: place for place, name in enumerate(self.header) if name in known}
+
+    def each(self, width: int, parse: Callable[[int, list[str]], None], *, wanted: str) -> None:
+        """Call `parse` with line number and cells of each row that is not blank; what it finds malformed, and lines
+        of another width, go to the collector."""
+        reader, into = self._reader, self._into
+        while True:
+            try:
+                for cells in reader:
+                    if not cells:
+                        continue
+                    try:
+                        if len(cells) != width:
+                            raise BadCell(None, f"{len(cells)} cells", f"{width} ({wanted})")
+                        parse(reader.line_num, cells)
+                    except BadCell as bad:
+                        into.malformed(reader.line_num, bad)
+                return
+            except csv.Error as error:
+                into.malformed(reader.line_num, BadCell(None, f"a line that is no CSV ({error})", "cells with commas"))

@@ -1,0 +1,90 @@
+"""Reading a trace in whichever form it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TextIO, get_args
+
+from planner.many_jobs.traces import cellplan_csv, helios, pai, philly, sacct
+from planner.many_jobs.traces.collect import Collector, Fractional
+from planner.many_jobs.traces.garbage import collection_paused
+from planner.many_jobs.traces.lines import open_text
+from planner.many_jobs.traces.records import Trace
+from profiles.errors import InputError
+
+Format = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+SMALL_TRACE = Path(__file__).with_name("small.csv")
+"""The trace that comes with the project: 60 jobs of our own making (`planner.many_jobs.traces.small`)."""
+
+READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
+    "cellplan": cellplan_csv.read,
+    "philly": philly.read,
+    "helios": helios.read,
+    "sacct": sacct.read,
+}
+
+
+def read_trace(
+    path: str | Path, *, format: Format = "auto", lenient: bool = False, fractional: Fractional = "round-up"
+) -> Trace:
+    """The trace in a file (plain or gzip; for PAI also the folder of its tables).
+
+    Args:
+        path: the file.
+        format: its form; "auto" goes by its first line.
+        lenient: skip and count malformed lines instead of stopping at the first. What is wrong with the whole file
+            (no such file, its header, a damaged gzip, broken JSON) stops in any case.
+        fractional: "round-up" takes 0.5 GPUs for 1 and counts such rows; "refuse" takes them for malformed.
+
+    Raises:
+        InputError: with file, line and column, what was found there and what was expected.
+    """
+    place = Path(path)
+    for key, value, allowed in (("format", format, FORMATS), ("fractional", fractional, get_args(Fractional))):
+        if value not in allowed:
+            raise InputError(where="trace", key=key, found=repr(value), expected="one of " + ", ".join(allowed))
+    with collection_paused():
+        return _read(place, format, lenient=lenient, fractional=fractional)
+
+
+def _read(path: Path, form: str, *, lenient: bool, fractional: Fractional) -> Trace:
+    if form == "auto":
+        form = "pai" if path.is_dir() else _detect(path)
+    jobs = None
+    if form == "pai":
+        path, jobs = pai.find_tables(path)
+    into = Collector(where=str(path), lenient=lenient, fractional=fractional)
+    with open_text(path) as text:
+        return pai.read(text, into, jobs=jobs) if form == "pai" else READERS[form](text, into)
+
+
+def _detect(path: Path) -> str:
+    """The form that the first line speaks of."""
+    with open_text(path) as text:
+        line = text.readline(100_000).strip()
+        while not line and (more := text.readline(100_000)):
+            line = more.strip()
+    names = [name.strip().strip('"').lower() for name in line.split("|" if "|" in line else ",")]
+    if line.startswith("["):
+        return "philly"
+    if "|" in line and "jobid" in names:
+        return "sacct"
+    if "gpu_num" in names or ("job_id" in names and "submit_time" in names):
+        return "helios"
+    if {"job_id", "submit_time_s", "duration_s"} & set(names):
+        return "cellplan"
+    if "job_table" in path.name or "task_table" in path.name or _is_task(names):
+        return "pai"
+    found = repr(line if len(line) <= 80 else line[:77] + "...") if line else "an empty file"
+    forms = "our CSV (job_id,submit_time_s,duration_s,gpus,...) or the form of Philly, Helios, PAI or sacct -P"
+    raise InputError(where=f"{path}, line 1", found=found, expected=f"{forms}; or name it (format=...)")
+
+
+def _is_task(cells: list[str]) -> bool:
+    """Whether a line without a header looks like one of PAI's task table."""
+    if tuple(cells) == pai.TASK_COLUMNS:
+        return True
+    return len(cells) == len(pai.TASK_COLUMNS) and cells[3] in ("terminated", "failed", "running", "waiting")

@@ -1,0 +1,1 @@
+"""The plan of one job: estimated, searched, explained, exported, run."""

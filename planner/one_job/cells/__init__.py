@@ -1,0 +1,1 @@
+"""Cells of one job, as requests, plans and tables."""

@@ -1,0 +1,181 @@
+"""The estimate of one explicit plan: evaluated, recorded as a plan, and described as values that `json.dumps` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from estimator.pricing.outcome import Evaluation, RankMemory
+from estimator.pricing.recipe import Setup
+from estimator.pricing.training import POWER_SHARE, Training, estimate_training
+from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.explicit.request import ExplicitRequest, refuse, refuse_infeasible
+from planner.shared.plan import Plan
+from planner.shared.plan_file import plan_to_json
+from profiles.vocabulary import Infeasible
+
+Evaluate = Callable[[Setup], Evaluation | Infeasible]
+
+PARTS = {
+    "weight": "weights",
+    "gradient": "gradients",
+    "optimizer": "optimizer state",
+    "activation": "activations",
+    "temporary": "temporary tensors",
+    "communication": "communication buffers",
+    "reserve": "reserve",
+}
+"""The parts of a rank's memory in their order, and their names in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A whole training that is asked for: tokens, failures a device and day, seconds of a checkpoint and a restart."""
+
+    train_tokens: float
+    failure_rate: float = 0.0
+    checkpoint_time: float = 0.0
+    restart_time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    """A plan with what it is estimated to take. `shortfall` None: it fits."""
+
+    plan: Plan
+    evaluation: Evaluation
+    training: Training | None
+    shortfall: str | None
+
+
+def estimate_explicit(
+    request: ExplicitRequest, *, whole: Whole | None = None, evaluate: Evaluate | None = None
+) -> Estimated:
+    """The first of the request's setups that fits, or the last one. InputError where one cannot be evaluated at all.
+
+    `evaluate` None: with nothing measured.
+    """
+    setup, evaluation = _first_that_fits(request.setups, evaluate or evaluate_with_store)
+    assumptions = request.assumptions
+    if len(request.setups) > 1:
+        kind = setup.stages[0].recompute
+        why = {"none": "none is needed to fit", "selective": "none does not fit", "full": "less does not fit"}[kind]
+        assumptions = (*assumptions, f"recomputation {kind}: {why} (--recompute)")
+    return Estimated(
+        plan=record_plan(setup, evaluation, reference=request.reference, assumptions=assumptions),
+        evaluation=evaluation,
+        training=_training(setup, evaluation, whole),
+        shortfall=_shortfall(setup, evaluation),
+    )
+
+
+def _first_that_fits(setups: tuple[Setup, ...], evaluate: Evaluate) -> tuple[Setup, Evaluation]:
+    last: tuple[Setup, Evaluation] | None = None
+    for setup in setups:
+        evaluation = evaluate(setup)
+        if isinstance(evaluation, Infeasible):
+            refuse_infeasible(evaluation)
+        last = setup, evaluation
+        if evaluation.out_of_memory is None:
+            break
+    if last is None:
+        raise ValueError("estimate_explicit: no setups; expected at least one")
+    return last
+
+
+def _training(setup: Setup, evaluation: Evaluation, whole: Whole | None) -> Training | None:
+    if whole is None:
+        return None
+    if not setup.recipe.seq_len:
+        refuse("--train-tokens", f"{whole.train_tokens:g}", f"none: {setup.model.name} has no tokens")
+    found = estimate_training(
+        evaluation,
+        setup,
+        train_tokens=whole.train_tokens,
+        failures_per_device_day=whole.failure_rate,
+        checkpoint_s=whole.checkpoint_time,
+        restart_s=whole.restart_time,
+    )
+    if isinstance(found, Infeasible):
+        refuse("--failure-rate", found.reason, "a training that ends")
+    return found
+
+
+def largest_part(rank: RankMemory) -> str:
+    """The part of a rank's memory that takes most."""
+    return max(PARTS, key=lambda part: getattr(rank, f"{part}_bytes"))
+
+
+def _shortfall(setup: Setup, evaluation: Evaluation) -> str | None:
+    """Which rank lacks how much memory, and for what; None where all fit."""
+    rank = evaluation.out_of_memory
+    if rank is None:
+        return None
+    first = sum(len(stage.slots) for stage in setup.stages[: rank.stage])
+    last = first + len(setup.stages[rank.stage].slots) - 1
+    capacity = evaluation.device_memory_bytes[rank.stage]
+    part = largest_part(rank)
+    gib = 2**30
+    return (
+        f"stage {rank.stage} (ranks {first} to {last}) lacks {(rank.needed_bytes - capacity) / gib:.1f} GiB:"
+        f" {rank.needed_bytes / gib:.1f} GiB on a device of {capacity / gib:.1f} GiB,"
+        f" {getattr(rank, f'{part}_bytes') / gib:.1f} GiB of it {PARTS[part]}"
+    )
+
+
+def describe_estimated(found: Estimated) -> dict[str, Any]:
+    """What `estimate` prints with `--json` for an explicit plan: the plan as in the file, and its estimate."""
+    plan, evaluation = found.plan, found.evaluation
+    value: dict[str, Any] = json.loads(plan_to_json(plan))
+    short = evaluation.out_of_memory
+    return {
+        "plan": value,
+        "estimate": {
+            "fits": short is None,
+            "reason": found.shortfall,
+            "lacking_bytes": None if short is None else _lacking(evaluation, short),
+            **value["estimate"],
+            "memory": [_describe_rank(plan, evaluation, rank) for rank in evaluation.memory],
+            "training": None if found.training is None else describe_training(found.training),
+            "guesses": [
+                asdict(guess)
+                | {
+                    "remedy": guess.remedy.replace("MODEL", plan.model.reference),
+                    "share": guess.seconds / evaluation.iteration_time_s,
+                }
+                for guess in evaluation.guesses
+            ],
+            "assumptions": list(plan.assumptions),
+        },
+    }
+
+
+def _lacking(evaluation: Evaluation, rank: RankMemory) -> int:
+    return max(0, rank.needed_bytes - evaluation.device_memory_bytes[rank.stage])
+
+
+def _describe_rank(plan: Plan, evaluation: Evaluation, rank: RankMemory) -> dict[str, Any]:
+    """Memory of a stage's ranks, which are alike."""
+    return {
+        "stage": rank.stage,
+        "ranks": list(plan.stages[rank.stage].ranks),
+        "device": plan.stages[rank.stage].device,
+        **{f"{part}_bytes": getattr(rank, f"{part}_bytes") for part in PARTS},
+        "peak_bytes": rank.peak_bytes,
+        "needed_bytes": rank.needed_bytes,
+        "device_memory_bytes": evaluation.device_memory_bytes[rank.stage],
+        "lacking_bytes": _lacking(evaluation, rank),
+        "largest_part": largest_part(rank),
+    }
+
+
+def describe_training(training: Training) -> dict[str, Any]:
+    """A whole training; the power rule is part of the answer."""
+    return asdict(training) | {
+        "days": training.days,
+        "energy_kwh": training.energy_kwh,
+        "power_share": POWER_SHARE,
+    }

@@ -1,0 +1,145 @@
+"""From a plan record back to the setup that it fixes: the model loaded again, the ranks found on the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from estimator.frontends.load import load_any_model
+from estimator.layers.graph import build_graph
+from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, Software, StageSetup
+from models_zoo.model import Model
+from planner.one_job.cells.request import load_place
+from planner.one_job.explicit.request import ExplicitRequest, canonical
+from planner.shared.model_sizes import model_sizes
+from planner.shared.plan import Plan, PlanStage, device_types
+from planner.shared.plan_parts import PlanRecipe
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.errors import InputError
+from profiles.store import ProfileStore
+from profiles.vocabulary import Shard
+
+OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "sgd", "adam8bit", "muon", "adafactor")
+OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
+
+
+def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None) -> ExplicitRequest:
+    """The setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
+
+    Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
+    which an assumption says. InputError where the model has changed, or the cluster has no room.
+    """
+    model = load_any_model(plan.model.reference)
+    parameters = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
+    sizes = model_sizes(model, parameters=parameters.parameters)
+    if sizes != plan.model.sizes:
+        changed = [
+            part.name for part in fields(sizes) if getattr(sizes, part.name) != getattr(plan.model.sizes, part.name)
+        ]
+        found = f"{changed[0]}={getattr(plan.model.sizes, changed[0])}"
+        expected = f"{getattr(sizes, changed[0])}, as {plan.model.reference} has now"
+        raise InputError(where=where, key="model.sizes", found=found, expected=expected)
+    place = load_place(
+        cluster or plan.cluster,
+        model,
+        store=store,
+        dtype=plan.model.dtype,
+        seq_len=plan.model.seq_len or 0,
+        optimizer=plan.optimizer,
+    )
+    slots, said = _places(plan, place, where)
+    setup = setup_of_plan(plan, model, place, slots, where=where)
+    # What was assumed when the plan was made still holds, but for what is said of another cluster.
+    kept = plan.assumptions if place.text == plan.cluster else (*place.notes, *plan.assumptions)
+    return ExplicitRequest(
+        reference=plan.model.reference, setups=(setup,), assumptions=tuple(dict.fromkeys((*said, *kept)))
+    )
+
+
+def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, ...], tuple[str, ...]]:
+    """The device of each rank."""
+    known = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
+    own = [known.get((device.site, device.node, device.index)) for device in plan.devices]
+    found = [slot for slot, device in zip(own, plan.devices, strict=True) if slot and slot.device == device.device]
+    if len(found) == len(plan.devices):
+        return tuple(found), ()
+    free = place.free_slots
+    if len(free) < len(plan.devices):
+        expected = f"at least {len(plan.devices)} free devices for the plan of {where}"
+        raise InputError(where=place.text, found=f"{len(free)} free devices", expected=expected)
+    sentence = f"ranks on the first {len(plan.devices)} devices of {place.text}: it has not those of the plan"
+    return free[: len(plan.devices)], (sentence,)
+
+
+def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:
+    """The setup that `plan` fixes, rank i on `slots[i]`. InputError for what no setup can say: weights in host
+    memory, stages with different attention kernels."""
+    kernels = sorted({stage.attention for stage in plan.stages})
+    if len(kernels) > 1:
+        _refuse(where, "stages[].attention", " and ".join(kernels), "one kernel for all stages")
+    if plan.optimizer not in OPTIMIZERS:
+        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
+    if plan.rank_axis_order != ("tp", "cp", "dp", "pp"):
+        _refuse(where, "rank_axis_order", ", ".join(plan.rank_axis_order), "tp, cp, dp, pp")
+    for number, stage in enumerate(plan.stages):
+        _refuse_unsaid(stage, f"stages[{number}]", where)
+        types = device_types(slots[rank].device for rank in stage.ranks)
+        if "+" in types and types != stage.device:
+            _refuse(where, f"stages[{number}]", f"ranks on {types}", f"devices of one type, or {stage.device}")
+    return canonical(
+        Setup(
+            model=model,
+            cluster=place,
+            recipe=_recipe(plan, kernels[0]),
+            stages=tuple(_stage(stage, slots) for stage in plan.stages),
+            micro_batch=plan.batch.micro_batch,
+        )
+    )
+
+
+def _refuse_unsaid(stage: PlanStage, key: str, where: str) -> None:
+    if "weights" in stage.offload:
+        _refuse(where, f"{key}.offload", "weights", f"only {' and '.join(OFFLOADS)}")
+
+
+def _refuse(where: str, key: str, found: str, expected: str) -> None:
+    raise InputError(where=where, key=key, found=found, expected=expected)
+
+
+def _recipe(plan: Plan, attention: str) -> Recipe:
+    """The plan's recipe; where the file has none (a Cell's plan) the defaults of `Recipe`, with gradients as wide as
+    the weights and summed after backward, as Cells have them."""
+    stated: PlanRecipe | None = plan.recipe
+    common = {
+        "global_batch": plan.batch.global_batch,
+        "seq_len": plan.model.seq_len or 0,
+        "dtype": plan.model.dtype,
+        "optimizer": plan.optimizer,
+        "schedule": plan.schedule,
+        "attention": attention,
+    }
+    if stated is None:
+        grads = {"bf16": "bf16", "fp16": "fp16"}.get(plan.model.dtype, "fp32")
+        return Recipe(**common, grad_dtype=grads)  # type: ignore[arg-type]
+    own = {part.name: getattr(stated, part.name) for part in fields(stated)}
+    software = Software(**{part.name: getattr(stated.software, part.name) for part in fields(stated.software)})
+    return Recipe(**{**common, **own, "overlap": frozenset(stated.overlap), "software": software})
+
+
+def _stage(stage: PlanStage, slots: tuple[DeviceSlot, ...]) -> StageSetup:
+    sharding, rule = stage.sharding, stage.recompute
+    return StageSetup(
+        chunks=stage.chunks,
+        slots=tuple(slots[rank] for rank in stage.ranks),
+        tp=stage.tp,
+        cp=stage.cp,
+        dp=stage.dp,
+        ep=stage.ep,
+        etp=stage.etp,
+        sequence_parallel=stage.sequence_parallel,
+        zero=sharding.zero,
+        shard=sharding.shard if sharding.zero else None,
+        recompute=rule.kind,
+        recompute_layers=None if rule.kind == "none" else rule.layers,
+        offload=frozenset(part for part in OFFLOADS if part in stage.offload),
+        shares=stage.micro_batch_shares,
+    )

@@ -1,0 +1,369 @@
+"""From the options of an explicit plan to its setup; what is not said is derived, and said as an assumption."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NoReturn, cast, get_args
+
+from estimator.frontends.load import load_any_model
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.recipe import Recipe, RecomputeKind, ScheduleName, Setup, Software, StageSetup, ZeroStage
+from models_zoo.layers import Experts, TransformerBlock
+from models_zoo.model import Model
+from planner.one_job.cells.request import load_place, token_count
+from planner.one_job.explicit.batch import Batch, choose_batch
+from planner.one_job.validation.software import Framework, load_frameworks
+from planner.shared.options import SharedOptions, options_of
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.errors import InputError
+from profiles.store import ProfileStore
+from profiles.vocabulary import AttentionKernel, DType, Infeasible
+
+GENERIC = "generic"
+DEGREE_NAMES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplicitRequest:
+    """An explicit plan that was asked for. `setups` are tried in turn until one fits: more than one where recomputation
+    is left open. `assumptions` are sentences about what nobody said."""
+
+    reference: str
+    setups: tuple[Setup, ...]
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Degrees of parallelism, all known."""
+
+    tp: int
+    pp: int
+    dp: int
+    cp: int
+    ep: int
+    etp: int
+    vpp: int
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages."""
+        return self.tp * self.pp * self.dp * self.cp
+
+
+def refuse(key: str, found: object, expected: str) -> NoReturn:
+    """InputError about an option of an explicit plan."""
+    raise InputError(where="plan", key=key, found=found, expected=expected)
+
+
+def read_explicit(
+    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any], model: Model | None = None
+) -> ExplicitRequest:
+    """The setup behind `options` (all of `planner.shared.options.EstimateOptions`); InputError where they contradict
+    each other, the model or the cluster. `model` None: what `reference` names."""
+    _refuse_cell_options(options)
+    model = load_any_model(reference) if model is None else model
+    tokens = token_count(model, options["seq_len"])
+    place = load_place(
+        cluster, model, store=store, dtype=options["dtype"], seq_len=tokens, optimizer=options["optimizer"]
+    )
+    assumed = list(place.notes)
+    framework = named_framework(options, assumed)
+    grid = _grid(model, place, options, assumed)
+    schedule = _schedule(options, grid, assumed)
+    batch = choose_batch(model, tokens, grid.dp, grid.devices, options, interleaved_over=grid.pp if grid.vpp > 1 else 1)
+    assumed += batch.assumptions
+    slots = place.free_slots[: grid.devices]
+    recipe = make_recipe(
+        model,
+        place,
+        slots,
+        options,
+        framework=framework,
+        global_batch=batch.global_batch,
+        schedule=schedule,
+        zero=_zero(options),
+        assumed=assumed,
+    )
+    setups = _setups(model, place, recipe, grid, batch, slots, options, assumed)
+    return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)))
+
+
+def make_recipe(
+    model: Model,
+    place: Cluster,
+    slots: tuple[DeviceSlot, ...],
+    options: Mapping[str, Any],
+    *,
+    framework: Framework,
+    global_batch: int,
+    schedule: ScheduleName,
+    zero: ZeroStage,
+    assumed: list[str],
+) -> Recipe:
+    """What `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
+    recipe = Recipe(
+        global_batch=global_batch,
+        seq_len=token_count(model, options["seq_len"]),
+        dtype=options["dtype"],
+        grad_dtype=options["grad_dtype"] or dict(framework.grad_dtype)[options["dtype"]],
+        optimizer=options["optimizer"],
+        schedule=schedule,
+        attention=_attention(options, place, slots, assumed),
+        vocabulary_multiple=options["vocab_pad"] or framework.vocabulary_multiple,
+        lora_rank=_lora_rank(options, model),
+        frozen_layers=_frozen(options, model),
+        moe_capacity_factor=_capacity(options, model),
+        moe_imbalance=options["moe_imbalance"],
+        overlap=framework.overlap_under(zero) if options["overlap"] is None else frozenset(options["overlap"]),
+        software=software_of(framework),
+    )
+    assumed += _defaults(options, recipe)
+    return recipe
+
+
+def software_of(framework: Framework) -> Software:
+    """The features that `framework` is declared to have; what its declaration leaves out is `Software`'s default."""
+    known = (part.name for part in fields(Software))
+    return Software(**{name: getattr(framework, name) for name in known if hasattr(framework, name)})
+
+
+def canonical(setup: Setup) -> Setup:
+    """`setup` with one way to say each thing: None for layers recomputed or ranks sharded over that are all there are.
+
+    A plan file keeps the numbers; what it gives back is this.
+    """
+    return replace(setup, stages=tuple(_canonical_stage(stage) for stage in setup.stages))
+
+
+def _canonical_stage(stage: StageSetup) -> StageSetup:
+    layers = stage.recompute_layers
+    kind: RecomputeKind = "none" if layers == 0 else stage.recompute
+    whole = kind == "none" or layers is None or layers >= stage.layers
+    return replace(
+        stage,
+        recompute=kind,
+        recompute_layers=None if whole else layers,
+        shard=None if not stage.zero or stage.shard == stage.dp * stage.cp else stage.shard,
+    )
+
+
+def _refuse_cell_options(options: Mapping[str, Any]) -> None:
+    """What only Cells have is not silently ignored."""
+    for name, (_, option) in options_of(SharedOptions).items():
+        if option.group == "cells" and options[name] != option.default:
+            refuse(f"--{name}", options[name], "none: an explicit plan has --pp stages and nothing left to choose")
+
+
+def named_framework(options: Mapping[str, Any], assumed: list[str]) -> Framework:
+    """The training software that the options name, or the generic one."""
+    known = load_frameworks()
+    name = options["software"]
+    if name is None:
+        assumed.append("training software: none named; what most do today (--software)")
+        return known[GENERIC]
+    if name not in known:
+        refuse("--software", repr(name), f"one of {', '.join(known)}")
+    return known[name]
+
+
+def _grid(model: Model, place: Cluster, options: Mapping[str, Any], assumed: list[str]) -> Grid:
+    """All degrees: those said, 1, and for dp what the devices leave."""
+    for name in DEGREE_NAMES:
+        if options[name] is not None and options[name] < 1:
+            refuse(f"--{name}", options[name], "at least 1")
+    said = {name: options[name] or 1 for name in DEGREE_NAMES if name != "dp"}
+    if not _has_experts(model):
+        for name in ("ep", "etp"):
+            if said[name] > 1:
+                refuse(f"--{name}", said[name], f"none: {model.name} has no experts")
+    elif options["etp"] is None and said["tp"] > 1:
+        # Megatron Core's default; with ep given, experts are usually whole.
+        said["etp"] = said["tp"] if options["ep"] is None else 1
+        how = f"shared by the tp ranks: etp {said['etp']}" if said["etp"] > 1 else "whole on a rank: etp 1"
+        assumed.append(f"each expert's matrices {how} (--etp)")
+    free = len(place.free_slots)
+    wanted = options["devices"] or free
+    if not 1 <= wanted <= free:
+        refuse("--devices", wanted, f"from 1 to the {free} free devices of {place.text}")
+    beside = said["tp"] * said["pp"] * said["cp"]
+    dp = options["dp"]
+    if dp is None:
+        if wanted % beside:
+            refuse("--tp, --pp, --cp", f"tp * pp * cp = {beside} on {wanted} devices", "a divisor of the devices")
+        dp = wanted // beside
+        assumed.append(f"dp {dp}: {wanted} devices over tp * pp * cp = {beside} (--dp)")
+    grid = Grid(dp=dp, **said)
+    if grid.devices > wanted or (options["devices"] and grid.devices != wanted):
+        found = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
+        refuse("--tp, --pp, --dp, --cp", found, f"the {wanted} devices" if options["devices"] else f"at most {wanted}")
+    if grid.devices < wanted:
+        assumed.append(f"{grid.devices} of the {wanted} free devices are used, the first ones")
+    return grid
+
+
+def _has_experts(model: Model) -> bool:
+    blocks = (layer for layer in model.layers if isinstance(layer, TransformerBlock))
+    return any(isinstance(block.feed_forward, Experts) for block in blocks)
+
+
+def _schedule(options: Mapping[str, Any], grid: Grid, assumed: list[str]) -> ScheduleName:
+    schedule = cast(ScheduleName, options["schedule"])
+    if grid.vpp > 1 and schedule == "1f1b":
+        assumed.append(f"interleaved schedule: 1f1b with {grid.vpp} chunks of layers a stage (--schedule)")
+        schedule = "interleaved"
+    if schedule == "interleaved" and grid.vpp == 1:
+        refuse("--vpp", "1" if options["vpp"] else "nothing", "at least 2 chunks a stage for the interleaved schedule")
+    if grid.vpp > 1 and grid.pp == 1:
+        refuse("--vpp", f"{grid.vpp} with pp = 1", "more than one stage to interleave")
+    return schedule
+
+
+def _attention(
+    options: Mapping[str, Any], place: Cluster, slots: tuple[DeviceSlot, ...], assumed: list[str]
+) -> AttentionKernel:
+    said = cast(AttentionKernel | None, options["attention"])
+    if said is not None:
+        return said
+    has_flash = all(group.flash_attention for group in {place.group_of(slot).device for slot in slots})
+    assumed.append(f"{'flash' if has_flash else 'math'} attention: what the devices have (--attention)")
+    return "flash" if has_flash else "math"
+
+
+def _frozen(options: Mapping[str, Any], model: Model) -> tuple[int, int] | None:
+    frozen = cast(tuple[int, int] | None, options["freeze"])
+    if frozen is not None:
+        layers = len(model.layers)
+        if not 0 <= frozen[0] < frozen[1] <= layers:
+            refuse("--freeze", f"{frozen[0]}:{frozen[1]}", f"FIRST:END within the model's layers 0:{layers}")
+        if options["lora"]:
+            refuse("--freeze, --lora", "both", "one of them: adapters freeze all layers")
+        if frozen == (0, layers):
+            refuse("--freeze", f"{frozen[0]}:{frozen[1]}", "a layer left that learns")
+    return frozen
+
+
+def _lora_rank(options: Mapping[str, Any], model: Model) -> int:
+    rank = cast(int | None, options["lora"]) or 0
+    widths = [layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock)]
+    if widths and rank > min(widths):
+        refuse("--lora", rank, f"at most {min(widths)}: adapters narrower than the model's layers")
+    return rank
+
+
+def _capacity(options: Mapping[str, Any], model: Model) -> float | None:
+    factor = cast(float | None, options["moe_capacity"])
+    if not _has_experts(model):
+        for name, unstated in (("moe_capacity", None), ("moe_imbalance", 1.0)):
+            if options[name] != unstated:
+                refuse(f"--{name.replace('_', '-')}", options[name], f"none: {model.name} has no experts")
+        return None
+    if factor is not None and factor <= 0:
+        refuse("--moe-capacity", factor, "above 0")
+    if options["moe_imbalance"] < 1:
+        refuse("--moe-imbalance", options["moe_imbalance"], "at least 1: the fullest rank's tokens over the mean")
+    return factor
+
+
+def _defaults(options: Mapping[str, Any], recipe: Recipe) -> list[str]:
+    """Sentences about what the recipe takes for granted."""
+    precision = recipe.dtype if recipe.dtype in ("fp32", "tf32") else f"{recipe.dtype} with fp32 master weights"
+    said = [f"{recipe.schedule} schedule, {recipe.optimizer} in {precision}, gradients in {recipe.grad_dtype}"]
+    if options["overlap"] is None:
+        beside = " and ".join(sorted(recipe.overlap)) or "no"
+        said.append(f"{beside} communication beside compute, as {recipe.software.name} software does (--overlap)")
+    if options["vocab_pad"] is None and recipe.vocabulary_multiple > 1:
+        said.append(f"vocabulary padded to a multiple of {recipe.vocabulary_multiple} * tp (--vocab-pad)")
+    return said
+
+
+def _setups(
+    model: Model,
+    place: Cluster,
+    recipe: Recipe,
+    grid: Grid,
+    batch: Batch,
+    slots: tuple[DeviceSlot, ...],
+    options: Mapping[str, Any],
+    assumed: list[str],
+) -> tuple[Setup, ...]:
+    """One setup for each recomputation that is to be tried."""
+    zero, shard = _sharding(options, grid, assumed)
+    found = []
+    for kind, layers in recompute_rules(options["recompute"]):
+        if layers is not None and layers > len(model.layers):
+            refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
+        setup = uniform_setup(
+            model,
+            place,
+            recipe,
+            **{name: getattr(grid, name) for name in DEGREE_NAMES},
+            micro_batch_per_rank=batch.micro_batch_per_rank,
+            sequence_parallel=options["sequence_parallel"],
+            zero=zero,
+            shard=shard,
+            recompute=kind,
+            recompute_layers=layers,
+            offload=frozenset(options["offload"]),
+            devices=slots,
+        )
+        if isinstance(setup, Infeasible):
+            refuse_infeasible(setup)
+        for number, stage in enumerate(setup.stages):
+            types = sorted({slot.device for slot in stage.slots})
+            if len(types) > 1:
+                refuse("--pp", f"stage {number} on {' and '.join(types)}", "each stage on devices of one type")
+        found.append(canonical(setup))
+    return tuple(found)
+
+
+def _sharding(options: Mapping[str, Any], grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
+    zero = _zero(options)
+    if options["hsdp"] is None:
+        return zero, None
+    shard, replicate = options["hsdp"]
+    ranks = grid.dp * grid.cp
+    if min(shard, replicate) < 1 or shard * replicate != ranks:
+        refuse("--hsdp", f"{shard}x{replicate}", f"SHARDxREPLICATE with SHARD * REPLICATE = dp * cp = {ranks}")
+    if options["zero"] == 0:
+        assumed.append("ZeRO 3: what --hsdp shards (--zero)")
+    return zero, shard
+
+
+def _zero(options: Mapping[str, Any]) -> ZeroStage:
+    """The stage of ZeRO: --hsdp alone shards weights."""
+    return 3 if options["zero"] == 0 and options["hsdp"] is not None else cast(ZeroStage, options["zero"])
+
+
+def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
+    """What `--recompute` means: kinds, each with the number of layers (None: all), to be tried in turn.
+
+    >>> recompute_rules("full:8")
+    (('full', 8),)
+    """
+    if text == "auto":
+        return (("none", None), ("selective", None), ("full", None))
+    kind, colon, layers = text.partition(":")
+    if kind not in get_args(RecomputeKind) or (colon and (kind == "none" or not re.fullmatch(r"[1-9]\d{0,8}", layers))):
+        refuse("--recompute", repr(text), "auto, none, selective, full, or full:LAYERS such as full:8")
+    return ((cast(RecomputeKind, kind), int(layers) if colon else None),)
+
+
+def refuse_infeasible(found: Infeasible) -> NoReturn:
+    """InputError for sizes that do not go together, naming the options that the reason speaks of."""
+    expected: dict[str, str] = {
+        "divisibility": "sizes that divide evenly",
+        "devices": "no more devices than there are",
+        "support": "a combination that exists",
+        "memory": "less memory",
+    }
+    named = [name for name in DEGREE_NAMES if re.search(rf"\b{name}\b", found.reason)]
+    named += ["dtype"] if re.search(rf"\bno ({'|'.join(get_args(DType))}) rate\b", found.reason) else []
+    raise InputError(
+        where="plan",
+        key=", ".join(f"--{name}" for name in named) or None,
+        found=found.reason,
+        expected=expected[found.lacking],
+    )

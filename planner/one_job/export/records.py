@@ -1,0 +1,44 @@
+"""What an exporter makes of a plan: files, what the user should know of them, or why the tool cannot run the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.shared.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFile:
+    """A file to write: its usual name and its text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A plan in a tool's format. `notes` are sentences: what the format leaves to the user, what the tool does
+    otherwise than the plan says."""
+
+    files: tuple[ExportFile, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportContext:
+    """What the plan itself does not say: the training script that the launcher is to start (None: the tool's own, or a
+    placeholder that a note names)."""
+
+    script: str | None = None
+
+
+class CannotExpress(Exception):  # noqa: N818  it is a result that has no file, not an error of anybody
+    """The tool has no words for something in the plan: which key of the plan, what it is, what the tool can run."""
+
+    def __init__(self, *, tool: str, key: str, found: object, expected: str) -> None:
+        super().__init__(f"{tool} cannot express {key}: found {found}; it runs {expected}")
+        self.tool, self.key, self.found, self.expected = tool, key, found, expected
+
+
+Exporter = Callable[[Plan, ExportContext], Export]

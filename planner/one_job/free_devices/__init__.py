@@ -1,0 +1,1 @@
+"""What of a cluster is free now, from what managers print."""

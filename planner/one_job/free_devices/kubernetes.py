@@ -1,0 +1,159 @@
+"""Kubernetes' word on its nodes: `kubectl get nodes -o json`, and the pods that take GPUs of them.
+
+`kubectl get nodes,pods -A -o json` has both in one List. A node's GPUs are `status.allocatable` of the device plugins'
+resources (nvidia.com/gpu, amd.com/gpu), what is taken the requests of the pods bound to it that have not ended
+(Kubernetes 1.31: Node, Pod; "Schedule GPUs"). Its type is the label that NVIDIA's GPU feature discovery, AMD's node
+labeller, or Google's or Amazon's node pools put on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, count_nodes, device_type, is_slice
+from planner.one_job.free_devices.schema import Container, KubernetesNode, Pod
+from profiles.errors import InputError
+from profiles.schema import validate
+
+RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+"""What device plugins call a whole GPU. A taint of that key keeps off only pods that want none."""
+
+TYPE_LABELS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "beta.amd.com/gpu.product-name",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "eks.amazonaws.com/instance-gpu-name",
+)
+
+NO_PODS = (
+    "no pods in the file: all GPUs of nodes that are ready count as free"
+    " (kubectl get nodes,pods -A -o json says what is taken)"
+)
+
+_PARTS = re.compile(r"(nvidia|amd)\.com/(mig-.+|gpu\.shared)")
+_ENDED = {"Succeeded", "Failed"}
+_KEEPS_OFF = {"NoSchedule", "NoExecute"}
+
+
+def read_kubernetes(
+    data: Mapping[str, Any], where: str, pods: tuple[Mapping[str, Any], str] | None = None
+) -> FreeNodes:
+    """The nodes of a List (or of one Node), less what its pods request, and those of the List `pods` (it and its
+    file). InputError names item and key."""
+    items = _items(data, where)
+    told = _of_kind(items, "Pod") + (_of_kind(_items(*pods), "Pod") if pods else [])
+    nodes = [validate(KubernetesNode, item, where=at) for at, item in _of_kind(items, "Node")]
+    if not nodes:
+        kinds = ", ".join(sorted({str(item.get("kind")) for _, item in items})) or "no item"
+        expected = "nodes, as `kubectl get nodes -o json` has them"
+        raise InputError(where=where, key="items", found=kinds, expected=expected)
+    taken = _requests([(at, validate(Pod, item, where=at)) for at, item in told])
+    found: list[FreeNode] = []
+    barred: list[str] = []
+    left_out: list[str] = []
+    without = 0
+    for node in nodes:
+        gpus, parts = _offered(node, where)
+        name, said = node.metadata.name, _type_label(node)
+        left_out += [f"{name} ({part})" for part in parts]
+        if gpus and is_slice(said):
+            left_out.append(f"{name} ({said})")
+            continue
+        without += not gpus
+        why = _why_barred(node)
+        barred += [f"{name} ({why})"] if why and gpus else []
+        found += [
+            FreeNode(
+                name=name,
+                device=device_type(said) if said else "",
+                said=said,
+                devices=count,
+                free=0 if why else max(0, count - taken[name, resource]),
+            )
+            for resource, count in gpus.items()
+        ]
+    notes = (
+        *count_nodes(barred, "not free"),
+        *count_nodes(left_out, "slices of GPUs and shared ones are left out"),
+        *((f"nodes without GPUs, which are left out: {without}",) if without else ()),
+    )
+    if not found:
+        expected = f"{' or '.join(RESOURCES)} in some node's status.allocatable"
+        raise InputError(where=where, found="; ".join(notes), expected=expected)
+    return FreeNodes(nodes=tuple(found), notes=notes if told or pods else (*notes, NO_PODS))
+
+
+def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Each object of a List, with where it stands."""
+    if data.get("kind") in ("Node", "Pod"):
+        return [(where, data)]
+    items = data.get("items")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        found = "nothing" if items is None else f"{type(items).__name__} {str(items)[:40]}"
+        expected = "a list of objects, as `kubectl get -o json` has it"
+        raise InputError(where=where, key="items", found=found, expected=expected)
+    return [(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
+
+
+def _of_kind(items: Sequence[tuple[str, Mapping[str, Any]]], kind: str) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(at, item) for at, item in items if item.get("kind") == kind]
+
+
+def _offered(node: KubernetesNode, where: str) -> tuple[dict[str, int], list[str]]:
+    """A node's whole GPUs by resource, and the resources that are parts of GPUs."""
+    allocatable = node.status.allocatable
+    key = f"node {node.metadata.name}: status.allocatable"
+    counts = {one: _count(allocatable[one], where, f"{key}.{one}") for one in RESOURCES if one in allocatable}
+    parts = [one for one, count in allocatable.items() if _PARTS.fullmatch(one) and str(count) != "0"]
+    return {resource: count for resource, count in counts.items() if count}, parts
+
+
+def _type_label(node: KubernetesNode) -> str:
+    labels = node.metadata.labels or {}
+    return next((labels[label] for label in TYPE_LABELS if labels.get(label)), "")
+
+
+def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
+    """GPUs taken by (node, resource). A pod takes what its containers take together, or one init container alone."""
+    taken: Counter[tuple[str, str]] = Counter()
+    for at, pod in pods:
+        if not pod.spec.nodeName or pod.status.phase in _ENDED:
+            continue
+        for resource in RESOURCES:
+            first = [(one.restartPolicy, _wanted(one, resource, at)) for one in pod.spec.initContainers or ()]
+            beside = sum(_wanted(one, resource, at) for one in pod.spec.containers)
+            beside += sum(count for policy, count in first if policy == "Always")
+            wanted = max([beside, *(count for _, count in first)])
+            if wanted:
+                taken[pod.spec.nodeName, resource] += wanted
+    return taken
+
+
+def _wanted(container: Container, resource: str, where: str) -> int:
+    for part, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+        if amounts and resource in amounts:
+            return _count(amounts[resource], where, f"resources.{part}.{resource}")
+    return 0
+
+
+def _why_barred(node: KubernetesNode) -> str | None:
+    """What keeps a GPU job off a node: cordoned, not ready, or a taint; None where nothing does."""
+    if node.spec.unschedulable:
+        return "cordoned"
+    if ("Ready", "True") not in [(one.type, one.status) for one in node.status.conditions or ()]:
+        return "not ready"
+    taints = [taint for taint in node.spec.taints or () if taint.effect in _KEEPS_OFF and taint.key not in RESOURCES]
+    return f"taint {taints[0].key}:{taints[0].effect}" if taints else None
+
+
+def _count(value: object, where: str, key: str) -> int:
+    """A whole number of GPUs: Kubernetes writes it as text."""
+    text = str(value)
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InputError(where=where, key=key, found=repr(value), expected="a whole number of GPUs")
+    return int(text)

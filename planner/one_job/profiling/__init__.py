@@ -1,0 +1,1 @@
+"""Profiling as the command does it."""

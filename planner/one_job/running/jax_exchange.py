@@ -1,0 +1,212 @@
+"""Arrays between devices that hold them in different parts: pieces are cut, carried and put together on the devices.
+
+A boundary array is (samples of the micro-batch, first dimension, ...). Replicas hold ranges of samples. The first
+dimension (tokens, channels) is cut among a stage's tensor-parallel ranks: each sends its part alone, whether or not it
+holds the rest, and a receiver that needs the whole gathers it from its own group (Narayanan et al. 2021, section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+
+from models_zoo.jax_layers.parallel import Array
+from planner.one_job.running.jax_mesh import DP, PER_REPLICA, TP, StageDevices
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a device holds of an array: ranges of its first two dimensions. `own` is the part of the second that it
+    answers for, `replica` and `tp_rank` its place in its stage."""
+
+    device: Any
+    replica: int
+    tp_rank: int
+    rows: Range
+    held: Range
+    own: Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A part of what `device` holds, in its own counting."""
+
+    device: Any
+    rows: Range
+    columns: Range
+
+
+Puzzle = tuple[tuple[Cut, ...], ...]
+"""Cuts that make up one device's part: row by row."""
+
+
+def cuts_for(wanted: Holding, sources: Sequence[Holding]) -> Puzzle:
+    """What makes up the `own` part of `wanted`. Sources answer for parts that do not overlap and cover it."""
+    found: dict[int, list[tuple[int, Cut]]] = {}
+    for source in sources:
+        rows, columns = _overlap(wanted.rows, source.rows), _overlap(wanted.own, source.own)
+        if rows and columns:
+            cut = Cut(device=source.device, rows=_within(rows, source.rows), columns=_within(columns, source.held))
+            found.setdefault(rows[0], []).append((columns[0], cut))
+    return tuple(tuple(cut for _, cut in sorted(row, key=lambda pair: pair[0])) for _, row in sorted(found.items()))
+
+
+def _overlap(one: Range, other: Range) -> Range | None:
+    first, end = max(one[0], other[0]), min(one[1], other[1])
+    return (first, end) if first < end else None
+
+
+def _within(part: Range, whole: Range) -> Range:
+    return part[0] - whole[0], part[1] - whole[0]
+
+
+def _cut_out(array: Array, first: tuple[int, int], end: tuple[int, int]) -> Array:
+    return lax.slice(array, (*first, *(0 for _ in array.shape[2:])), (*end, *array.shape[2:]))
+
+
+_cut = jax.jit(_cut_out, static_argnums=(1, 2))
+_put_together = jax.jit(lambda rows: jnp.concatenate([jnp.concatenate(row, 1) for row in rows]))
+
+
+def carry(puzzles: Mapping[Any, Puzzle], arrays: Mapping[Any, Array]) -> dict[Any, Array]:
+    """Each device's part of `puzzles`, from what the devices of `arrays` hold. Nothing is waited for."""
+    cuts = [(device, cut) for device, puzzle in puzzles.items() for row in puzzle for cut in row]
+    pieces = [_piece(arrays[cut.device], cut) for _, cut in cuts]
+    moved = iter(jax.device_put(pieces, [device for device, _ in cuts]))
+    found = {}
+    for device, puzzle in puzzles.items():
+        rows = [[next(moved) for _ in row] for row in puzzle]
+        found[device] = rows[0][0] if len(rows) == len(rows[0]) == 1 else _put_together(rows)
+    return found
+
+
+def _piece(array: Array, cut: Cut) -> Array:
+    if cut.rows == (0, array.shape[0]) and cut.columns == (0, array.shape[1]):
+        return array
+    return _cut(array, (cut.rows[0], cut.columns[0]), (cut.rows[1], cut.columns[1]))
+
+
+class Boundary:
+    """The way from one stage to another for arrays of one shape (after the samples)."""
+
+    def __init__(self, sender: StageDevices, receiver: StageDevices, shape: tuple[int, ...]) -> None:
+        self.receiver, self.shape = receiver, shape
+        there = list(_holdings(sender, shape[0]))
+        here = list(_holdings(receiver, shape[0]))
+        alike = shape[0] % sender.stage.tp != 0
+        self.puzzles = {
+            wanted.device: cuts_for(wanted, _answering(there, wanted, sender.stage.tp) if alike else there)
+            for wanted in here
+        }
+        self.gathers = here[0].own != here[0].held
+        parted = receiver.stage.tp > 1 and here[0].own != (0, shape[0])
+        self.spec = PartitionSpec(DP, TP) if parted else PER_REPLICA
+        self.whole = [jax.jit(lambda x: x, out_shardings=lane.sharding(PER_REPLICA)) for lane in receiver.lanes]
+
+    def cross(self, lanes: Sequence[Array]) -> tuple[Array, ...]:
+        """The array of each of the receiver's lanes, from those of the sender's."""
+        held = {shard.device: shard.data for array in lanes for shard in array.addressable_shards}
+        carried = carry(self.puzzles, held)
+        made = []
+        for lane, whole in zip(self.receiver.lanes, self.whole, strict=True):
+            arrays = [carried[device] for device in lane.mesh.devices.flat]
+            shape = (lane.replicas * lane.share, *self.shape)
+            array = jax.make_array_from_single_device_arrays(shape, lane.sharding(self.spec), arrays)
+            made.append(whole(array) if self.gathers else array)
+        return tuple(made)
+
+
+def _holdings(place: StageDevices, length: int) -> Iterator[Holding]:
+    """Where tp does not divide the length every rank answers for all of it."""
+    stage, part = place.stage, length // place.stage.tp
+    for replica in range(stage.dp):
+        for index in range(stage.tp):
+            own = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
+            yield Holding(
+                device=place.device(replica, index),
+                replica=replica,
+                tp_rank=index,
+                rows=stage.samples(replica),
+                held=own if place.splits_tokens else (0, length),
+                own=own,
+            )
+
+
+def _answering(there: Sequence[Holding], wanted: Holding, tp: int) -> list[Holding]:
+    """Of ranks that answer for the same, one for each replica: they take turns."""
+    return [holding for holding in there if holding.tp_rank == wanted.tp_rank % tp]
+
+
+class TableExchange:
+    """The summed gradients of a table that several stages hold, added in the stages' order on each: all copies stay
+    equal to the last bit."""
+
+    def __init__(self, holders: Sequence[StageDevices], rows: int, columns: int) -> None:
+        self.holders = holders
+        self.puzzles: dict[tuple[int, int], dict[Any, Puzzle]] = {}
+        for here, receiver in enumerate(holders):
+            for there, sender in enumerate(holders):
+                if here == there:
+                    continue
+                self.puzzles[here, there] = {
+                    wanted.device: cuts_for(
+                        wanted,
+                        [
+                            source
+                            for source in _table_holdings(sender, rows, columns)
+                            if source.replica == wanted.replica % sender.stage.dp
+                        ],
+                    )
+                    for wanted in _table_holdings(receiver, rows, columns)
+                }
+        self.add = jax.jit(lambda parts: sum(parts[1:], parts[0]))
+
+    def sum(self, gradients: Sequence[Array]) -> list[Array]:
+        """Of one array (padded rows, columns) for each holder the sum over all, as each holds it."""
+        held = [{shard.device: shard.data for shard in array.addressable_shards} for array in gradients]
+        totals = []
+        for here, own in enumerate(gradients):
+            local = own.sharding.shard_shape(own.shape)
+            parts = [
+                own if here == there else self._placed(own, local, carry(self.puzzles[here, there], held[there]))
+                for there in range(len(gradients))
+            ]
+            totals.append(self.add(parts))
+        return totals
+
+    def _placed(self, own: Array, local: tuple[int, ...], carried: Mapping[Any, Array]) -> Array:
+        arrays = [_padded(carried[shard.device], local[0]) for shard in own.addressable_shards]
+        return jax.make_array_from_single_device_arrays(own.shape, own.sharding, arrays)
+
+
+def _fill(array: Array, rows: int) -> Array:
+    return jnp.pad(array, ((0, rows - array.shape[0]), (0, 0)))
+
+
+_fill_up = jax.jit(_fill, static_argnums=1)
+
+
+def _padded(array: Array, rows: int) -> Array:
+    return array if array.shape[0] == rows else _fill_up(array, rows)
+
+
+def _table_holdings(place: StageDevices, rows: int, columns: int) -> Iterator[Holding]:
+    stage, each = place.stage, -(-rows // place.stage.tp)
+    for replica in range(stage.dp):
+        for index in range(stage.tp):
+            yield Holding(
+                device=place.device(replica, index),
+                replica=replica,
+                tp_rank=index,
+                rows=(min(rows, index * each), min(rows, (index + 1) * each)),
+                held=(0, columns),
+                own=(0, columns),
+            )

@@ -1,0 +1,104 @@
+"""Weights as a chunk's programs take them, and where their gradients add up until the iteration's end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from planner.one_job.running.jax_leaves import Key, Leaf, Tree
+from planner.one_job.running.jax_mesh import StageDevices
+from planner.one_job.running.jax_weights import gather_program, zeros_program
+
+
+class Gradients:
+    """Of one iteration of a stage. `chunks` are the weights that each chunk reads; `leaves` as the programs of the
+    chunks take them.
+
+    Where lanes are several, each replica runs on its own, and what ZeRO 2 and 3 share over replicas is done between the
+    programs: weights are gathered before them, a chunk at a time, and a micro-batch's gradients scattered after them.
+    """
+
+    def __init__(self, leaves: Mapping[Key, Leaf], devices: StageDevices, chunks: Sequence[Sequence[Key]]) -> None:
+        self.devices, self.chunks, self._whole = devices, chunks, leaves
+        self._apart = [key for key, leaf in leaves.items() if leaf.zero >= 2] if len(devices.lanes) > 1 else []
+        self.leaves = {key: leaf.replica_alone if key in self._apart else leaf for key, leaf in leaves.items()}
+        added = {key: leaf for key, leaf in self.leaves.items() if key not in self._apart}
+        self._zeros = [zeros_program(added, lane.mesh) for lane in devices.lanes]
+        self._sums: list[Tree] = []
+        self._scattered: Tree = {}
+        self._weights: Tree = {}
+        if self._apart:
+            self._compile_apart()
+
+    def _compile_apart(self) -> None:
+        leaves, devices = self._whole, self.devices
+        parted = [[key for key in keys if key in self._apart] for keys in self.chunks]
+        self._scattered_zeros = zeros_program({key: leaves[key] for key in self._apart}, devices.mesh)
+        self._empty = [
+            [zeros_program({key: self.leaves[key] for key in keys}, lane.mesh) for lane in devices.lanes]
+            for keys in parted
+        ]
+        gathered = [[key for key in keys if leaves[key].zero == 3] for keys in parted]
+        self._gather = [gather_program(leaves, keys, devices) if keys else None for keys in gathered]
+        self._add = [self._adder(keys) for keys in parted]
+
+    def _adder(self, keys: Sequence[Key]) -> Any:
+        leaves = self._whole
+        total = {key: leaves[key].gradient_spec for key in keys}
+        own = {key: self.leaves[key].gradient_spec for key in keys}
+
+        def add(totals: Tree, found: Tree) -> Tree:
+            return {key: totals[key] + leaves[key].scattered(found[key][0])[None] for key in keys}
+
+        mapped = jax.shard_map(add, mesh=self.devices.mesh, in_specs=(total, own), out_specs=total)
+        return jax.jit(mapped, donate_argnums=0)
+
+    def begin(self, weights: Tree) -> None:
+        """A new iteration with `weights`, as their leaves' `weight_spec` says."""
+        self._weights = weights
+        self._sums = [zeros() for zeros in self._zeros]
+        self._scattered = self._scattered_zeros() if self._apart else {}
+
+    def weights_of(self, chunk: int) -> list[Tree]:
+        """What a chunk's programs read, for each lane."""
+        held = {key: self._weights[key] for key in self.chunks[chunk]}
+        if self._apart and (gather := self._gather[chunk]) is not None:
+            held |= gather({key: array for key, array in held.items() if self._whole[key].zero == 3})
+        split = {key: self.devices.split(array, self.leaves[key].weight_spec) for key, array in held.items()}
+        return [{key: parts[lane] for key, parts in split.items()} for lane in range(len(self.devices.lanes))]
+
+    def sums_of(self, chunk: int) -> list[Tree]:
+        """What a chunk's backward adds to, and takes over, for each lane."""
+        return [
+            {key: sums[key] for key in self.chunks[chunk] if key in sums}
+            | (self._empty[chunk][lane]() if self._apart else {})
+            for lane, sums in enumerate(self._sums)
+        ]
+
+    def put(self, chunk: int, added: Sequence[Tree]) -> None:
+        """What backward made of them."""
+        for sums, own in zip(self._sums, added, strict=True):
+            sums |= {key: array for key, array in own.items() if key in sums}
+        keys = [key for key in self.chunks[chunk] if key in self._apart]
+        if keys:
+            joined = {
+                key: self.devices.join([own[key] for own in added], self.leaves[key].gradient_spec) for key in keys
+            }
+            self._scattered |= self._add[chunk]({key: self._scattered[key] for key in keys}, joined)
+
+    def take(self) -> Tree:
+        """The iteration's gradients over the whole stage, as their leaves' `gradient_spec` says."""
+        joined = {
+            key: self.devices.join([sums[key] for sums in self._sums], self.leaves[key].gradient_spec)
+            for key in self._sums[0]
+        }
+        found = joined | self._scattered
+        # Whoever steps replaces the weights: holding on to them here would keep both.
+        self._sums, self._scattered, self._weights = [], {}, {}
+        return found
+
+    def pending(self) -> Any:
+        """All arrays, to be waited for."""
+        return self._sums, self._scattered

@@ -1,0 +1,55 @@
+"""All stages' tasks as one controller dispatches them: each stage's in its schedule's order, none before its input."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from estimator.schedules.orders import Shape, follower, leader, order_of
+from planner.one_job.running.program import Way
+
+Place = tuple[int, int]
+"""Stage and chunk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Micro-batch `k` through a chunk of a stage, forward or backward. What it takes comes from `source`, what it makes
+    goes to `target`: None at the model's ends."""
+
+    way: Way
+    stage: int
+    chunk: int
+    k: int
+    source: Place | None
+    target: Place | None
+
+
+def merged_order(shape: Shape) -> Iterator[Task]:
+    """The stages take turns; one that waits for another's result is passed over."""
+    queues = [deque(_tasks(shape, stage)) for stage in range(shape.stages)]
+    done: set[tuple[Way, Place, int]] = set()
+    while any(queues):
+        before = len(done)
+        for queue in queues:
+            if queue and _can_start(queue[0], done):
+                task = queue.popleft()
+                done.add((task.way, (task.stage, task.chunk), task.k))
+                yield task
+        assert len(done) > before, f"the orders of {shape} wait for each other"
+
+
+def _can_start(task: Task, done: set[tuple[Way, Place, int]]) -> bool:
+    if task.source is not None:
+        return (task.way, task.source, task.k) in done
+    return task.way == "forward" or ("forward", (task.stage, task.chunk), task.k) in done
+
+
+def _tasks(shape: Shape, stage: int) -> Iterator[Task]:
+    for step in order_of(shape, stage):
+        for kind, chunk, k in step.actions:
+            assert kind != "weight", "a schedule that splits backward"
+            before, after = leader(shape, stage, chunk), follower(shape, stage, chunk)
+            source, target = (before, after) if kind == "forward" else (after, before)
+            yield Task(way=kind, stage=stage, chunk=chunk, k=k, source=source, target=target)

@@ -1,0 +1,81 @@
+"""What the workers of a run report, line by line, put together to its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from planner.one_job.running.record import RankIteration, RunRecord
+from planner.one_job.running.spans import Span
+from profiles.errors import InputError, MachineError
+
+Progress = Callable[[int, int, str], None]
+"""Called with iterations done, iterations in all, and what is done next."""
+
+
+class Lines:
+    """What is known so far of `ranks` ranks and `steps` iterations. A worker speaks for the rank that its line names
+    (JAX has one worker for all), else for the one of its own number."""
+
+    def __init__(self, ranks: int, steps: int, progress: Progress | None) -> None:
+        self.steps, self.progress = steps, progress
+        self.iterations: list[list[RankIteration]] = [[] for _ in range(ranks)]
+        self.spans: list[tuple[Span, ...]] = [()] * ranks
+        self.peaks = [0] * ranks
+        self.software = ""
+        self.reported = (0, "")
+        self.refusal: InputError | None = None
+
+    def take(self, worker: int, value: dict[str, Any]) -> None:
+        """One line of a worker. `spans` are those of an iteration after the measured ones, for all of these."""
+        rank = value.get("rank", worker)
+        match value["event"]:
+            case "compiling":
+                self._report("compiling")
+            case "ready" if worker == 0:
+                self.software = value["software"]
+                self._report("training")
+            case "step":
+                self.iterations[rank].append(
+                    RankIteration(
+                        seconds=value["seconds"],
+                        loss=value["loss"],
+                        spans=_spans(value),
+                        cpu_seconds=value.get("cpu_seconds"),
+                    )
+                )
+                self._report("training")
+            case "spans":
+                self.spans[rank] = _spans(value)
+            case "done":
+                self.peaks[rank] = value["peak_memory_bytes"]
+            case "refused":
+                self.refusal = InputError(**{key: value[key] for key in ("where", "key", "found", "expected")})
+
+    def _report(self, what: str) -> None:
+        state = (min(map(len, self.iterations)), what)
+        if self.progress is not None and state != self.reported:
+            self.progress(state[0], self.steps, what)
+        self.reported = state
+
+    def record(self, warm_ups: int) -> RunRecord:
+        """All of it. Raises the InputError of a worker that refused, MachineError where iterations are missing."""
+        if self.refusal is not None:
+            raise self.refusal
+        if any(len(own) != self.steps for own in self.iterations):
+            raise MachineError(f"run: found {[len(own) for own in self.iterations]} iterations of {self.steps}")
+        ranks = [
+            [replace(one, spans=spans) if spans and step >= warm_ups else one for step, one in enumerate(own)]
+            for own, spans in zip(self.iterations, self.spans, strict=True)
+        ]
+        return RunRecord(
+            warm_ups=warm_ups,
+            iterations=tuple(zip(*ranks, strict=True)),
+            peak_memory_bytes=tuple(self.peaks),
+            software=self.software,
+        )
+
+
+def _spans(value: dict[str, Any]) -> tuple[Span, ...]:
+    return tuple(Span(**span) for span in value["spans"])

@@ -1,0 +1,334 @@
+"""What `planner.api.run` does: a plan file is trained as it stands, and its estimate set beside it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from estimator.frontends.load import load_any_model
+from estimator.pricing.outcome import Evaluation
+from estimator.profiling.host_memory import free_host_memory_bytes
+from planner.one_job.explicit.evaluation import evaluate_with_store
+from planner.one_job.explicit.reading import read_plan
+from planner.one_job.running.comparison import describe_estimated, describe_measured, differences, say_differences
+from planner.one_job.running.data import load_tokens
+from planner.one_job.running.program import Program, program_of
+from planner.one_job.running.record import Orders, RunRecord
+from planner.one_job.running.traces import save_traces
+from planner.shared.plan import Plan
+from planner.shared.plan_file import load_plan, plan_to_json
+from profiles.errors import InputError, NothingFits
+from profiles.store import ProfileStore
+from profiles.vocabulary import Infeasible
+
+if TYPE_CHECKING:
+    from estimator.communication.measure_torch import World
+    from estimator.profiling.setting import DeviceIdentity, Framework
+
+Progress = Callable[[int, int, float | None, str], None]
+
+WORKER_BYTES = 400 * 2**20
+"""Of host memory that a worker process with its framework takes before it holds a weight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to run a plan: `planner.api.run` says what each is."""
+
+    backend: Framework
+    device: Literal["auto", "cpu", "cuda"]
+    steps: int
+    warm_up: int
+    seed: int
+    learning_rate: float
+    data: Path | None
+    data_dtype: str
+    threads: int
+    pin: bool
+    timeout: float
+    profile: bool
+    learn: bool
+    trace: Path | None
+
+
+def run_plan(
+    path: Path, options: RunOptions, *, store: Path | None, progress: Progress | None, world: World | None
+) -> dict[str, Any] | None:
+    """Trains, compares, and writes what was asked for; None on the ranks of a world that do not speak for it."""
+    plan = load_plan(path)
+    model = load_any_model(plan.model.reference)
+    program = program_of(plan, model, where=str(path))
+    _check(program, options)
+    on_gpu = _uses_gpus(program, options, world)
+    orders = _orders(plan, options, on_gpu=on_gpu)
+    report = _reporter(progress)
+    with ExitStack() as stack:
+        opened = _open(stack, store, writes=options.learn or options.profile)
+        speaks = world is None or world.rank == 0
+        estimate = _Estimate(None, "not asked for on this rank")
+        if speaks:
+            _check_folder(options.trace)
+            if options.profile:
+                _profile(opened, program, options, on_gpu=on_gpu, progress=progress)
+            estimate = _estimate(plan, program, path, opened, options, on_gpu=on_gpu)
+            if world is None and not on_gpu:
+                _check_memory(program, estimate.evaluation)
+        record = _train(program, orders, options, world, report)
+        if record is None:
+            return None
+        return _describe(plan, program, record, estimate, opened, options, on_gpu=on_gpu)
+
+
+def _check(program: Program, options: RunOptions) -> None:
+    if find_spec(options.backend) is None:
+        raise InputError(
+            where="run",
+            key="--backend",
+            found=f"{options.backend}, which is not installed",
+            expected=f"an installed framework: `pip install {options.backend}`",
+        )
+    if options.data is not None:
+        load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
+
+
+def _check_folder(trace: Path | None) -> None:
+    """Before hours of training, not after them."""
+    if trace is not None and not trace.resolve().parent.is_dir():
+        found = f"{trace} in no folder"
+        raise InputError(where="run", key="--trace", found=found, expected="a path in an existing folder")
+
+
+def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
+    return Orders(
+        plan=plan_to_json(plan),
+        steps=options.steps,
+        warm_ups=options.warm_up,
+        seed=options.seed,
+        learning_rate=options.learning_rate,
+        backend="nccl" if on_gpu else "gloo",
+        timeout_s=options.timeout,
+        threads=options.threads,
+        data=None if options.data is None else str(options.data.resolve()),
+        data_dtype=options.data_dtype,
+    )
+
+
+def _uses_gpus(program: Program, options: RunOptions, world: World | None) -> bool:
+    """Whether ranks run on GPUs: where they are asked for, or there are enough. InputError for too few."""
+    if options.device == "cpu":
+        return False
+    needed = program.ranks if world is None else world.ranks_per_node
+    found = _count_gpus(options.backend)
+    if options.device == "cuda" and found < needed:
+        expected = f"at least {needed}, one for each rank on this machine"
+        raise InputError(where="run", key="--device", found=f"cuda with {found} GPUs", expected=expected)
+    return found >= needed > 0
+
+
+def _count_gpus(backend: Framework) -> int:
+    if backend == "torch":
+        import torch
+
+        return int(torch.cuda.device_count())
+    # JAX takes a GPU's memory where it looks for one, so that only its child process may.
+    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def _open(stack: ExitStack, path: Path | None, *, writes: bool) -> ProfileStore:
+    """The store, or an empty one that is forgotten where there is none and nothing is to be kept."""
+    if path is not None and (writes or path.exists()):
+        return stack.enter_context(ProfileStore(path))
+    folder = stack.enter_context(TemporaryDirectory(prefix="cellplan-"))
+    return stack.enter_context(ProfileStore(Path(folder) / "profiles.sqlite"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    evaluation: Evaluation | None
+    reason: str | None
+
+
+def _estimate(
+    plan: Plan, program: Program, path: Path, store: ProfileStore, options: RunOptions, *, on_gpu: bool
+) -> _Estimate:
+    """The estimate of what runs here: on the plan's own cluster if that is this kind of machine, else on as many
+    workers of this host."""
+    from estimator.profiling.run import ensure_rate
+    from estimator.profiling.setting import Setting
+
+    local = all(device.device == "cpu" for device in plan.devices)
+    cluster = None
+    if not on_gpu:
+        ensure_rate(store, Setting(threads=options.threads), program.dtype)
+        cluster = None if local else f"local:1x{program.ranks}"
+    request = read_plan(_tp_fastest(plan, program), where=str(path), store=store, cluster=cluster)
+    setup = replace(request.setups[0], model=program.model)
+    evaluation = evaluate_with_store(setup, store=store, profiles=options.backend)
+    if isinstance(evaluation, Infeasible):
+        return _Estimate(None, evaluation.reason)
+    return _Estimate(evaluation, None)
+
+
+def _tp_fastest(plan: Plan, program: Program) -> Plan:
+    """The same plan with its ranks counted as estimates count them, and as `program` has them."""
+    stages = tuple(replace(stage, ranks=own.ranks) for stage, own in zip(plan.stages, program.stages, strict=True))
+    return replace(plan, stages=stages, rank_axis_order=("tp", "cp", "dp", "pp"))
+
+
+def _check_memory(program: Program, evaluation: Evaluation | None) -> None:
+    """NothingFits before a host runs out of memory, where Linux would kill something."""
+    if evaluation is None:
+        return
+    held = sum(
+        len(stage.ranks) * rank.peak_bytes for stage, rank in zip(program.stages, evaluation.memory, strict=True)
+    )
+    needed, free = held + program.ranks * WORKER_BYTES, free_host_memory_bytes()
+    if needed > free:
+        raise NothingFits(
+            f"run: {program.ranks} workers need about {needed / 2**30:.1f} GiB of this host's memory,"
+            f" {free / 2**30:.1f} GiB are free; it lacks {(needed - free) / 2**30:.1f} GiB"
+        )
+
+
+def _profile(
+    store: ProfileStore, program: Program, options: RunOptions, *, on_gpu: bool, progress: Progress | None
+) -> None:
+    """Measures on one device what the plan's stages need and the store lacks, and how much busy workers slow down."""
+    from estimator.profiling.contention import ensure_contention
+    from estimator.profiling.plan import ProfileTask
+    from estimator.profiling.run import profile_layers
+    from estimator.profiling.setting import Setting
+
+    setting = Setting(
+        framework=options.backend,
+        device="cuda:0" if on_gpu else "cpu",
+        threads=options.threads,
+        optimizer=program.optimizer,
+    )
+    shards = {
+        (program.model.layers[index], program.shard(stage, replica)): program.model.layer_names[index]
+        for stage in program.stages
+        for replica in range(stage.dp)
+        for index in stage.layer_indices()
+    }
+    tasks = [
+        ProfileTask(layer=layer, shard=shard, name=name, multiplicity=1) for (layer, shard), name in shards.items()
+    ]
+    profile_layers(store, tasks, setting, progress=progress)
+    if not on_gpu:
+        ensure_contention(store, setting, program.ranks, program.dtype)
+
+
+def _train(
+    program: Program,
+    orders: Orders,
+    options: RunOptions,
+    world: World | None,
+    report: Callable[[int, int, str], None] | None,
+) -> RunRecord | None:
+    if options.backend == "jax":
+        if world is not None:
+            raise InputError(
+                where="run",
+                key="--backend",
+                found="jax under a launcher",
+                expected="torch: JAX drives all devices itself",
+            )
+        from planner.one_job.running.jax_run import run_here_jax
+
+        return run_here_jax(program, orders, progress=report)
+    from planner.one_job.running.torch_run import run_here, run_in_world
+
+    if world is not None:
+        return run_in_world(program, orders, world, progress=report)
+    return run_here(program, orders, pins=options.pin, progress=report)
+
+
+def _reporter(progress: Progress | None) -> Callable[[int, int, str], None] | None:
+    if progress is None:
+        return None
+    return lambda done, total, what: progress(done, total, None, what)
+
+
+def _describe(
+    plan: Plan,
+    program: Program,
+    record: RunRecord,
+    estimate: _Estimate,
+    store: ProfileStore,
+    options: RunOptions,
+    *,
+    on_gpu: bool,
+) -> dict[str, Any]:
+    evaluation = estimate.evaluation
+    found: dict[str, Any] = {
+        "plan": {
+            "model": plan.model.name,
+            "cluster": plan.cluster,
+            "ranks": program.ranks,
+            "estimated_iteration_time_s": plan.estimate.iteration_time_s,
+        },
+        "backend": options.backend,
+        "device": "cuda" if on_gpu else "cpu",
+        "measured": describe_measured(record, program),
+        "estimated": None if evaluation is None else describe_estimated(evaluation, program),
+        "estimated_reason": estimate.reason,
+        "losses": [loss if math.isfinite(loss) else None for loss in record.losses],
+        "differences": [],
+        "notes": _notes(plan, program, on_gpu=on_gpu),
+    }
+    if evaluation is not None:
+        rows = differences(record, program, evaluation)
+        found["differences"] = rows
+        found["ratio"] = evaluation.iteration_time_s / record.iteration_time_s
+        found["where_they_part"] = say_differences(rows, record.iteration_time_s)
+    if options.trace is not None:
+        found["traces"] = [str(file) for file in save_traces(options.trace, program, record, evaluation)]
+    if options.learn:
+        found["learned"] = _learn(store, program, record, options, on_gpu=on_gpu)
+    return found
+
+
+def _notes(plan: Plan, program: Program, *, on_gpu: bool) -> list[str]:
+    notes = ["without dropout, whose masks differ from plan to plan"]
+    types = sorted({device.device for device in plan.devices})
+    if not on_gpu and types != ["cpu"]:
+        notes.append(f"run on this host's CPU in place of {' and '.join(types)}, and estimated for it")
+    cores = os.cpu_count() or 1
+    if not on_gpu and program.ranks > cores:
+        notes.append(f"{program.ranks} workers share {cores} cores: the estimate takes each to have its own")
+    return notes
+
+
+def _learn(
+    store: ProfileStore, program: Program, record: RunRecord, options: RunOptions, *, on_gpu: bool
+) -> dict[str, Any]:
+    from estimator.host_cpu import cpu_name
+    from planner.one_job.running.learning import learn
+
+    learned = learn(
+        store,
+        program,
+        record,
+        identity=_identity(options, on_gpu=on_gpu),
+        workers=1 if on_gpu else program.ranks,
+        link="nvlink" if on_gpu else "loopback",
+        backend="nccl" if on_gpu else "xla" if options.backend == "jax" else "gloo",
+        hardware=cpu_name(),
+    )
+    return asdict(learned)
+
+
+def _identity(options: RunOptions, *, on_gpu: bool) -> DeviceIdentity:
+    from estimator.profiling.frameworks import load_profiler
+    from estimator.profiling.setting import Setting
+
+    setting = Setting(framework=options.backend, device="cuda:0" if on_gpu else "cpu", threads=options.threads)
+    return load_profiler(options.backend).identify_device(setting)

@@ -1,0 +1,234 @@
+"""The search of all spaces of a request, and its winner as a plan with everything that vouches for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup
+from estimator.schedules import simulate_schedule
+from planner.one_job.explicit.recording import record_plan
+from planner.one_job.explicit.request import canonical
+from planner.one_job.search.exact import Counts, Found, SearchResult, search
+from planner.one_job.search.mixed import MixedResult, search_mixed
+from planner.one_job.search.mixed_found import MixedFound, describe_mixed, mixed_found
+from planner.one_job.search.request import DeviceSpace, SearchRequest
+from planner.shared.plan import Plan
+from profiles.errors import NothingFits
+from profiles.vocabulary import Infeasible
+
+SAME = 1e-9
+"""Relative difference up to which a plan priced in bulk and by itself count as the same."""
+
+Progress = Callable[[str], None]
+"""Called with a sentence about how far the search is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A plan of the search, evaluated by itself. `simulated_s`: the iteration by events, None where the closed form is
+    all there is."""
+
+    found: Found
+    space: DeviceSpace
+    setup: Setup
+    evaluation: Evaluation
+    simulated_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best plan of a request, the next best ones of other shapes, and the certificate: `lower_bound` is what no
+    plan of the space falls below, in the unit of the objective; `gap` how far above it the best one may be."""
+
+    plan: Plan
+    winner: Candidate
+    runners_up: tuple[Candidate, ...]
+    lower_bound: float
+    proved: bool
+    counts: Counts
+
+    @property
+    def gap(self) -> float:
+        """Relative; 0 where the best plan is proved."""
+        return max(0.0, self.winner.found.value / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
+
+
+def find_best(request: SearchRequest, *, progress: Progress | None = None, runners_up: int = 0) -> Best:
+    """The plan of the least objective, on one type of device or on several groups of them
+    (`planner.one_job.search.mixed`); NothingFits with the nearest miss where none fits."""
+    results = [(own, _search_one(request, own, progress)) for own in request.spaces]
+    others = sorted(
+        [(one, own) for own, result in results for one in (result.best, *result.runners_up) if one],
+        key=lambda pair: pair[0].value,
+    )
+    mixed = search_mixed(request, others[0][0].value if others else math.inf, most=request.limit, progress=progress)
+    if mixed.setup is None and not others:
+        raise NothingFits(why_nothing(request, results))
+    counts = sum_counts([*(result.counts for _, result in results), mixed.counts])
+    proved = all(result.proved for _, result in results) and mixed.proved
+    winner = _mixed_candidate(request, mixed) or evaluate_found(*others.pop(0))
+    return Best(
+        plan=_plan_of(request, winner, counts, mixed.notes, proved=proved),
+        winner=winner,
+        runners_up=tuple(evaluate_found(one, own) for one, own in others[:runners_up]),
+        lower_bound=min(mixed.lower_bound, *(result.lower_bound for _, result in results)),
+        proved=proved,
+        counts=counts,
+    )
+
+
+def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | None:
+    """The plan that was found on several groups, where one was."""
+    setup, evaluation = mixed.setup, mixed.evaluation
+    if setup is None or evaluation is None or evaluation.pipeline is None:
+        return None
+    pace = setup.stages[evaluation.pipeline.bottleneck]
+    own = next(own for own in request.spaces if own.device == pace.slots[0].device)
+    tables = {table.id: table for other in request.spaces for table in other.link_tables}
+    return Candidate(
+        found=mixed_found(setup, evaluation, mixed.value, own),
+        space=replace(own, link_tables=tuple(tables.values())),
+        setup=setup,
+        evaluation=evaluation,
+        simulated_s=simulated_s(setup, evaluation),
+    )
+
+
+def _search_one(request: SearchRequest, own: DeviceSpace, progress: Progress | None) -> SearchResult:
+    def report(families: int, bound: float, value: float) -> None:
+        if progress is not None:
+            best = "no plan fits yet" if math.isinf(value) else f"best {value:.4g}, nothing below {bound:.4g}"
+            progress(f"{own.device}: {families} families of plans priced, {best}")
+
+    return search(
+        own.space,
+        own.evaluator,
+        weight=lambda devices: request.weight(own, devices),
+        most_families=request.limit,
+        progress=report,
+    )
+
+
+def setup_of(found: Found, own: DeviceSpace) -> Setup:
+    """The setup that a found plan is."""
+    pipeline = own.evaluator.pipeline(found.degrees, found.placement)
+    if isinstance(pipeline, Infeasible):
+        raise RuntimeError(f"a plan that was priced is not possible: {pipeline.reason}")
+    recipe = own.evaluator.recipe
+    state = found.state
+    gradients = own.evaluator.overlap_under(state.zero) & {"dp"}
+    return canonical(
+        Setup(
+            model=own.space.model,
+            cluster=own.evaluator.cluster,
+            recipe=replace(recipe, schedule=found.schedule, overlap=(recipe.overlap - {"dp"}) | gradients),
+            stages=pipeline.stage_setups(found.cut, found.rule, state),
+            micro_batch=found.degrees.samples * found.degrees.dp,
+        )
+    )
+
+
+def evaluate_found(found: Found, own: DeviceSpace) -> Candidate:
+    """The plan by itself, and by events. RuntimeError if that is not what the search took it for: a bug."""
+    setup = setup_of(found, own)
+    evaluation = evaluate(setup, lookup=own.lookup, link_tables=own.link_tables)
+    if isinstance(evaluation, Infeasible):
+        raise RuntimeError(f"a plan that was priced is not possible: {evaluation.reason}")
+    took = evaluation.iteration_time_s
+    if not math.isclose(took, found.iteration_time_s, rel_tol=SAME):
+        raise RuntimeError(f"priced at {found.iteration_time_s} s in bulk and at {took} s by itself")
+    return Candidate(
+        found=found, space=own, setup=setup, evaluation=evaluation, simulated_s=simulated_s(setup, evaluation)
+    )
+
+
+def simulated_s(setup: Setup, evaluation: Evaluation) -> float | None:
+    """The iteration with its pipeline run event by event in place of the closed form."""
+    pipeline = evaluation.pipeline
+    if pipeline is None or len(setup.stages) == 1:
+        return None
+    events = simulate_schedule(setup.recipe.schedule, pipeline.stages, pipeline.transfers, setup.micro_batches)
+    breakdown = evaluation.breakdown
+    busy_s = evaluation.iteration_time_s - pipeline.sync_s - pipeline.optimizer_s - breakdown.offload_s
+    return events.total_s + (evaluation.iteration_time_s - busy_s)
+
+
+def _plan_of(
+    request: SearchRequest, winner: Candidate, counts: Counts, notes: tuple[str, ...], *, proved: bool
+) -> Plan:
+    assumed = (*request.assumptions, *notes)
+    plan = record_plan(winner.setup, winner.evaluation, reference=request.reference, assumptions=assumed)
+    covered = replace(plan.provenance, search_space_size=max(1, counts.plans), optimality_proved=proved)
+    return replace(plan, provenance=covered)
+
+
+def sum_counts(counts: list[Counts]) -> Counts:
+    """Of several spaces together."""
+    removed: dict[str, int] = {}
+    for one in counts:
+        for why, number in one.removed.items():
+            removed[why] = removed.get(why, 0) + number
+    return Counts(
+        considered=sum(one.considered for one in counts),
+        removed=removed,
+        ways=sum(one.ways for one in counts),
+        bounded=sum(one.bounded for one in counts),
+        families=sum(one.families for one in counts),
+        plans=sum(one.plans for one in counts),
+        out_of_memory=sum(one.out_of_memory for one in counts),
+    )
+
+
+def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchResult]]) -> str:
+    """A sentence about spaces without a plan that fits: the nearest miss, or what removed them all."""
+    named = f"{request.reference} on {request.cluster.text}"
+    near = [(result.nearest, own) for own, result in results if result.nearest is not None]
+    if near:
+        found, own = min(near, key=lambda pair: pair[0].lacking_bytes)
+        return (
+            f"{named}: no plan fits; the nearest miss lacks {found.lacking_bytes / 2**30:.1f} GiB a device:"
+            f" {describe_found(found)} on {own.device}"
+        )
+    lacking = [
+        f"{own.device} has no {own.space.dtype} rate (it has {', '.join(name for name, _ in device.peak_flops_per_s)};"
+        " --dtype)"
+        for own in request.spaces
+        if (device := request.cluster.group_of(own.space.slots[0]).device).peak(own.space.dtype) is None
+    ]
+    if len(lacking) == len(request.spaces):
+        return f"{named}: no plan is possible: {'; '.join(lacking)}"
+    removed = sum_counts([result.counts for _, result in results]).removed
+    reasons = "; ".join(
+        f"{why} ({number} ways)"
+        for why, number in sorted(removed.items(), key=lambda pair: (not pair[0].startswith("your"), -pair[1]))
+    )
+    return f"{named}: no plan is possible; of the ways to share the devices each falls to one of: {reasons or 'no way'}"
+
+
+def describe_found(found: Found) -> str:
+    """A plan in a line.
+
+    tp 2, pp 4, dp 8, 1 sample a rank, interleaved in 2 chunks, ZeRO 1, full recomputation of 3 layers
+    """
+    if isinstance(found, MixedFound):
+        return describe_mixed(found)
+    degrees = found.degrees
+    named = [("tp", degrees.tp), ("pp", degrees.pp), ("dp", degrees.dp), ("cp", degrees.cp), ("ep", degrees.ep)]
+    parts = [f"{name} {value}" for name, value in named if value > 1 or name in ("tp", "pp", "dp")]
+    if degrees.ep > 1 and degrees.etp > 1:
+        parts.append(f"etp {degrees.etp}")
+    parts.append(f"{degrees.samples} sample{'s' if degrees.samples > 1 else ''} a rank")
+    chunks = len(found.cut[0])
+    parts.append(f"{found.schedule} in {chunks} chunks" if chunks > 1 else found.schedule)
+    shard = f" over {found.state.shard} ranks" if found.state.shard else ""
+    parts.append(f"ZeRO {found.state.zero}{shard}")
+    kind, layers = found.rule
+    if kind != "none":
+        parts.append(f"{kind} recomputation" + (f" of {layers} layers a stage" if layers is not None else ""))
+    if found.state.offload:
+        parts.append("optimizer on the host")
+    return ", ".join(parts)

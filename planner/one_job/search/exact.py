@@ -1,0 +1,393 @@
+"""The best plan of a space, proved: candidates in the order of what they take at least, until none can be better.
+
+Best-first branch and bound. A way to share the devices is bounded by its compute alone, then with its collectives; what
+is left is priced in bulk: every cut of the layers, rule of recomputation and rule of state at once. Whatever is popped
+with a bound no less than the best plan's value ends the search, and that bound is the certificate.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.bulk.evaluator import BulkEvaluator
+from estimator.bulk.layers import ModelLayers
+from estimator.bulk.passes import Floats
+from estimator.bulk.pipeline import Pipeline
+from estimator.bulk.places import Placement
+from estimator.bulk.records import Degrees, Family, Rule, StateRule
+from estimator.pricing.recipe import ScheduleName
+from planner.one_job.search.cuts import Cut, cuts_of
+from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules, ways_of
+from profiles.vocabulary import Infeasible
+
+ROUNDING = 1e-12
+WAITING = ("gpipe", "1f1b")
+"""Schedules whose stages wait for all stages before them (`Pipeline.least_s`)."""
+RUNNERS_UP = 5
+MOST_DIVES = 16
+MOST_MISSES = 2000
+"""Families in which the nearest miss is looked for, where nothing fits."""
+
+Progress = Callable[[int, float, float], None]
+"""Called with families priced, the least that any plan left could take, and the best value so far (inf: none)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A plan of the space with its value; `lacking_bytes` above 0: it does not fit, and by how much."""
+
+    value: float
+    iteration_time_s: float
+    lacking_bytes: float
+    degrees: Degrees
+    placement: Placement
+    schedule: ScheduleName
+    cut: Cut
+    rule: Rule
+    state: StateRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How large the space is and what removed what: `considered` ways to share the devices, of which `removed` says
+    what each rule took; `plans` in those that were priced, `out_of_memory` of these; `bounded` ways that no plan of
+    which could be better."""
+
+    considered: int
+    removed: dict[str, int]
+    ways: int
+    bounded: int
+    families: int
+    plans: int
+    out_of_memory: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """`best` None: nothing fits, and `nearest` lacks least. `lower_bound`: no plan of the space has a smaller value;
+    equal to the best's where `proved`. `runners_up`: the best plan each of other ways or schedules, of those priced."""
+
+    best: Found | None
+    nearest: Found | None
+    runners_up: tuple[Found, ...]
+    lower_bound: float
+    proved: bool
+    counts: Counts
+
+
+@dataclass(order=True, slots=True)
+class _Item:
+    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks."""
+
+    bound: float
+    number: int
+    way: int = field(compare=False)
+    placement: Placement = field(compare=False)
+    pipeline: Pipeline | None = field(default=None, compare=False)
+    schedule: ScheduleName = field(default="1f1b", compare=False)
+    vpp: int = field(default=1, compare=False)
+    cuts: tuple[Cut, ...] = field(default=(), compare=False)
+    least_s: Floats | None = field(default=None, compare=False)
+    states: tuple[StateRule, ...] = field(default=(), compare=False)
+    by_state_s: Floats | None = field(default=None, compare=False)
+
+
+def search(
+    space: Space,
+    evaluator: BulkEvaluator,
+    *,
+    weight: Callable[[int], float] = lambda devices: 1.0,  # noqa: ARG005
+    most_families: int | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """The plan of `space` of the least `weight(devices)` times iteration time.
+
+    `most_families` limits the work: what is then left gives the lower bound, and the gap.
+    """
+    return _Search(space, evaluator, weight, progress).run(most_families)
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self,
+        space: Space,
+        evaluator: BulkEvaluator,
+        weight: Callable[[int], float],
+        progress: Progress | None,
+    ) -> None:
+        self.space, self.evaluator, self.weight, self.progress = space, evaluator, weight, progress
+        self.ways = ways_of(space)
+        self.best: Found | None = None
+        self.nearest: Found | None = None
+        self.by_way: dict[tuple[int, str, int], Found] = {}
+        self.families = self.plans = self.out_of_memory = self.serial = 0
+        self.opened: set[int] = set()
+
+    def run(self, most_families: int | None) -> SearchResult:
+        bounds = self._bounds()
+        order = np.argsort(bounds, kind="stable")
+        self._dive(order)
+        waiting: list[_Item] = []
+        position, bound, proved = 0, math.inf, True
+        while position < len(order) or waiting:
+            ahead = float(bounds[order[position]]) if position < len(order) else math.inf
+            if waiting and waiting[0].bound <= ahead:
+                item = heapq.heappop(waiting)
+            elif math.isinf(ahead):
+                break
+            else:
+                item = None
+            bound = item.bound if item else ahead
+            if self._is_settled(bound):
+                break
+            if most_families is not None and self.families >= most_families:
+                proved = False
+                break
+            if item is None:
+                way = int(order[position])
+                position += 1
+                for placement in self._placements(way):
+                    self._open(way, placement, waiting)
+            elif item.least_s is None:
+                self._cut(item, waiting)
+            elif item.by_state_s is None:
+                self._share(item, item.least_s, waiting)
+            else:
+                self._price(item, item.by_state_s)
+        else:
+            bound = math.inf
+        value = self.best.value if self.best else math.inf
+        return SearchResult(
+            best=self.best,
+            nearest=None if self.best else self.nearest,
+            runners_up=self._runners_up(),
+            lower_bound=min(bound, value),
+            proved=proved,
+            counts=Counts(
+                considered=self.ways.considered,
+                removed=self.ways.removed,
+                ways=len(self.ways),
+                bounded=len(self.ways) - len(self.opened),
+                families=self.families,
+                plans=self.plans,
+                out_of_memory=self.out_of_memory,
+            ),
+        )
+
+    def _is_settled(self, bound: float) -> bool:
+        return self.best is not None and bound >= self.best.value * (1 - ROUNDING)
+
+    def _bounds(self) -> NDArray[np.float64]:
+        """Of each way: no plan of it has a smaller value, by compute alone."""
+        columns = self.ways.columns
+        names = ("tp", "cp", "ep", "etp", "samples", "sequence_parallel")
+        if not len(self.ways):
+            return np.zeros(0)
+        keys, where = np.unique(np.stack([columns[name] for name in names]), axis=1, return_inverse=True)
+        once = np.array(
+            [
+                self.evaluator.compute_alone_s(_degrees(dict(zip(names, map(int, key), strict=True))), self.space.slots)
+                for key in keys.T
+            ]
+        )[where.ravel()]
+        pp, dp = columns["pp"], columns["dp"]
+        micro_batches = self.space.global_batch // (dp * columns["samples"])
+        schedules = self.space.constraints.schedules
+        free = np.full(len(pp), any(name not in (*WAITING, "interleaved") for name in schedules))
+        if "interleaved" in schedules:
+            free |= micro_batches % pp == 0
+        least_s = np.where((pp == 1) | free, micro_batches * once / pp, once / (1 - (1 - 1 / micro_batches) ** pp))
+        devices = columns["tp"] * columns["cp"] * dp * pp
+        weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
+        factor = np.array([weights[int(count)] for count in devices])
+        found: NDArray[np.float64] = (least_s + self.evaluator.parameters.of("iteration_s")) * factor
+        return found
+
+    def _dive(self, order: NDArray[np.int64]) -> None:
+        """A good plan soon, against which the others are bounded: of every (tp, pp) the most promising way, with the
+        even cut of its schedules and the coarse rules of recomputation."""
+        tried: set[tuple[int, int]] = set()
+        columns = self.ways.columns
+        for way in order.tolist():
+            key = int(columns["tp"][way]), int(columns["pp"][way])
+            if key in tried:
+                continue
+            tried.add(key)
+            if len(tried) > MOST_DIVES:
+                return
+            waiting: list[_Item] = []
+            self._open(way, self._placements(way)[0], waiting)
+            self.opened.discard(way)
+            for item in waiting[:2]:
+                self._cut(item, [])
+                if item.least_s is not None:
+                    self._share(item, item.least_s, [])
+                if item.by_state_s is not None:
+                    self._price(item, item.by_state_s, coarsely=True)
+
+    def _placements(self, way: int) -> list[Placement]:
+        """Ranks on the devices in turn; and with every tensor-parallel group inside a node, where that differs."""
+        degrees = self.ways.degrees(way)
+        devices = degrees.stage_devices * degrees.pp
+        found = [self._placement(1)]
+        if self.space.node % degrees.tp:
+            found.append(self._placement(degrees.tp))
+        return [placement for placement in found if len(placement.slots) >= devices]
+
+    def _placement(self, tp: int) -> Placement:
+        return self.evaluator.placement(tp, self.space.slots)
+
+    def _open(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
+        """The way's schedules, each bounded with the collectives of its stages."""
+        self.opened.add(way)
+        degrees = self.ways.degrees(way)
+        factor = self.weight(degrees.stage_devices * degrees.pp)
+        schedules = tuple(schedules_of(self.space, degrees))
+        pipeline = self.evaluator.pipeline(degrees, placement) if schedules else None
+        if pipeline is None or isinstance(pipeline, Infeasible):
+            return
+        states = state_rules(self.space, degrees)
+        kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
+        below = self.best.value / factor if self.best else math.inf
+        by_wait = {waits: pipeline.least_s(waits=waits) for waits in {name in WAITING for name, _ in schedules}}
+        still = [one for one in schedules if not self._is_settled(by_wait[one[0] in WAITING] * factor)]
+        in_memory_s = pipeline.least_in_memory_s(still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
+        for (schedule, vpp), least_s in zip(still, in_memory_s.tolist(), strict=True):
+            bound = max(by_wait[schedule in WAITING], least_s) * factor
+            if not self._is_settled(bound):
+                self.serial += 1
+                heapq.heappush(waiting, _Item(bound, self.serial, way, placement, pipeline, schedule, vpp))
+
+    def _cut(self, item: _Item, waiting: list[_Item]) -> None:
+        """One schedule of one way, bounded by the passes of its best cut."""
+        pipeline = item.pipeline
+        assert pipeline is not None
+        degrees = pipeline.degrees
+        everything = "split-everything" in self.space.constraints.allow
+        item.cuts = cuts_of(
+            self.space.model, pp=degrees.pp, vpp=item.vpp, weights=pipeline.layer_s(), everything=everything
+        )
+        if not item.cuts:
+            return
+        item.least_s = pipeline.least_by_cut_s(item.schedule, item.cuts)
+        item.bound = max(item.bound, float(item.least_s.min()) * self.weight(degrees.stage_devices * degrees.pp))
+        heapq.heappush(waiting, item)
+
+    def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
+        """The cuts that can still be better, bounded under each rule of state."""
+        pipeline = item.pipeline
+        assert pipeline is not None
+        degrees = pipeline.degrees
+        factor = self.weight(degrees.stage_devices * degrees.pp)
+        open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
+        item.states = state_rules(self.space, degrees)
+        rules = recompute_rules(self.space, 1)
+        if not open_cuts or not item.states or not rules:
+            return
+        item.cuts = tuple(item.cuts[number] for number in open_cuts)
+        family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=item.states)
+        item.by_state_s = pipeline.least_by_state_s(family, spare_bytes=self._spare_bytes())
+        item.bound = max(item.bound, float(item.by_state_s.min()) * factor)
+        heapq.heappush(waiting, item)
+
+    def _price(self, item: _Item, by_state_s: Floats, *, coarsely: bool = False) -> None:
+        """All plans of one schedule of one way whose cut and state can still be better; `coarsely`: few of them."""
+        pipeline = item.pipeline
+        assert pipeline is not None
+        degrees = pipeline.degrees
+        factor = self.weight(degrees.stage_devices * degrees.pp)
+        value = self.best.value if self.best else math.inf
+        still: NDArray[np.bool_] = np.less(by_state_s * factor, value * (1 - ROUNDING))
+        if self.best is None and math.isinf(item.bound):
+            # Nothing of it fits: the nearest miss is all that can be told.
+            if self.families >= MOST_MISSES:
+                return
+            still = np.ones_like(still)
+        cuts = tuple(item.cuts[number] for number in np.flatnonzero(np.any(still, axis=1)).tolist())
+        states = tuple(item.states[number] for number in np.flatnonzero(np.any(still, axis=0)).tolist())
+        if not cuts:
+            return
+        if coarsely:
+            cuts = cuts[:1]
+        layers: ModelLayers = self.evaluator.layers
+        blocks = max(sum(layers.recomputable(*ranges) for ranges in stage) for cut in cuts for stage in cut)
+        rules = recompute_rules(self.space, blocks)
+        family = Family(
+            schedule=item.schedule,
+            cuts=cuts,
+            recompute=tuple(rule for rule in rules if rule[1] is None) or rules if coarsely else rules,
+            states=states,
+        )
+        if not family.plans:
+            return
+        below_s = self.best.value / factor if self.best else math.inf
+        priced = pipeline.price(family, below_s=min(below_s, 1e300), spare_bytes=self._spare_bytes())
+        fits = priced.lacking_bytes <= 0
+        self.families += not coarsely
+        self.plans += family.plans
+        self.out_of_memory += int(family.plans - fits.sum())
+
+        def found_at(place: Sequence[int]) -> Found:
+            cut, rule, state = place
+            took = float(priced.total_s[cut, rule, state])
+            return Found(
+                value=took * factor,
+                iteration_time_s=took,
+                lacking_bytes=max(0.0, float(priced.lacking_bytes[cut, rule, state])),
+                degrees=degrees,
+                placement=item.placement,
+                schedule=item.schedule,
+                cut=cuts[cut],
+                rule=family.recompute[rule],
+                state=family.states[state],
+            )
+
+        allowed = np.where(fits, priced.total_s, np.inf)
+        if np.isfinite(allowed).any():
+            found = found_at([int(i) for i in np.unravel_index(int(np.argmin(allowed)), allowed.shape)])
+            key = (item.way, item.schedule, item.vpp)
+            if key not in self.by_way or found.value < self.by_way[key].value:
+                self.by_way[key] = found
+            if self.best is None or found.value < self.best.value:
+                self.best = found
+        elif self.best is None and not fits.any():
+            place = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
+            found = found_at([int(i) for i in place])
+            if self.nearest is None or found.lacking_bytes < self.nearest.lacking_bytes:
+                self.nearest = found
+        if self.progress is not None:
+            self.progress(self.families, item.bound, self.best.value if self.best else math.inf)
+
+    def _spare_bytes(self) -> int:
+        """What every device must have left."""
+        below = self.space.memory_below
+        if below is None:
+            return 0
+        return max(0, self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes - below + 1)
+
+    def _runners_up(self) -> tuple[Found, ...]:
+        others = sorted((found for found in self.by_way.values() if found is not self.best), key=lambda one: one.value)
+        return tuple(others[:RUNNERS_UP])
+
+
+def _degrees(known: dict[str, int]) -> Degrees:
+    """With one stage and as few replicas as share the experts."""
+    ranks, holders = known["tp"] * known["cp"], known["ep"] * known["etp"]
+    return Degrees(
+        tp=known["tp"],
+        pp=1,
+        dp=holders // math.gcd(ranks, holders),
+        cp=known["cp"],
+        ep=known["ep"],
+        etp=known["etp"],
+        samples=known["samples"],
+        sequence_parallel=bool(known["sequence_parallel"]),
+    )

@@ -1,0 +1,280 @@
+"""The best plan on several groups of equal devices: types of device, sites.
+
+A plan is a sequence of segments (`planner.one_job.search.mixed_space`): some stages on one group each, or on several,
+whose replicas then have uneven shares of the micro-batch. Open are the sequence, the degrees of every segment, the
+micro-batch, how the layers are cut, and what each segment recomputes and shards; cp is 1, a stage holds one chunk, and
+the optimizer stays on the devices. Every type that a segment's stages sit on is priced by itself, with its own share,
+and the slowest counts.
+
+Frames, which fix all but the cut and the rules, come in the order of what they take at least
+(`planner.one_job.search.mixed_frames`, then `Pipe.least_s`); the best cut of each is exact
+(`planner.one_job.search.mixed_cuts`). A frame with a bound no less than the best value ends the search, and that bound
+is the certificate.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from estimator.layer_times import nothing_measured
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import ScheduleName, Setup
+from planner.one_job.search.exact import ROUNDING, Counts
+from planner.one_job.search.mixed_bounds import in_order
+from planner.one_job.search.mixed_columns import list_segments
+from planner.one_job.search.mixed_cuts import BestCut, Pipe, best_cut
+from planner.one_job.search.mixed_frames import Frame, Lister
+from planner.one_job.search.mixed_linear import Linear
+from planner.one_job.search.mixed_pipes import PipeMaker
+from planner.one_job.search.mixed_prices import contents_of
+from planner.one_job.search.mixed_segments import Pricer
+from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of
+from planner.one_job.search.objectives import amount
+from planner.one_job.search.request import SearchRequest
+from profiles.vocabulary import Infeasible
+
+SAME = 1e-9
+"""Relative difference up to which a plan priced by tables and by itself count as the same."""
+SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe")
+CLOSE = 1e-3
+"""How near, relatively, the bound of a frame's passes is brought to what it could tell at best."""
+STEPS = (1.005, 1.02, 1.08, 1.3, 2.0, 10.0, math.inf)
+"""A frame's best cut is looked for within so many times its bound, in turn."""
+QUICK_SEGMENTS, QUICK_FRAMES, QUICK_CUTS = 24, 80, 12
+"""A good plan soon, against which the others are bounded: the fastest so many segments of each party, and of their
+frames so many, of which so many are cut."""
+MOST_FRAMES, MOST_CUTS = 30_000, 3_000
+"""Unless the caller says otherwise: so many frames are bounded by their tables, and so many cut."""
+HOPELESS = 1e4
+"""Times a frame's bound at which nothing is expected to fit any more."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedResult:
+    """The best plan found on several groups; None where none is better than the one that was known. No plan of the
+    space has a smaller value than `lower_bound`, in the unit of the objective; where `proved` it is the best value,
+    found or known. `counts.ways` are frames, `counts.families` those that were cut, `counts.plans` the stages that were
+    tried on the way. `notes`: sentences about what the plans take for granted."""
+
+    setup: Setup | None
+    evaluation: Evaluation | None
+    value: float
+    lower_bound: float
+    proved: bool
+    counts: Counts
+    notes: tuple[str, ...] = ()
+
+
+def search_mixed(
+    request: SearchRequest, incumbent: float, *, most: int | None = None, progress: Progress | None = None
+) -> MixedResult:
+    """The best plan on the groups of `request` if its value is below `incumbent` (infinite: any).
+
+    `most` limits how many frames are cut. Measured layer times are of one type of device each: where there are some,
+    nothing is searched.
+    """
+    space = MixedSpace(groups=groups_of(request.spaces))
+    why = _why_not(space)
+    if why is not None:
+        counts = Counts(considered=0, removed={}, ways=0, bounded=0, families=0, plans=0, out_of_memory=0)
+        return MixedResult(
+            setup=None, evaluation=None, value=math.inf, lower_bound=math.inf, proved=True, counts=counts, notes=why
+        )
+    return _Search(request, space, incumbent, MOST_CUTS if most is None else most, progress).run()
+
+
+def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
+    """Why there is nothing to search, in sentences where somebody could wonder. On one group there is, if replicas that
+    divide the batch leave devices idle."""
+    limits = space.constraints
+    if len(space.groups) == 1:
+        devices = min(len(space.groups[0].slots), limits.fix.get("devices", limits.most.get("devices", 1 << 60)))
+        if limits.tool is not None or space.first.space.global_batch % devices == 0:
+            return ()
+    if any(group.own.lookup is not nothing_measured for group in space.groups):
+        words = "plans on several types of device or sites are not searched: layer times are measured on one type"
+        return (words,) if len(space.groups) > 1 else ()
+    tool = limits.limits
+    kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
+    if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and kinds):
+        return ()
+    return None
+
+
+def _schedules(space: MixedSpace) -> tuple[ScheduleName, ...]:
+    limits, tool = space.constraints, space.constraints.limits
+    names = (name for name in SCHEDULES if name in limits.schedules)
+    return tuple(name for name in names if tool is None or name in tool.schedules)
+
+
+@dataclass(order=True, slots=True)
+class _Item:
+    """A frame with its tables."""
+
+    bound: float
+    number: int
+    frame: Frame = field(compare=False)
+    pipe: Pipe = field(compare=False)
+    least_s: float = field(compare=False)
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(
+        self, request: SearchRequest, space: MixedSpace, incumbent: float, most: int, progress: Progress | None
+    ) -> None:
+        self.request, self.space, self.most, self.progress = request, space, most, progress
+        evaluator = space.first.evaluator
+        kernels = {group.own.evaluator.recipe.attention for group in space.groups}
+        self.notes = () if len(kernels) == 1 else ("math attention: not all types of device have flash attention",)
+        tables = {table.id: table for group in space.groups for table in group.own.link_tables}
+        self.links = LinkTimes(
+            cluster=evaluator.cluster,
+            parameters=evaluator.parameters,
+            tables=tuple(tables.values()),
+            experts_a_token=evaluator.links.experts_a_token,
+        )
+        self.pricer = Pricer(
+            space=space,
+            recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
+            links=self.links,
+            contents=contents_of(evaluator.layers),
+        )
+        self.linear = Linear(pricer=self.pricer)
+        self.maker = PipeMaker(pricer=self.pricer, schedules=_schedules(space))
+        self.iteration_s = evaluator.parameters.of("iteration_s")
+        self.value, self.doubtful = incumbent, math.inf
+        self.setup: Setup | None = None
+        self.evaluation: Evaluation | None = None
+        self.weights: dict[Segment, float] = {}
+        self.done: set[tuple[Frame, ScheduleName, bool]] = set()
+        self.considered = self.bounded = self.cut = self.tried = self.serial = 0
+
+    def run(self) -> MixedResult:
+        self._work(
+            self._lister(quickly=True), segments=QUICK_SEGMENTS, frames=QUICK_FRAMES, cuts=min(QUICK_CUTS, self.most)
+        )
+        before, lister = self.bounded, self._lister(quickly=False)
+        bound = min(self._work(lister, segments=None, frames=MOST_FRAMES, cuts=self.most), self.doubtful)
+        return MixedResult(
+            setup=self.setup,
+            evaluation=self.evaluation,
+            value=self.value,
+            lower_bound=min(bound, self.value),
+            proved=self._is_settled(bound),
+            counts=Counts(
+                considered=self.considered,
+                removed={},
+                ways=self.considered,
+                bounded=self.considered - (self.bounded - before),
+                families=self.cut,
+                plans=self.tried,
+                out_of_memory=0,
+            ),
+            notes=self.notes,
+        )
+
+    def _lister(self, *, quickly: bool) -> Lister:
+        weight_of = None if self.request.objective == "time" else self._weight_of
+        columns = list_segments(
+            self.space, self.linear, weight_of, iteration_s=self.iteration_s, below=self.value, quickly=quickly
+        )
+        return Lister(
+            space=self.space, columns=columns, iteration_s=self.iteration_s, same_value=self.request.objective == "time"
+        )
+
+    def _is_settled(self, bound: float) -> bool:
+        return bound >= self.value * (1 - ROUNDING)
+
+    def _work(self, lister: Lister, *, segments: int | None, frames: int, cuts: int) -> float:
+        """Through the frames of the fastest `segments` of each party in the order of their bounds, at most so many of
+        them; the bound of what is left."""
+        listed = lister.frames(self.value, most=segments)
+        self.considered = listed.considered
+        frames, cuts = self.bounded + frames, self.cut + cuts if cuts < self.most else self.most
+        waiting: list[_Item] = []
+        ahead = in_order(listed, lister)
+        following = next(ahead, None)
+        while waiting or following is not None:
+            from_list = following is not None and (not waiting or following[0] < waiting[0].bound)
+            bound = following[0] if following is not None and from_list else waiting[0].bound
+            if self._is_settled(bound) or self.bounded >= frames or self.cut >= cuts:
+                return min(bound, listed.beyond)
+            if following is not None and from_list:
+                self._open(listed.frame(following[1]), bound, waiting)
+                following = next(ahead, None)
+            else:
+                self._cut(heapq.heappop(waiting))
+        return listed.beyond
+
+    def _weight_of(self, segment: Segment) -> float:
+        """What a second of the segment's devices takes of the objective."""
+        if segment not in self.weights:
+            found = amount(self.request.objective, self.links.cluster, self.space.slots_of(segment), 1.0)
+            # The search on each type alone has refused a cluster that does not tell.
+            self.weights[segment] = math.inf if isinstance(found, Infeasible) else found
+        return self.weights[segment]
+
+    def _factor(self, frame: Frame) -> float:
+        if self.request.objective == "time":
+            return 1.0
+        return math.fsum(map(self._weight_of, frame.segments))
+
+    def _open(self, frame: Frame, bound: float, waiting: list[_Item]) -> None:
+        """The frame's pipes, each bounded by its tables."""
+        self.bounded += 1
+        factor = self._factor(frame)
+        for pipe in self.maker.pipes(frame):
+            if (frame, pipe.schedule, pipe.overlapped) in self.done:
+                continue
+            low_s = bound / factor - self.iteration_s
+            high_s = min(self.value / factor - pipe.fixed_s, HOPELESS * low_s)
+            if pipe.allowances(high_s)[0][0] < 0:
+                continue
+            pipe = self.maker.with_messages(frame, pipe)
+            least_s = pipe.least_s(low_s, high_s, CLOSE)
+            found = max(bound, (least_s + pipe.fixed_s) * factor)
+            if not self._is_settled(found):
+                self.serial += 1
+                heapq.heappush(waiting, _Item(found, self.serial, frame, pipe, least_s))
+        if self.progress is not None and self.bounded % 200 == 0:
+            best = "no plan fits yet" if math.isinf(self.value) else f"best {self.value:.4g}"
+            self.progress(f"mixed devices: {self.cut} families of plans cut, {best}, nothing below {bound:.4g}")
+
+    def _cut(self, item: _Item) -> None:
+        """The best cut of a frame, if it is better than the best plan."""
+        self.cut += 1
+        pipe, factor = item.pipe, self._factor(item.frame)
+        self.done.add((item.frame, pipe.schedule, pipe.overlapped))
+        limit_s = self.value / factor
+        for step in STEPS:
+            within_s = min(limit_s, item.least_s * step + pipe.fixed_s, HOPELESS * item.least_s)
+            best, tried = best_cut(pipe, within_s)
+            self.tried += tried
+            if best is not None:
+                self._take(item.frame, pipe, best, factor)
+                return
+            if within_s >= limit_s:
+                return
+
+    def _take(self, frame: Frame, pipe: Pipe, best: BestCut, factor: float) -> None:
+        """A plan that is better by its tables. RuntimeError if it is not what these took it for: a bug."""
+        setup = self.maker.setup(frame, pipe, best)
+        evaluation = evaluate(setup, link_tables=self.links.tables, parameters=self.links.parameters)
+        if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
+            raise RuntimeError(f"a plan that was priced is not possible: {evaluation}")
+        took_s = evaluation.iteration_time_s
+        if not self.maker.waits:
+            self.doubtful = min(self.doubtful, best.total_s * factor)
+        elif not math.isclose(took_s, best.total_s, rel_tol=SAME):
+            raise RuntimeError(f"priced at {best.total_s} s by tables and at {took_s} s by itself")
+        if took_s * factor < self.value:
+            self.value, self.setup, self.evaluation = took_s * factor, setup, evaluation

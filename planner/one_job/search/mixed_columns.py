@@ -1,0 +1,226 @@
+"""The segments of a space in columns: how fast they are and what they hold, at best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.bulk.passes import Floats
+from estimator.bulk.pipeline import least_in_turn
+from estimator.bulk.records import Degrees
+from planner.one_job.search.mixed_linear import Linear, LinearRank
+from planner.one_job.search.mixed_space import MixedSpace, Segment
+
+Integers = NDArray[np.int64]
+SCALES = 3
+"""By so many different ways to weigh layers against each other frames are bounded; the highest bound counts."""
+NEAR = 2
+"""Where it has to be quick, so many ways to share a micro-batch on either side of the evenest one are listed."""
+
+WeightOf = Callable[[Segment], float]
+"""What a second of a segment's devices takes of the objective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """Segments on one party for one size of micro-batch, by segment first: stages, devices, what a second of them takes
+    of the objective. `rule_s` (segments, scales, rules): seconds of all layers on one stage, at least; `heaviest_s`
+    (segments, rules) of one layer of the heaviest kind. `standing_bytes`
+    (segments, groups, kinds of layers), `saved_bytes` (segments, groups, rules, kinds) and `room_bytes` (segments,
+    groups): what a rank of each group holds at least, and keeps, and has. `alike` numbers what a tool wants equal."""
+
+    segments: tuple[Segment, ...]
+    alike: Integers
+    pp: Integers
+    devices: Integers
+    weight: Floats
+    rule_s: Floats
+    heaviest_s: Floats
+    standing_bytes: Floats
+    saved_bytes: Floats
+    room_bytes: Floats
+
+    @property
+    def whole_s(self) -> Floats:
+        """Seconds of all layers on one stage under the fastest rule, (segments, scales)."""
+        return np.asarray(self.rule_s.min(axis=2))
+
+    def only(self, chosen: Integers) -> Column:
+        """Those of the numbers."""
+        arrays = {part.name: getattr(self, part.name)[chosen] for part in fields(Column) if part.name != "segments"}
+        return Column(segments=tuple(self.segments[i] for i in chosen.tolist()), **arrays)
+
+    def fastest(self, most: int) -> Column:
+        """So many whose stages together are fastest for what they take of the objective."""
+        rate = self.pp / self.whole_s.max(axis=1)
+        order = np.argsort(-rate / np.where(self.weight > 0, self.weight, 1.0), kind="stable")
+        return self.only(order[:most])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """All of them by micro-batch and party, and by scale what each kind of layer weighs (scales, kinds) and how many
+    layers there are of it; all layers together weigh 1."""
+
+    by_batch: dict[int, dict[tuple[int, ...], Column]]
+    scales: Floats
+    counts: Integers
+
+    @property
+    def heaviest(self) -> int:
+        """The kind of layer whose layers weigh most together."""
+        return _heaviest(self.scales, self.counts)
+
+
+def list_segments(
+    space: MixedSpace, linear: Linear, weight_of: WeightOf | None, *, iteration_s: float, below: float, quickly: bool
+) -> Columns:
+    """All segments with their bounds; `weight_of` None: a second costs the same wherever. Of segments on all groups at
+    once only those that could have a value less than `below`; `quickly`: those with the evenest shares."""
+    limits, global_batch = space.constraints, space.first.space.global_batch
+    counts = np.bincount(linear.pricer.contents.layers.kind_of_layer)
+    found: dict[int, dict[tuple[int, ...], list[tuple[Segment, list[LinearRank]]]]] = {}
+    for micro_batch in [size for size in range(1, global_batch + 1) if global_batch % size == 0]:
+        if not limits.permits("micro_batches", global_batch // micro_batch):
+            continue
+        for party in space.parties:
+            segments: list[Segment] = []
+            for choices in space.segments(party, micro_batch):
+                if len(party) == len(space.groups) and len(choices) > 1:
+                    even = _evenest(choices, linear, counts)
+                    if quickly:
+                        segments += choices[max(0, even - NEAR) : even + NEAR]
+                    else:
+                        segments += _promising(choices, even, linear, counts, weight_of, iteration_s, below)
+                elif len(space.groups) == 1:
+                    segments += [one for one in choices if _alone(space, one, weight_of, iteration_s) < below]
+                else:
+                    segments += choices
+            priced = [(segment, own) for segment in segments if (own := linear.ranks(segment)) is not None]
+            if priced:
+                found.setdefault(micro_batch, {})[party] = priced
+    every = [_slowest_s(own) for parties in found.values() for part in parties.values() for _, own in part]
+    scales = _scales(np.concatenate(every), counts) if every else np.zeros((SCALES, len(counts)))
+    alike: dict[object, int] = {}
+    return Columns(
+        by_batch={
+            micro_batch: {
+                party: _column(linear, priced, scales, counts, alike, weight_of) for party, priced in parties.items()
+            }
+            for micro_batch, parties in found.items()
+        },
+        scales=scales,
+        counts=counts,
+    )
+
+
+def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iteration_s: float) -> float:
+    """What a pipeline of nothing but the segment costs at least: by compute alone, every stage waiting in turn."""
+    layout, group = segment.layout, space.groups[segment.groups[0]]
+    holders = layout.ep * layout.etp
+    degrees = Degrees(
+        tp=layout.tp,
+        pp=1,
+        dp=holders // math.gcd(layout.tp, holders),
+        ep=layout.ep,
+        etp=layout.etp,
+        samples=segment.samples[0],
+        sequence_parallel=layout.sequence_parallel,
+    )
+    once_s = group.own.evaluator.compute_alone_s(degrees, group.slots)
+    batches = space.first.space.global_batch // segment.micro_batch
+    weight = weight_of(segment) if weight_of else 1.0
+    return (least_in_turn(once_s, segment.pp, batches, waits=True) + iteration_s) * weight
+
+
+def _slowest_s(ranks: Sequence[LinearRank]) -> Floats:
+    """Seconds by rule and kind of layer: a stage waits for its slowest ranks."""
+    return np.asarray(np.maximum.reduce([rank.seconds for rank in ranks]))
+
+
+def _column(
+    linear: Linear,
+    priced: Sequence[tuple[Segment, list[LinearRank]]],
+    scales: Floats,
+    counts: Integers,
+    alike: dict[object, int],
+    weight_of: WeightOf | None,
+) -> Column:
+    segments = tuple(segment for segment, _ in priced)
+    keys = [(segment.layout, segment.dp, segment.shares) for segment in segments]
+    seconds = np.array([_slowest_s(ranks) for _, ranks in priced])  # (segments, rules, kinds)
+    heaviest = _heaviest(scales, counts)
+    weighed = scales > 0
+    ratios = seconds[:, None, :, :] / np.where(weighed, scales, 1.0)[None, :, None, :]
+    return Column(
+        segments=segments,
+        alike=np.array([alike.setdefault(key, len(alike)) for key in keys]),
+        pp=np.array([segment.pp for segment in segments]),
+        devices=np.array([segment.devices for segment in segments]),
+        weight=np.array([weight_of(segment) if weight_of else 0.0 for segment in segments]),
+        rule_s=np.where(weighed[None, :, None, :], ratios, np.inf).min(axis=3),
+        heaviest_s=seconds[:, :, heaviest],
+        standing_bytes=np.array(
+            [[linear.standing_bytes(segment, rank) for rank in ranks] for segment, ranks in priced]
+        ),
+        saved_bytes=np.array([[rank.saved_bytes for rank in ranks] for _, ranks in priced]),
+        room_bytes=np.array([[linear.room_bytes(number) for number in segment.groups] for segment in segments]),
+    )
+
+
+def _scales(least: Floats, counts: Integers) -> Floats:
+    """Weights of the kinds of layers, such that all layers weigh 1 (scales x kinds): as the layers' seconds are where
+    the heaviest kind weighs least, most, and in the middle."""
+    weights = least / (least @ counts)[:, None]
+    heaviest = _heaviest(weights, counts)
+    order = np.argsort(weights[:, heaviest], kind="stable")
+    return np.asarray(weights[order[[0, len(order) // 2, -1]]])
+
+
+def _heaviest(weights: Floats, counts: Integers) -> int:
+    return int(np.argmax((weights * counts).mean(axis=0)))
+
+
+def _evenest(choices: Sequence[Segment], linear: Linear, counts: Integers) -> int:
+    """The first of the choices in which the first type takes no less time than the second."""
+    low, high = 0, len(choices)
+    while low < high:
+        middle = (low + high) // 2
+        if _whole_s(choices[middle], 0, linear, counts) >= _whole_s(choices[middle], -1, linear, counts):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _promising(
+    choices: Sequence[Segment],
+    even: int,
+    linear: Linear,
+    counts: Integers,
+    weight_of: WeightOf | None,
+    iteration_s: float,
+    below: float,
+) -> list[Segment]:
+    """Of segments on all devices those whose bound is less than `below`: around the shares with which both types take
+    equally long, as more samples never take less time."""
+    batches = linear.pricer.batches(choices[0])
+    reach = 1 - (1 - 1 / batches) ** choices[0].pp
+
+    def is_promising(place: int, type_: int) -> bool:
+        weight = weight_of(choices[place]) if weight_of else 1.0
+        return (_whole_s(choices[place], type_, linear, counts) / reach + iteration_s) * weight < below
+
+    after = next((place for place in range(even, len(choices)) if not is_promising(place, 0)), len(choices))
+    before = next((place for place in range(even - 1, -1, -1) if not is_promising(place, -1)), -1)
+    return list(choices[before + 1 : after])
+
+
+def _whole_s(segment: Segment, type_: int, linear: Linear, counts: Integers) -> float:
+    """Seconds of all layers on a rank of the segment's first or last group, at least."""
+    rank = linear.rank(segment, segment.groups[type_])
+    return math.inf if rank is None else float((rank.seconds @ counts).min())

@@ -1,0 +1,160 @@
+"""What stages take and hold at least, as sums over their layers: known before any stage is priced.
+
+A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the layers take
+twice as long. So it is no less than any of its tangent planes through nothing, such as that at the whole model; and
+what the whole takes longer than without one layer is no more than that plane says of the layer. Of collectives only
+those of tp count, and these as if nobody else used the links. Of memory what a rank keeps for a micro-batch counts, and
+weights, gradients and optimizer state; buffers, and what lives for one layer, do not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from estimator.bulk.layers import Composition
+from estimator.bulk.passes import Floats
+from estimator.bulk.shards import RankShards
+from estimator.pricing.memory import Holdings, features_of, standing_bytes
+from estimator.pricing.rank_kinds import on_one_device
+from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.stage_work import tied_ends
+from models_zoo.layers import Head
+from planner.one_job.search.mixed_segments import Pricer
+from planner.one_job.search.mixed_space import Segment
+from profiles.vocabulary import CollectiveOp
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRank:
+    """By rule of recomputation and kind of layer: a stage of n_k layers takes and keeps for a micro-batch at least the
+    sums of n_k times these. `standing_bytes`, by kind: what it holds whatever is under way, in one copy of the state.
+    """
+
+    seconds: Floats
+    saved_bytes: Floats
+    holdings: Holdings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """Asks the layers of `pricer`. The only state is caches."""
+
+    pricer: Pricer
+    _ranks: dict[object, LinearRank | None] = field(default_factory=dict, repr=False)
+    _standing: dict[object, Floats] = field(default_factory=dict, repr=False)
+
+    def rank(self, segment: Segment, number: int) -> LinearRank | None:
+        """A rank of one of the segment's groups; None where it cannot hold a layer so."""
+        samples = segment.samples[segment.groups.index(number)]
+        key = (number, segment.layout, samples, self.pricer.batches(segment) == 1)
+        if key not in self._ranks:
+            self._ranks[key] = self._rank(segment, number, samples)
+        return self._ranks[key]
+
+    def ranks(self, segment: Segment) -> list[LinearRank] | None:
+        """One of each of the segment's groups; None where one cannot hold a layer so, or no rule allows it."""
+        if not any(self.pricer.rules(dp=segment.dp, many=many) for many in (False, True)):
+            return None
+        found = [self.rank(segment, number) for number in segment.groups]
+        known = [one for one in found if one is not None]
+        return known if len(known) == len(found) else None
+
+    def standing_bytes(self, segment: Segment, rank: LinearRank) -> Floats:
+        """By kind of layer, under the stage of ZeRO that shards it most."""
+        key = (segment.layout, segment.dp)
+        if key not in self._standing:
+            recipe, known = self.pricer.recipe, features_of(self.pricer.recipe)
+            stage = replace(self.pricer.space.stage(segment, 0), shares=None)
+            found: list[Floats] = []
+            rules = (rule for many in (False, True) for rule in self.pricer.rules(dp=segment.dp, many=many))
+            for zero in dict.fromkeys(zero for _, zero in rules):
+                own = standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, known)
+                found.append(np.asarray(own.weights + own.gradients + own.optimizer))
+            self._standing[key] = np.asarray(np.minimum.reduce(found))
+        return self._standing[key]
+
+    def room_bytes(self, number: int) -> float:
+        """What a device of that group has for layers, at most."""
+        known = features_of(self.pricer.recipe)
+        return self.pricer.space.groups[number].device.memory_bytes - known.context_bytes - known.workspace_bytes
+
+    def _rank(self, segment: Segment, number: int, samples: int) -> LinearRank | None:
+        pricer, layout = self.pricer, segment.layout
+        group, links = pricer.space.groups[number], pricer.links
+        holders = layout.ep * layout.etp
+        dp = holders // math.gcd(layout.tp, holders)
+        slots = group.places(layout.tp)[: layout.tp * dp]
+        chunks = ((0, len(pricer.contents.layers.kind_of_layer)),)
+        stage = StageSetup(
+            chunks=chunks,
+            slots=slots,
+            tp=layout.tp,
+            dp=dp,
+            ep=layout.ep,
+            etp=layout.etp,
+            sequence_parallel=layout.sequence_parallel,
+        )
+        nodes = links.cluster.group_of(slots[0])
+        inside = layout.tp <= min(nodes.island_size, nodes.devices)
+        on_tp = links.on_axes_of(StageSetup(chunks=chunks, slots=slots[: layout.tp], tp=layout.tp))
+
+        def on_axis(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+            return on_tp(op, size_bytes, axis) if axis == "tp" and inside else 0.0
+
+        batch = samples * dp
+        whole = Setup(
+            model=pricer.space.model,
+            cluster=links.cluster,
+            recipe=replace(pricer.recipe, global_batch=batch * pricer.batches(segment)),
+            stages=(stage,),
+            micro_batch=batch,
+        )
+        shards = pricer.shards(on_one_device(whole, stage, group.device, samples=samples, stages=1), number, on_axis)
+        return None if shards is None else self._tangent(shards)
+
+    def _tangent(self, shards: RankShards) -> LinearRank:
+        """What the whole model takes longer than without one layer, and what one layer keeps."""
+        layers, model = self.pricer.contents.layers, self.pricer.space.model
+        count, kinds = len(layers.kind_of_layer), len(layers.kinds)
+        seconds, saved = [], []
+        for kind, some in self.pricer.recomputed():
+            whole = layers.composition(0, count, 0 if kind == "none" or some is not None else count)
+            less: list[Composition] = [tuple((one, n - (one == other)) for one, n in whole) for other, _ in whole]
+            alone: list[Composition] = [
+                (((number, again and layers.kinds[number].recomputable), 1),)
+                for again in (False, kind != "none")
+                for number in range(kinds)
+            ]
+            found = shards.chunks([whole, *less, *alone], kind)
+            both = found.forward_s + found.backward_s
+            own = np.zeros(kinds)
+            for ((layer, _), _), without in zip(whole, both[1:], strict=False):
+                own[layer] = both[0] - without
+            seconds.append(own)
+            kept = found.saved_bytes[-2 * kinds :].reshape(2, kinds)
+            saved.append(kept[1] if some is None else kept.min(axis=0))
+        firsts = [layers.kinds[number].index for number in range(kinds)]
+        held = [shards.holdings(((first, first + 1),))[0] for first in firsts]
+        # A head that shares the embedding's table may stand beside it.
+        own_table = np.array([not (isinstance(model.layers[i], Head) and tied_ends(model)) for i in firsts], float)
+        return LinearRank(
+            seconds=np.array(seconds),
+            saved_bytes=np.array(saved),
+            holdings=Holdings(
+                **{
+                    name: np.array([getattr(one, name) for one in held], float) * own_table
+                    for name in (
+                        "dense",
+                        "dense_learning",
+                        "experts",
+                        "experts_learning",
+                        "largest_layer",
+                        "largest_learning",
+                        "ends",
+                    )
+                }
+            ),
+        )

@@ -1,0 +1,157 @@
+"""From a frame to the pipelines that it can be, and from the best cut of one back to a setup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.pricing.evaluate import tied_bytes
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
+from planner.one_job.explicit.request import canonical
+from planner.one_job.search.mixed_cuts import BestCut, FrameStage, Pipe, flying_of
+from planner.one_job.search.mixed_frames import Frame
+from planner.one_job.search.mixed_prices import StageTable
+from planner.one_job.search.mixed_segments import Pricer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipeMaker:
+    """Makes the pipelines of frames, under each of `schedules`. The only state is caches.
+
+    Whether gradients are summed beside compute is one setting of a plan, which the training software may tie to the
+    stage of ZeRO: where its stages differ in it, plans with sums beside compute use those stages alone that have them.
+    """
+
+    pricer: Pricer
+    schedules: tuple[ScheduleName, ...]
+    _fits: dict[object, tuple[StageTable, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
+    _tied: dict[object, float] = field(default_factory=dict, repr=False)
+
+    @property
+    def waits(self) -> bool:
+        """Whether stages stand still for their messages; else a pipe leaves messages out, and its times are bounds."""
+        return "p2p" not in self.pricer.recipe.overlap
+
+    def pipes(self, frame: Frame) -> Iterator[Pipe]:
+        """Every pipeline of the frame, none where a layer cannot be held. Messages between segments are left out."""
+        many = frame.stages > 1
+        prices = []
+        for segment in frame.segments:
+            own = self.pricer.price(segment, many=many)
+            if own is None:
+                return
+            prices.append(own)
+        stages = [stage for own in prices for stage in own.stages]
+        tables = [table for own in prices for table in own.tables]
+        # What a tool recomputes and shards is the same in all stages.
+        anew = self.pricer.space.constraints.tool is None
+        opens = [
+            number == 0 and (anew or place == 0)
+            for place, own in enumerate(prices)
+            for number in range(len(own.stages))
+        ]
+        nothing = self.pricer.no_hop
+        hops = [nothing, *(hop for own in prices for hop in (*own.hops_s, nothing))]
+        if not self.waits:
+            hops = [nothing] * len(hops)
+        micro_batches = self.pricer.recipe.global_batch // frame.segments[0].micro_batch
+        fixed_s = self.pricer.links.parameters.of("iteration_s") + self._tied_s(stages, frame.segments[0].micro_batch)
+        zeros = {zero for table in tables for _, zero in table.rules}
+        for schedule in self.schedules if many else self.schedules[:1]:
+            flying = flying_of(schedule, len(stages), micro_batches)
+            for overlapped in self._modes(zeros):
+                yield Pipe(
+                    stages=tuple(
+                        FrameStage(
+                            table=table,
+                            fits=self._fitting(table, kept, overlapped=overlapped),
+                            below_s=below,
+                            above_s=above,
+                            opens=first,
+                        )
+                        for table, kept, below, above, first in zip(
+                            tables, flying, hops[:-1], hops[1:], opens, strict=True
+                        )
+                    ),
+                    schedule=schedule,
+                    micro_batches=micro_batches,
+                    overlapped=overlapped,
+                    fixed_s=fixed_s,
+                )
+
+    def with_messages(self, frame: Frame, pipe: Pipe) -> Pipe:
+        """A pipeline of the frame with the messages between its segments."""
+        if len(frame.segments) == 1 or not self.waits:
+            return pipe
+        stages, place = list(pipe.stages), 0
+        for one, other in pairwise(frame.segments):
+            place += one.pp
+            last, first = self.pricer.space.stage(one, one.pp - 1), self.pricer.space.stage(other, 0)
+            took = self.pricer.hop_s(last, first, one.micro_batch)
+            stages[place - 1] = replace(stages[place - 1], above_s=took)
+            stages[place] = replace(stages[place], below_s=took)
+        return replace(pipe, stages=tuple(stages), _ranges=[])
+
+    def setup(self, frame: Frame, pipe: Pipe, best: BestCut) -> Setup:
+        """The plan that a cut of the frame's pipe is."""
+        space = self.pricer.space
+        made = [space.stage(segment, number) for segment in frame.segments for number in range(segment.pp)]
+        stages, first = [], 0
+        for stage, own, end, number in zip(made, pipe.stages, best.ends, best.rules, strict=True):
+            (kind, layers), zero = own.table.rules[number]
+            stages.append(replace(stage, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero))
+            first = end
+        return canonical(
+            Setup(
+                model=space.model,
+                cluster=self.pricer.links.cluster,
+                recipe=self._recipe(pipe),
+                stages=tuple(stages),
+                micro_batch=frame.segments[0].micro_batch,
+            )
+        )
+
+    def _recipe(self, pipe: Pipe) -> Recipe:
+        recipe = self.pricer.recipe
+        gradients: frozenset[Overlap] = frozenset({"dp"} if pipe.overlapped else ())
+        return replace(recipe, schedule=pipe.schedule, overlap=(recipe.overlap - {"dp"}) | gradients)
+
+    def _overlapped(self, zero: ZeroStage) -> bool:
+        return "dp" in self.pricer.space.first.evaluator.overlap_under(zero)
+
+    def _modes(self, zeros: set[ZeroStage]) -> tuple[bool, ...]:
+        beside = {self._overlapped(zero) for zero in zeros}
+        return (True, False) if len(beside) == 2 else tuple(beside)
+
+    def _fitting(self, table: StageTable, flying: int, *, overlapped: bool) -> NDArray[np.bool_]:
+        """What fits under rules of that mode; the same array for the same question."""
+        key = (id(table), flying, overlapped)
+        if key not in self._fits:
+            fits = table.fits(flying)
+            if overlapped:
+                beside = np.array([self._overlapped(zero) for _, zero in table.rules])
+                fits = fits & beside[:, None]
+            self._fits[key] = table, fits
+        return self._fits[key][1]
+
+    def _tied_s(self, stages: list[StageSetup], micro_batch: int) -> float:
+        """What first and last stage take to sum the gradient of a table that they share."""
+        first, last = stages[0], stages[-1]
+        if len(stages) == 1:
+            return 0.0
+        setup = Setup(
+            model=self.pricer.space.model,
+            cluster=self.pricer.links.cluster,
+            recipe=self.pricer.recipe,
+            stages=(first, last),
+            micro_batch=micro_batch,
+        )
+        size = tied_bytes(setup)
+        key = (first.slots, last.slots, size)
+        if key not in self._tied:
+            self._tied[key] = self.pricer.links.pair_sum_s(first, last, size) if size else 0.0
+        return self._tied[key]

@@ -1,0 +1,269 @@
+"""Plans on several groups of equal devices: which segments a pipeline can be made of.
+
+A group is the devices of one type at one site. A segment is some stages of a pipeline that are shared alike: on one
+group, or on several at once, whose replicas then have shares of the micro-batch by the speed of their devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain, combinations, islice, product
+
+from estimator.bulk.places import whole_groups
+from estimator.pricing.build import uniform_setup
+from estimator.pricing.recipe import StageSetup
+from models_zoo.layers import Experts, TransformerBlock
+from models_zoo.model import Model
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.request import DeviceSpace
+from planner.one_job.search.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
+from profiles.cluster import DeviceSlot
+from profiles.vocabulary import Device, Infeasible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The free devices of one type at one site, and the space of that type. The only state is a cache."""
+
+    site: str
+    slots: tuple[DeviceSlot, ...]
+    own: DeviceSpace
+    _places: dict[int, tuple[DeviceSlot, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def device(self) -> Device:
+        """What the devices are."""
+        return self.own.evaluator.cluster.group_of(self.slots[0]).device
+
+    def places(self, tp: int) -> tuple[DeviceSlot, ...]:
+        """The slots in the order in which ranks take them: no group of `tp` straddles nodes, if nodes hold one."""
+        if tp not in self._places:
+            self._places[tp] = whole_groups(self.slots, tp) or self.slots
+        return self._places[tp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a replica's ranks share the layers, and how experts are spread."""
+
+    tp: int
+    ep: int = 1
+    etp: int = 1
+    sequence_parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """`pp` stages shared alike. Of each of `groups` (by number) a stage has `replicas`, of which each takes at most
+    `samples` of a micro-batch; together they take `micro_batch`."""
+
+    groups: tuple[int, ...]
+    layout: Layout
+    pp: int
+    replicas: tuple[int, ...]
+    samples: tuple[int, ...]
+    micro_batch: int
+
+    @property
+    def dp(self) -> int:
+        """Replicas of a stage."""
+        return sum(self.replicas)
+
+    @property
+    def devices(self) -> int:
+        """Devices of all stages."""
+        return self.pp * self.dp * self.layout.tp
+
+    @property
+    def shares(self) -> tuple[int, ...] | None:
+        """Each replica's samples, None where they are even. What a group's fullest replicas leave is missing at the
+        segment's last replicas."""
+        if self.micro_batch % self.dp == 0 and set(self.samples) == {self.micro_batch // self.dp}:
+            return None
+        found = [most for most, count in zip(self.samples, self.replicas, strict=True) for _ in range(count)]
+        for place in range(1, sum(found) - self.micro_batch + 1):
+            found[-place] -= 1
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedSpace:
+    """Groups, and what is open of plans on several of them. The only state is a cache."""
+
+    groups: tuple[Group, ...]
+    _held: dict[tuple[int, ...], bool] = field(default_factory=dict, repr=False)
+
+    @property
+    def first(self) -> DeviceSpace:
+        """The space of the first group, for what is the same in all."""
+        return self.groups[0].own
+
+    @property
+    def model(self) -> Model:
+        """What is trained."""
+        return self.first.space.model
+
+    @property
+    def constraints(self) -> Constraints:
+        """What the user leaves open."""
+        return self.first.space.constraints
+
+    @cached_property
+    def most_experts(self) -> int:
+        """Of any layer; 0 where none has experts."""
+        blocks = (layer.feed_forward for layer in self.model.layers if isinstance(layer, TransformerBlock))
+        return max((block.count for block in blocks if isinstance(block, Experts)), default=0)
+
+    @property
+    def parties(self) -> tuple[tuple[int, ...], ...]:
+        """Groups that can make up a segment together: any of at most two types of device."""
+        numbers = range(len(self.groups))
+        every = (party for size in range(1, len(self.groups) + 1) for party in combinations(numbers, size))
+        return tuple(party for party in every if len({self.groups[number].own.device for number in party}) <= 2)
+
+    def slots_of(self, segment: Segment) -> tuple[DeviceSlot, ...]:
+        """The devices of all of its stages."""
+        return tuple(slot for number in range(segment.pp) for slot in self.stage_slots(segment, number))
+
+    def stage_slots(self, segment: Segment, number: int) -> tuple[DeviceSlot, ...]:
+        """The devices of its stage `number`: every group's in turn."""
+        tp = segment.layout.tp
+        found: list[DeviceSlot] = []
+        for group, replicas in zip(segment.groups, segment.replicas, strict=True):
+            found += self.groups[group].places(tp)[number * replicas * tp : (number + 1) * replicas * tp]
+        return tuple(found)
+
+    def stage(self, segment: Segment, number: int) -> StageSetup:
+        """Its stage `number`, as if it held all layers."""
+        layout = segment.layout
+        return StageSetup(
+            chunks=((0, len(self.model.layers)),),
+            slots=self.stage_slots(segment, number),
+            tp=layout.tp,
+            dp=segment.dp,
+            ep=layout.ep,
+            etp=layout.etp,
+            sequence_parallel=layout.sequence_parallel,
+            shares=segment.shares,
+        )
+
+    def segments(self, party: tuple[int, ...], micro_batch: int) -> Iterator[tuple[Segment, ...]]:
+        """All segments on the groups of `party` for micro-batches of so many samples; those together that differ in
+        nothing but the shares, the first type's rising and the second's falling."""
+        limits = self.constraints
+        for tp in self._tps(party):
+            places = [len(self.groups[number].places(tp)) // tp for number in party]
+            for pp in range(1, min(*places, len(self.model.layers)) + 1):
+                most = tuple(count // pp for count in places)
+                for replicas, choices in self._shared(party, most, micro_batch):
+                    if not limits.permits("dp", sum(replicas)):
+                        continue
+                    kept = [one for one in choices if all(limits.permits("micro_batch", each) for each in one)]
+                    for layout in self._layouts(party, tp, sum(replicas)) if kept else ():
+                        yield tuple(
+                            Segment(
+                                groups=party,
+                                layout=layout,
+                                pp=pp,
+                                replicas=replicas,
+                                samples=samples,
+                                micro_batch=micro_batch,
+                            )
+                            for samples in kept
+                        )
+
+    def _tps(self, party: tuple[int, ...]) -> list[int]:
+        limits, wide = self.constraints, "tp-across-islands" in self.constraints.allow
+        most = MOST_TP
+        for number in party:
+            group = self.groups[number]
+            nodes = group.own.evaluator.cluster.group_of(group.slots[0])
+            most = min(most, len(group.slots), MOST_TP if wide else min(nodes.island_size, nodes.devices))
+        return [tp for tp in range(1, most + 1) if limits.permits("tp", tp)]
+
+    def _shared(
+        self, party: tuple[int, ...], most: tuple[int, ...], micro_batch: int
+    ) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
+        """(replicas, ways to share: samples of a rank at most) by group, where these have `most` replicas for a stage.
+
+        One group: as many replicas as divide the micro-batch, and, where these leave devices idle, as many as the share
+        of a rank then needs. Several: all that they have. Those of the second type take what the first's leave.
+        """
+        limits, space = self.constraints, self.first.space
+        cap = max(1, MOST_TOKENS // space.seq_len if space.seq_len else MOST_SAMPLES)
+        if "micro_batch" in limits.fix:
+            cap = micro_batch
+        if len(party) == 1:
+            even = [dp for dp in range(1, most[0] + 1) if micro_batch % dp == 0]
+            share = _parts(micro_batch, most[0])
+            uneven = limits.tool is None and share < micro_batch // even[-1]
+            # On the only group all even shares are those of the search on one type of device.
+            for dp in (*(even if len(self.groups) > 1 else ()), *((_parts(micro_batch, share),) if uneven else ())):
+                if _parts(micro_batch, dp) <= cap:
+                    yield (dp,), [(_parts(micro_batch, dp),)]
+            return
+        types = [self.groups[number].own.device for number in party]
+        first = sum(count for count, name in zip(most, types, strict=True) if name == types[0])
+        second, alike = sum(most) - first, types.count(types[0])
+        if not second:
+            pairs = [(_parts(micro_batch, first), 1)] if micro_batch >= first else []
+        else:
+            shares = range(1, min(cap, (micro_batch - second) // first) + 1)
+            pairs = [(share, _parts(micro_batch - first * share, second)) for share in shares]
+        if limits.tool:
+            pairs = [pair for pair in pairs if micro_batch % sum(most) == 0 and (pair[0] == pair[1] or not second)]
+        found = [(one,) * alike + (other,) * (len(party) - alike) for one, other in pairs if max(one, other) <= cap]
+        if found:
+            yield most, found
+
+    def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
+        limits, space, tool = self.constraints, self.first.space, self.constraints.limits
+        experts = self.most_experts
+        # Experts are not spread over ranks of different speed.
+        ranks = tp if len(party) > 1 else tp * dp
+        splits = tp > 1 and space.seq_len > 0 and space.seq_len % tp == 0
+        spreads = [ep for ep in range(1, min(ranks, experts) + 1) if ranks % ep == 0] if experts else [1]
+        for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
+            if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
+                continue
+            if (tool and not tool.splits_experts and etp > 1) or not self._holds(party, tp, dp, ep, etp):
+                continue
+            for shares in (True, False) if splits else (False,):
+                if not splits or shares in limits.sequence_parallel:
+                    yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
+
+    def _holds(self, party: tuple[int, ...], tp: int, dp: int, ep: int, etp: int) -> bool:
+        """Whether the model's sizes allow it."""
+        key = (tp, dp if ep * etp > 1 else 1, ep, etp)
+        if key not in self._held:
+            places = chain.from_iterable(self.groups[number].places(tp) for number in party)
+            found = uniform_setup(
+                self.model,
+                self.first.evaluator.cluster,
+                replace(self.first.evaluator.recipe, global_batch=key[1]),
+                tp=tp,
+                dp=key[1],
+                ep=ep,
+                etp=etp,
+                devices=tuple(islice(places, tp * dp)),
+            )
+            self._held[key] = not isinstance(found, Infeasible)
+        return self._held[key]
+
+
+def _parts(whole: int, size: int) -> int:
+    """How many parts of `size` hold the whole."""
+    return -(-whole // size)
+
+
+def groups_of(spaces: Sequence[DeviceSpace]) -> tuple[Group, ...]:
+    """The groups of the devices that may be used."""
+    found = []
+    for own in spaces:
+        by_site: dict[str, list[DeviceSlot]] = {}
+        for slot in own.space.slots:
+            by_site.setdefault(slot.site, []).append(slot)
+        found += [Group(site=site, slots=tuple(slots), own=own) for site, slots in by_site.items()]
+    return tuple(found)

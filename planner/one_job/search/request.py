@@ -1,0 +1,339 @@
+"""From the words of a request to the spaces that are searched: one for each type of device that is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from estimator.bulk.evaluator import BulkEvaluator
+from estimator.bulk.layers import read_layers
+from estimator.cells.job import default_global_batch
+from estimator.frontends.load import load_any_model
+from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.evaluate import experts_a_token
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.recipe import Overlap, Recipe, RecomputeKind, ScheduleName, ZeroStage
+from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
+from estimator.profiling.setting import Framework
+from models_zoo.layers import TracedLayer
+from models_zoo.model import Model
+from planner.one_job.cells.request import load_place, token_count
+from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
+from planner.one_job.search.assumptions import freedom_assumed, training_assumed
+from planner.one_job.search.constraints import TOOLS, Constraints, Number, read_numbers
+from planner.one_job.search.objectives import Objective, amount
+from planner.one_job.search.space import Space
+from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
+from profiles.efficiencies import load_operator_efficiencies
+from profiles.errors import InputError
+from profiles.store import ProfileStore
+from profiles.training_parameters import load_training_parameters
+from profiles.vocabulary import Infeasible, LinkTable
+
+SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
+"""Schedules that a search can choose. DualPipe holds two copies of the weights: it is for an explicit plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSpace:
+    """The plans on the devices of one type, and who prices them."""
+
+    device: str
+    space: Space
+    evaluator: BulkEvaluator
+    lookup: Lookup
+    link_tables: tuple[LinkTable, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRequest:
+    """A model, a cluster, what is open. `assumptions` are sentences about what nobody said."""
+
+    reference: str
+    model: Model
+    cluster: Cluster
+    spaces: tuple[DeviceSpace, ...]
+    objective: Objective
+    limit: int | None
+    assumptions: tuple[str, ...]
+
+    def weight(self, found: DeviceSpace, devices: int) -> float:
+        """What an iteration's second costs on so many of the devices, in the unit of the objective."""
+        if self.objective == "time":
+            return 1.0
+        value = amount(self.objective, self.cluster, found.space.slots[:devices], 1.0)
+        if isinstance(value, Infeasible):
+            _refuse("--objective", self.objective, f"one that the cluster file tells of: {value.reason}")
+        return value
+
+
+def read_search(
+    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any], model: Model | None = None
+) -> SearchRequest:
+    """The search behind `options` (all of `planner.shared.options.SearchOptions`); InputError where they contradict
+    each other, the model or the cluster."""
+    model = load_any_model(reference) if model is None else model
+    if any(isinstance(layer, TracedLayer) for layer in model.layers) and options["search"] == "exact":
+        _refuse("--search", "exact", "cells: a traced module is estimated by its Cells")
+    tokens = token_count(model, options["seq_len"])
+    place = load_place(
+        cluster, model, store=store, dtype=options["dtype"], seq_len=tokens, optimizer=options["optimizer"]
+    )
+    assumed = list(place.notes)
+    if options["free"] is not None:
+        from planner.one_job.free_devices.reading import cluster_with_free
+
+        place = cluster_with_free(place, Path(options["free"]))
+        assumed += [note for note in place.notes if note not in assumed]
+    by_type: dict[str, list[DeviceSlot]] = {}
+    for slot in place.free_slots:
+        by_type.setdefault(slot.device, []).append(slot)
+    if not by_type:
+        _refuse("--cluster", f"{place.text}, of which nothing is free", "a cluster with free devices")
+    constraints = read_constraints(options, assumed)
+    assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
+    global_batch = _global_batch(model, tokens, by_type, options, assumed)
+    framework = named_framework(options, assumed)
+    spaces = []
+    for device, slots in by_type.items():
+        if options["devices"] is not None and options["devices"] > len(place.free_slots):
+            _refuse("--devices", options["devices"], f"at most the {len(place.free_slots)} free devices")
+        said: list[str] = []
+        recipe = make_recipe(
+            model,
+            place,
+            tuple(slots),
+            options,
+            framework=framework,
+            global_batch=global_batch,
+            schedule="1f1b",
+            zero=0,
+            assumed=said,
+        )
+        said += training_assumed(model, recipe, options)
+        assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
+        overlap = None if options["overlap"] is None else recipe.overlap
+        own = make_space(
+            model,
+            place,
+            tuple(slots),
+            recipe,
+            constraints=constraints,
+            overlap_under=framework.overlap_under if overlap is None else partial(_always, overlap),
+            profiles=options["profiles"],
+            modelled="modelled" in options["allow"],
+            store=store,
+        )
+        if own.evaluator.measured_alone:
+            assumed.append(
+                f"on {device} only plans whose layers are all measured in the store (--allow modelled for others)"
+            )
+        spaces.append(own)
+    return SearchRequest(
+        reference=reference,
+        model=model,
+        cluster=place,
+        spaces=tuple(spaces),
+        objective=options["objective"],
+        limit=options["limit"],
+        assumptions=tuple(dict.fromkeys(assumed)),
+    )
+
+
+def request_on(
+    model: Model,
+    cluster: Cluster,
+    recipe: Recipe,
+    *,
+    constraints: Constraints,
+    slots: Sequence[DeviceSlot] | None = None,
+    reference: str | None = None,
+    profiles: Framework | None = None,
+    modelled: bool = False,
+    store: ProfileStore | None = None,
+) -> SearchRequest:
+    """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
+    those of `recipe`. The rest as in `make_space`."""
+    own = cluster.free_slots if slots is None else slots
+    spaces = tuple(
+        make_space(
+            model,
+            cluster,
+            tuple(slot for slot in own if slot.device == device),
+            recipe,
+            constraints=constraints,
+            overlap_under=partial(_always, recipe.overlap),
+            profiles=profiles,
+            modelled=modelled,
+            store=store,
+        )
+        for device in dict.fromkeys(slot.device for slot in own)
+    )
+    return SearchRequest(
+        reference=reference or model.name,
+        model=model,
+        cluster=cluster,
+        spaces=spaces,
+        objective="time",
+        limit=None,
+        assumptions=(),
+    )
+
+
+def make_space(
+    model: Model,
+    place: Cluster,
+    slots: tuple[DeviceSlot, ...],
+    recipe: Recipe,
+    *,
+    constraints: Constraints,
+    overlap_under: Callable[[ZeroStage], frozenset[Overlap]],
+    profiles: Framework | None,
+    modelled: bool,
+    store: ProfileStore | None,
+) -> DeviceSpace:
+    """The plans of a training under `recipe` on `slots`, all of one type; `modelled`: also those of layers that the
+    store has not measured, where it has measured some."""
+    device, group, parameters = slots[0].device, place.group_of(slots[0]), load_training_parameters()
+    lookup, tables = measured_on(model, slots, recipe, profiles, store)
+    measured = lookup is not nothing_measured and not modelled
+    # A CPU has no host memory beside its own; and of what was measured, with sequence parallelism or without, the
+    # measurements decide.
+    own = replace(constraints, offload=constraints.offload and device != LOCAL_DEVICE)
+    if measured:
+        own = replace(own, sequence_parallel=(True, False))
+    return DeviceSpace(
+        device=device,
+        space=Space(
+            model=model,
+            slots=slots,
+            island=min(group.island_size, group.devices) if group.island_size else group.devices,
+            node=group.devices,
+            global_batch=recipe.global_batch,
+            seq_len=recipe.seq_len,
+            dtype=recipe.dtype,
+            constraints=own,
+        ),
+        evaluator=BulkEvaluator(
+            model=model,
+            cluster=place,
+            recipe=recipe,
+            parameters=parameters,
+            efficiencies_of=load_operator_efficiencies,
+            lookup=lookup,
+            links=LinkTimes(
+                cluster=place,
+                parameters=parameters,
+                tables=tables,
+                experts_a_token=experts_a_token(model, recipe.software),
+            ),
+            layers=read_layers(model, recipe),
+            overlap_under=overlap_under,
+            measured_alone=measured,
+        ),
+        lookup=lookup,
+        link_tables=tables,
+    )
+
+
+def _always(overlap: frozenset[Overlap], _: ZeroStage) -> frozenset[Overlap]:
+    """What runs beside compute where it does not depend on ZeRO."""
+    return overlap
+
+
+def measured_on(
+    model: Model, slots: Sequence[DeviceSlot], recipe: Recipe, profiles: Framework | None, store: ProfileStore | None
+) -> tuple[Lookup, tuple[LinkTable, ...]]:
+    """What the store has measured of the model's layers and of links, on the type of `slots`."""
+    if store is None:
+        return nothing_measured, ()
+    device = slots[0].device
+    tables = tuple(usable_link_tables(store, device, profiles))
+    origins = find_origins(
+        store,
+        model.layers,
+        device=device,
+        optimizer=recipe.optimizer,
+        dtype=recipe.dtype,
+        seq_len=recipe.seq_len,
+        framework=profiles,
+    )
+    if not origins:
+        return nothing_measured, tables
+    workers = most_on_one_node(slots)
+    return (
+        lookup_in_store(store, device=device, optimizer=recipe.optimizer, origin=origins[0], workers=workers),
+        tables,
+    )
+
+
+def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constraints:
+    """What the options leave open of a plan."""
+    fix, least, most = (read_numbers(f"--{name}", tuple(options[name])) for name in ("fix", "min", "max"))
+    named: tuple[tuple[Number, Any, str], ...] = (
+        ("micro_batch", options["micro_batch"], "--micro-batch"),
+        ("micro_batches", options["micro_batches"], "--micro-batches"),
+        ("zero", options["zero"], "--zero"),
+    )
+    for name, value, option in named:
+        if value is None:
+            continue
+        if not isinstance(value, int):
+            _refuse(option, value, "a number: the rules are for --search cells")
+        if fix.setdefault(name, value) != value:
+            _refuse(f"{option}, --fix", f"{value} and {fix[name]}", "one of them")
+    for number, count in fix.items():
+        if not least.get(number, count) <= count <= most.get(number, count):
+            _refuse("--fix", f"{number}={count}", f"within --min {number} and --max {number}")
+    if options["devices"] is not None:
+        most["devices"] = min(options["devices"], most.get("devices", options["devices"]))
+    schedules: tuple[ScheduleName, ...] = options["schedule"] or ("1f1b", "interleaved")
+    if options["schedule"] is None:
+        assumed.append("schedules 1f1b and interleaved are open (--schedule)")
+    for schedule in schedules:
+        if schedule not in SCHEDULES:
+            _refuse("--schedule", schedule, f"some of {', '.join(SCHEDULES)}")
+    kinds: tuple[RecomputeKind, ...] = ("none", "selective", "full")
+    layers = None
+    if options["recompute"] != "auto":
+        ((kind, layers),) = recompute_rules(options["recompute"])
+        kinds = (kind,)
+    tool = options["tool"]
+    if tool is not None:
+        assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
+    return Constraints(
+        fix=fix,
+        least=least,
+        most=most,
+        schedules=tuple(schedules),
+        recompute=kinds,
+        recompute_layers=layers,
+        offload=not options["no_offload"],
+        tool=tool,
+        allow=frozenset(options["allow"]),
+    )
+
+
+def _global_batch(
+    model: Model, tokens: int, by_type: Mapping[str, list[DeviceSlot]], options: Mapping[str, Any], assumed: list[str]
+) -> int:
+    given = cast(int | None, options["global_batch"])
+    if given is not None:
+        if given < 1:
+            _refuse("--global-batch", given, "at least 1")
+        return given
+    if model.global_batch is not None:
+        # Fewer samples than devices are no trouble: tp, pp and cp share a sample.
+        assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
+        return model.global_batch
+    devices = options["devices"] or max(map(len, by_type.values()))
+    found, sentence = default_global_batch(model, tokens, devices)
+    assumed.append(sentence)
+    return found
+
+
+def _refuse(key: str, found: object, expected: str) -> NoReturn:
+    raise InputError(where="plan", key=key, found=found, expected=expected)

@@ -1,0 +1,280 @@
+"""Which plans there are: every way to share the devices that the sizes, the topology and the user allow.
+
+A plan's degrees come first (`Ways`, arrays over all of them); what is open under each of them is a family of plans of
+one schedule (`families`). Nothing here knows what is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.bulk.records import Degrees, Rule, StateRule
+from estimator.layers.shards import shard_layer
+from estimator.pricing.build import Degrees as BlockDegrees
+from estimator.pricing.build import block_refuses
+from estimator.pricing.recipe import OffloadPart, RecomputeKind, ScheduleName, ZeroStage
+from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from models_zoo.model import Model
+from planner.one_job.search.constraints import Constraints, Number
+from profiles.cluster import DeviceSlot
+from profiles.vocabulary import DType, Infeasible, Shard
+
+FEWEST_TOKENS = 1024
+"""A rank under context parallelism has at least so many tokens of a sample."""
+MOST_CP = 64
+MOST_TP = 64
+MOST_TOKENS = 1 << 17
+"""A rank's micro-batch has at most so many tokens, or MOST_SAMPLES without tokens: more would only fill memory."""
+MOST_SAMPLES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What plans are made of. `slots` are the devices that may be used, all of one type; `memory_below`: a plan must
+    need less of a device's memory than so many bytes, whatever the device has."""
+
+    model: Model
+    slots: tuple[DeviceSlot, ...]
+    island: int
+    node: int
+    global_batch: int
+    seq_len: int
+    dtype: DType
+    constraints: Constraints
+    memory_below: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """Ways to share the devices, column by column, and how many candidates each rule removed."""
+
+    columns: dict[str, NDArray[np.int64]]
+    considered: int
+    removed: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.columns["tp"])
+
+    def degrees(self, number: int) -> Degrees:
+        """The way of that number."""
+        found = {name: int(column[number]) for name, column in self.columns.items()}
+        sequence_parallel = bool(found.pop("sequence_parallel"))
+        return Degrees(sequence_parallel=sequence_parallel, **found)
+
+
+def ways_of(space: Space) -> Ways:
+    """All degrees of parallelism of the space: tp, pp, dp, cp, ep, etp, samples per rank and micro-batch.
+
+    Candidates are tp up to the devices of a node (or what `--allow tp-across-islands` adds), cp a power of two, pp up
+    to the layers, dp and samples divisors of the global batch, ep and etp divisors of the experts; together no more
+    than the devices.
+    """
+    limits = space.constraints
+    devices = limits.fix.get("devices", min(len(space.slots), limits.most.get("devices", len(space.slots))))
+    wide = "tp-across-islands" in limits.allow
+    tps = range(1, min(devices, MOST_TP if wide else max(space.island, space.node)) + 1)
+    cps = [cp for cp in (2**i for i in range(7)) if cp <= min(MOST_CP, devices)] if space.seq_len else [1]
+    pps = range(1, min(devices, len(space.model.layers)) + 1)
+    layouts = _layouts(space, tps, cps)
+    batch = _divisors(space.global_batch)
+    considered = len(layouts) * len(pps) * len(batch) ** 2
+    pairs = [(dp, samples) for dp in batch for samples in batch if space.global_batch % (dp * samples) == 0]
+    removed = {
+        f"dp * micro-batch does not divide the global batch of {space.global_batch}": (
+            len(layouts) * len(pps) * (len(batch) ** 2 - len(pairs))
+        )
+    }
+    legal = [layout[:4] for layout in layouts if layout[4]]
+    sizes = "sizes of the model that tp, cp, ep or etp do not divide"
+    removed[sizes] = (len(layouts) - len(legal)) * len(pps) * len(pairs)
+    grid = np.array([(pp, *pair) for pp in pps for pair in pairs], dtype=np.int64).T
+    parts = [_under(layout, grid, devices) for layout in legal]
+    columns = {
+        name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, dtype=np.int64)
+        for name in ("tp", "cp", "ep", "etp", "pp", "dp", "samples")
+    }
+    removed["more devices than there are, or ep * etp that does not divide a stage's"] = len(legal) * grid.shape[
+        1
+    ] - len(columns["tp"])
+    _remove(space, columns, removed)
+    return Ways(columns=columns, considered=considered, removed={why: count for why, count in removed.items() if count})
+
+
+def _under(layout: tuple[int, ...], grid: NDArray[np.int64], devices: int) -> dict[str, NDArray[np.int64]]:
+    """The rows of `grid` (pp, dp, samples) that go with `layout` (tp, cp, ep, etp)."""
+    tp, cp, ep, etp = layout
+    pp, dp, samples = grid
+    ranks = tp * cp * dp
+    kept = (ranks * pp <= devices) & (ranks % (ep * etp) == 0)
+    found = {"pp": pp[kept], "dp": dp[kept], "samples": samples[kept]}
+    rows = len(found["pp"])
+    return found | {name: np.full(rows, value) for name, value in zip(("tp", "cp", "ep", "etp"), layout, strict=True)}
+
+
+def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[str, int]) -> None:
+    """Rule by rule, what may not be."""
+    limits = space.constraints
+
+    def keep(mask: NDArray[np.bool_], why: str) -> None:
+        removed[why] = removed.get(why, 0) + int(len(mask) - mask.sum())
+        for name in columns:
+            columns[name] = columns[name][mask]
+
+    if "tp-across-islands" not in limits.allow:
+        keep(columns["tp"] <= space.island, f"tp beyond the island of {space.island} devices")
+    most = MOST_TOKENS // space.seq_len if space.seq_len else MOST_SAMPLES
+    if "micro_batch" not in limits.fix:
+        keep(columns["samples"] <= max(1, most), "micro-batches of more than 128 Ki tokens a rank")
+    for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
+        if any(name in known for known in (limits.fix, limits.least, limits.most)):
+            keep(_permitted(space, columns, name), f"your constraints on {name.replace('_', '-')}")
+    tool = limits.limits
+    if tool is not None:
+        allowed = np.ones(len(columns["tp"]), dtype=np.bool_)
+        if not tool.context_parallel:
+            allowed &= columns["cp"] == 1
+        if not tool.splits_experts:
+            allowed &= columns["etp"] == 1
+        keep(allowed, f"what {limits.tool} cannot run")
+    _share_tokens(space, columns)
+
+
+def _share_tokens(space: Space, columns: dict[str, NDArray[np.int64]]) -> None:
+    """Adds the column `sequence_parallel`: tp ranks share the tokens wherever they can, unless the user says."""
+    ranks = columns["tp"] * columns["cp"]
+    possible = (columns["tp"] > 1) & (space.seq_len % ranks == 0) & (space.seq_len > 0)
+    wanted = space.constraints.sequence_parallel
+    shares = possible & (True in wanted)
+    both = np.flatnonzero(shares & (False in wanted))
+    for name in columns:
+        columns[name] = np.concatenate([columns[name], columns[name][both]])
+    columns["sequence_parallel"] = np.concatenate([shares.astype(np.int64), np.zeros(len(both), dtype=np.int64)])
+
+
+def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number) -> NDArray[np.bool_]:
+    limits = space.constraints
+    if name == "micro_batch":
+        values = columns["samples"]
+    elif name == "micro_batches":
+        values = space.global_batch // (columns["dp"] * columns["samples"])
+    elif name == "devices":
+        values = columns["tp"] * columns["cp"] * columns["dp"] * columns["pp"]
+    else:
+        values = columns[name]
+    if name in limits.fix:
+        values = np.where(values == limits.fix[name], 1, 0)
+        return values.astype(np.bool_)
+    allowed = np.ones(len(values), dtype=np.bool_)
+    if name in limits.least:
+        allowed &= values >= limits.least[name]
+    if name in limits.most:
+        allowed &= values <= limits.most[name]
+    return allowed
+
+
+def _layouts(space: Space, tps: Sequence[int] | range, cps: Sequence[int]) -> list[tuple[int, int, int, int, bool]]:
+    """(tp, cp, ep, etp, whether the model's sizes allow it)."""
+    blocks = [layer for layer in dict.fromkeys(space.model.layers) if isinstance(layer, TransformerBlock)]
+    experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
+    found = []
+    for tp in tps:
+        holds = _holds(space, blocks, tp)
+        for cp in cps:
+            tokens = cp == 1 or (space.seq_len % (2 * cp) == 0 and space.seq_len // cp >= FEWEST_TOKENS)
+            eps = _divisors(experts[0].count) if experts else (1,)
+            for ep in eps:
+                for etp in dict.fromkeys((1, tp)) if experts else (1,):
+                    fits = all(
+                        one.count % ep == 0 and one.expert.hidden % etp == 0 and one.shared_hidden % tp == 0
+                        for one in experts
+                    )
+                    found.append((tp, cp, ep, etp, holds and tokens and fits))
+    return found
+
+
+def _holds(space: Space, blocks: Sequence[TransformerBlock], tp: int) -> bool:
+    """Whether every layer can be split over `tp` ranks."""
+    degrees = BlockDegrees(tp=tp)
+    if any(block_refuses(block, degrees) for block in blocks):
+        return False
+    others = [
+        layer
+        for layer in dict.fromkeys(space.model.layers)
+        if not isinstance(layer, TransformerBlock | Embedding | Head)
+    ]
+    shard = Shard(tp=tp, seq_len=space.seq_len, dtype=space.dtype)
+    return tp == 1 or not any(isinstance(shard_layer(layer, shard), Infeasible) for layer in others)
+
+
+def schedules_of(space: Space, degrees: Degrees) -> Iterator[tuple[ScheduleName, int]]:
+    """(schedule, chunks a stage) that are legal under `degrees`; with one stage they are all the same."""
+    limits, tool = space.constraints, space.constraints.limits
+    micro_batches = space.global_batch // (degrees.dp * degrees.samples)
+    names = [name for name in limits.schedules if tool is None or name in tool.schedules]
+    for name in names:
+        if name == "interleaved":
+            continue
+        if limits.permits("vpp", 1):
+            yield name, 1
+        if degrees.pp == 1:
+            break
+    if "interleaved" not in names or degrees.pp == 1 or micro_batches % degrees.pp:
+        return
+    layers = len(space.model.layers)
+    ends = sum(isinstance(layer, Embedding | Head) for layer in space.model.layers)
+    for vpp in range(2, layers // degrees.pp + 1):
+        chunks = degrees.pp * vpp
+        even = (layers - ends) % chunks == 0 or layers % chunks == 0
+        if limits.permits("vpp", vpp) and (even or limits.fix.get("vpp") == vpp):
+            yield "interleaved", vpp
+
+
+def recompute_rules(space: Space, layers: int) -> tuple[Rule, ...]:
+    """What may be recomputed where a stage has at most `layers` layers that can be."""
+    limits, tool = space.constraints, space.constraints.limits
+    kinds: list[RecomputeKind] = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
+    found: list[Rule] = []
+    for kind in kinds:
+        if kind == "full" and limits.recompute_layers is not None:
+            found.append(("full", limits.recompute_layers))
+        elif kind == "full" and (tool is None or tool.counts_recomputed_layers):
+            found += [("full", count) for count in range(1, layers)]
+            found.append(("full", None))
+        else:
+            found.append((kind, None))
+    return tuple(found)
+
+
+def state_rules(space: Space, degrees: Degrees) -> tuple[StateRule, ...]:
+    """Who may hold weights, gradients and optimizer state under `degrees`."""
+    limits, tool = space.constraints, space.constraints.limits
+    ranks = degrees.dp * degrees.cp
+    stages: tuple[ZeroStage, ...] = tuple(zero for zero in limits.zero if limits.permits("zero", zero))
+    if tool is not None:
+        known = tool.zero if degrees.pp == 1 else tool.sharded_pipelines
+        stages = tuple(zero for zero in stages if zero in known)
+    if ranks == 1:
+        # Nothing to shard over: they are all the same.
+        stages = stages[:1] if 0 not in stages else (0,)
+    offloads: list[frozenset[OffloadPart]]
+    offloads = [frozenset()] if not limits.offload or (tool and not tool.offloads_optimizer) else [frozenset(), _HOST]
+    found = []
+    for zero in stages:
+        shards: list[int | None] = [None]
+        inside = max(1, space.node // degrees.tp)
+        if zero == 3 and 1 < inside < ranks and ranks % inside == 0 and (tool is None or tool.shards_within_nodes):
+            shards.append(inside)
+        found += [StateRule(zero=zero, shard=shard, offload=offload) for shard in shards for offload in offloads]
+    return tuple(found)
+
+
+_HOST: frozenset[OffloadPart] = frozenset({"optimizer"})
+
+
+def _divisors(number: int) -> tuple[int, ...]:
+    small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
+    return tuple(dict.fromkeys([*small, *(number // i for i in reversed(small))]))

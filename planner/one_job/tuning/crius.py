@@ -1,0 +1,104 @@
+"""Cell-guided tuning (Crius, section 5.2, figure 11): each stage in the half of its plans on the side of its favour.
+
+A stage of N devices has the plans dp * tp = N. Half-hybrid parallelism is sqrt(N) replicas of sqrt(N) shards; a stage
+that the Cell's estimate runs in data parallelism is tuned from data-parallelism-only to half-hybrid, one in tensor
+parallelism from there to tensor-parallelism-only. The paper leaves open what half-hybrid is where N is no square: here
+it is the pair of plans next to sqrt(N) on either side, and both lie in both halves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
+from estimator.cells.job import Job
+from estimator.cells.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
+from profiles.vocabulary import Infeasible
+
+
+def stage_plans(devices: int) -> tuple[tuple[int, int], ...]:
+    """(dp, tp) of all plans of a stage, from data-parallelism-only on.
+
+    >>> stage_plans(6)
+    ((6, 1), (3, 2), (2, 3), (1, 6))
+    """
+    if devices < 1:
+        raise ValueError(f"stage_plans: {devices} devices, expected at least 1")
+    return tuple((devices // tp, tp) for tp in range(1, devices + 1) if devices % tp == 0)
+
+
+def favoured_half(devices: int, favour: Favour) -> tuple[tuple[int, int], ...]:
+    """The plans of a stage on the side of its favour, the boundary among them.
+
+    >>> favoured_half(16, "dp"), favoured_half(16, "tp")
+    (((16, 1), (8, 2), (4, 4)), ((4, 4), (2, 8), (1, 16)))
+    >>> favoured_half(8, "dp"), favoured_half(8, "tp")
+    (((8, 1), (4, 2), (2, 4)), ((4, 2), (2, 4), (1, 8)))
+    """
+    plans = stage_plans(devices)
+    if favour == "dp":
+        end = min(tp for _, tp in plans if tp * tp >= devices)
+        return tuple(plan for plan in plans if plan[1] <= end)
+    first = max(tp for _, tp in plans if tp * tp <= devices)
+    return tuple(plan for plan in plans if plan[1] >= first)
+
+
+def in_halves(stages: Sequence[tuple[int, int]], favours: Sequence[Favour]) -> bool:
+    """Whether every stage's (dp, tp) is in the half on the side of its favour.
+
+    >>> in_halves([(8, 1), (1, 8)], ["dp", "dp"])
+    False
+    """
+    return all((dp, tp) in favoured_half(dp * tp, favour) for (dp, tp), favour in zip(stages, favours, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedCell:
+    """The best plan of a Cell's halves. `plans` of the Cell's `all_plans` lie in them, `priced` of these can be had."""
+
+    cell: CellEstimate
+    plans: int
+    all_plans: int
+    priced: int
+
+
+def tune_cell(job: Job, machine: Machine, cell: CellEstimate, rules: CellRules) -> TunedCell:
+    """The plan of the least estimate in the halves that `cell`'s favours leave: our estimates measure."""
+    places = _places_of(job, cell)
+    options: list[tuple[tuple[Favour, StageOption], ...]] = []
+    dropped: list[str] = []
+    for stage, place in zip(cell.stages, places, strict=True):
+        found: list[tuple[Favour, StageOption]] = []
+        for dp, tp in favoured_half(len(place.slots), stage.favour):
+            option = best_recompute(job, machine, place, dp=dp, tp=tp)
+            if isinstance(option, Infeasible):
+                dropped.append(f"stage {place.index}: {option.reason}")
+            else:
+                found.append((stage.favour, option))
+        options.append(tuple(found))
+    return TunedCell(
+        cell=assemble_cell(job, machine, places, options, dropped=tuple(dropped), rules=rules),
+        plans=math.prod(len(favoured_half(len(stage.slots), stage.favour)) for stage in cell.stages),
+        all_plans=math.prod(len(stage_plans(len(stage.slots))) for stage in cell.stages),
+        priced=math.prod(map(len, options)),
+    )
+
+
+def _places_of(job: Job, cell: CellEstimate) -> list[StagePlace]:
+    """The stages where the Cell has them."""
+    pipeline = tuple((stage.first, stage.slots) for stage in cell.stages)
+    return [
+        StagePlace(
+            first=stage.first,
+            layers=job.model.layers[stage.first : stage.end],
+            slots=stage.slots,
+            index=index,
+            stages=len(cell.stages),
+            micro_batch=cell.micro_batch,
+            micro_batches=cell.micro_batches,
+            pipeline=pipeline,
+        )
+        for index, stage in enumerate(cell.stages)
+    ]

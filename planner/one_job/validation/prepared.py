@@ -1,0 +1,22 @@
+"""What a row of a run table comes to: a setup that can be evaluated, or the reason why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from estimator.pricing.recipe import Setup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A row that cannot be predicted. `reason` names what is missing or contradictory, in words that rows share."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A row as a plan. `assumptions` are sentences, one for each thing that the row leaves open."""
+
+    setup: Setup
+    assumptions: tuple[str, ...]

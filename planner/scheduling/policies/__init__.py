@@ -1,1 +1,0 @@
-"""One file for each policy; `planner.scheduling.catalogue` names them."""

@@ -1,0 +1,1 @@
+"""What both wings read: plans, options, the version."""

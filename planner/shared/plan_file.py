@@ -1,0 +1,77 @@
+"""The plan file: plan JSON to and from the `Plan` record, and its JSON Schema.
+
+pydantic reads and writes the records of `planner.shared.plan` as they are declared, so a field is named once. The
+same plan always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from planner.shared.plan import PLAN_SCHEMA, Plan
+from profiles.errors import InputError
+from profiles.files import parse_json, read_text, write_atomically
+from profiles.schema import to_input_error
+
+LINE = 120
+
+
+@cache
+def _adapter() -> TypeAdapter[Plan]:
+    return TypeAdapter(Plan)
+
+
+def plan_to_json(plan: Plan) -> str:
+    """The text of the plan file: keys as declared, floats in full, a line for each innermost object or list."""
+    return _layout(_adapter().dump_python(plan, mode="json")) + "\n"
+
+
+def parse_plan(text: str, where: str) -> Plan:
+    """The plan that `text` holds. InputError names `where` and the key if it is not one."""
+    value = parse_json(text, where=where)  # says line and column, and refuses a key given twice; pydantic does neither
+    if isinstance(value, dict) and "schema" not in value:
+        raise InputError(where=where, key="schema", found="nothing", expected=repr(PLAN_SCHEMA))
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        raise to_input_error(error, value, where=where) from None
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan in the file `path`. InputError if there is none or it is wrong."""
+    return parse_plan(read_text(path), str(path))
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write the plan to `path`, whole or not at all."""
+    write_atomically(path, plan_to_json(plan))
+
+
+def plan_json_schema() -> str:
+    """The JSON Schema of the plan file, as published in `planner/shared/schemas/plan.schema.json`.
+
+    Keys that came later are optional in it: files without them stay valid. `schema` itself is not.
+    """
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_adapter().json_schema(mode="validation")}
+    schema["required"] = ["schema", *schema["required"]]
+    return _layout(schema) + "\n"
+
+
+def _layout(value: Any, column: int = 0) -> str:
+    """JSON in which whatever fits stands on one line, from `column` on."""
+    line = json.dumps(value, allow_nan=False)
+    if column + len(line) <= LINE or not isinstance(value, dict | list) or not value:
+        return line
+    inner = " " * (column + 2)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_layout(part, column + 2)}" for key, part in value.items()]
+    else:
+        parts = [_layout(part, column + 2) for part in value]
+    body = f",\n{inner}".join(parts)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}{body}\n{' ' * column}{closing}"

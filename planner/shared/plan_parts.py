@@ -1,0 +1,93 @@
+"""The parts of a plan file that came with explicit plans: the recipe, memory by part, and the finer breakdown.
+
+Also what all records of the plan file share. Everything here is optional in the file, so that older files stay valid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from estimator.pricing.outcome import TimeBreakdown
+from estimator.pricing.recipe import GradDType, Overlap, Software
+from profiles.errors import InputError
+
+
+def require(holds: bool, found: str, expected: str) -> None:
+    """InputError about the plan unless `holds`."""
+    if not holds:
+        raise InputError(where="plan", found=found, expected=expected)
+
+
+class FileRecord:
+    """What the plan's records tell pydantic, which reads and writes them: no unknown key, no coercion, no NaN."""
+
+    __slots__ = ()
+    __pydantic_config__ = {  # noqa: RUF012  (pydantic's own name and form)
+        "extra": "forbid",
+        "strict": True,
+        "allow_inf_nan": False,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSoftware(Software, FileRecord):
+    """What the training framework is declared to do: the estimator's record, read and written as strictly as the
+    plan's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRecipe(FileRecord):
+    """Settings of the training that do not depend on where a rank sits, beside those at the top of the plan.
+
+    `vocabulary_multiple`: the vocabulary is padded to a multiple of this times tp. `lora_rank` above 0: adapters of
+    that rank on every matrix, all else frozen; `frozen_layers`: layers [first, end) without gradients.
+    `moe_capacity_factor` null: dropless routing; `moe_imbalance`: the fullest rank's tokens over the mean. `overlap`:
+    communication that runs beside compute.
+    """
+
+    grad_dtype: GradDType
+    vocabulary_multiple: int = 1
+    lora_rank: int = 0
+    frozen_layers: tuple[int, int] | None = None
+    moe_capacity_factor: float | None = None
+    moe_imbalance: float = 1.0
+    overlap: tuple[Overlap, ...] = ()
+    software: PlanSoftware
+
+    def __post_init__(self) -> None:
+        require(self.vocabulary_multiple >= 1, f"vocabulary_multiple={self.vocabulary_multiple}", "at least 1")
+        require(self.lora_rank >= 0, f"lora_rank={self.lora_rank}", "0, or a rank")
+        require(self.moe_imbalance >= 1, f"moe_imbalance={self.moe_imbalance}", "at least 1")
+        factor = self.moe_capacity_factor
+        require(factor is None or factor > 0, f"moe_capacity_factor={factor}", "null or above 0")
+        require(list(self.overlap) == sorted(set(self.overlap)), f"overlap={self.overlap}", "each once, in order")
+        if self.frozen_layers is not None:
+            first, end = self.frozen_layers
+            require(0 <= first < end, f"frozen_layers={self.frozen_layers}", "[first, end) with 0 <= first < end")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMemory(FileRecord):
+    """Bytes on a rank of the stage at its fullest moment, by part; all but the reserve sum to `memory_bytes`."""
+
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    temporary_bytes: int
+    communication_bytes: int
+    reserve_bytes: int
+
+    def __post_init__(self) -> None:
+        least = min(getattr(self, part.name) for part in fields(self))
+        require(least >= 0, f"memory of {least} bytes", "none below 0")
+
+    @property
+    def peak_bytes(self) -> int:
+        """All parts but the reserve."""
+        return sum(getattr(self, part.name) for part in fields(self) if part.name != "reserve_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTimeBreakdown(TimeBreakdown, FileRecord):
+    """An explicit plan's breakdown in place of a Cell's: the estimator's record; the fields sum to the iteration."""
