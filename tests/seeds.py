@@ -20,5 +20,5 @@ def seeds(count: int, *, least: int = 5) -> range:
 
 
 def examples(count: int, *, least: int = 5) -> int:
-    """Return how many of `count` drawn examples to take: all of them under `--all-seeds`, else a quarter, but `least`."""
+    """Return how many of `count` drawn examples to take: all under `--all-seeds`, else a quarter, but `least`."""
     return count if all_seeds() else min(count, max(least, count // SHARE))
