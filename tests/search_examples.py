@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.cuts import Cut, cuts_of
-from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
-
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import read_layers
 from estimator.bulk.records import Degrees, Rule, StateRule
@@ -23,6 +19,9 @@ from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, Stage
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
 from planner.one_job.explicit.request import software_of
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.cuts import Cut, cuts_of
+from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
 from planner.one_job.validation.software import load_frameworks
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster

@@ -23,16 +23,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from estimator.bulk.records import Degrees, Family
+from estimator.host_cpu import cpu_name
+from estimator.pricing.evaluate import evaluate
+from models_zoo.catalogue import load_model
 from planner.one_job.search.best import setup_of
 from planner.one_job.search.cuts import cuts_of
 from planner.one_job.search.exact import Found, search
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
 from planner.one_job.search.space import recompute_rules, schedules_of, state_rules, ways_of
-
-from estimator.bulk.records import Degrees, Family
-from estimator.host_cpu import cpu_name
-from estimator.pricing.evaluate import evaluate
-from models_zoo.catalogue import load_model
 from planner.shared.options import SearchOptions, with_defaults
 from profiles.vocabulary import Infeasible
 

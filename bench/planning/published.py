@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.exact import search
-from planner.one_job.search.space import Space
-
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import read_layers
 from estimator.layer_times import nothing_measured
 from estimator.pricing.evaluate import evaluate, experts_a_token
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.recipe import Setup
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.exact import search
+from planner.one_job.search.space import Space
 from planner.one_job.validation.prepared import PreparedRun
 from planner.one_job.validation.rows import RunRow, read_runs
 from planner.one_job.validation.run import predict_row

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from planner.one_job.search.cuts import cuts_of
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import read_layers
@@ -19,6 +18,7 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup
 from models_zoo.catalogue import load_model
 from planner.one_job.explicit.request import software_of
+from planner.one_job.search.cuts import cuts_of
 from planner.one_job.validation.software import load_frameworks
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies

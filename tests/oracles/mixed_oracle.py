@@ -7,15 +7,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import SearchRequest
-
 from estimator.pricing.build import Degrees, block_refuses
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
+from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.objectives import amount
+from planner.one_job.search.request import SearchRequest
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 

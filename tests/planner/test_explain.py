@@ -9,9 +9,12 @@ from functools import cache
 from typing import Any
 
 import pytest
+
+from estimator.pricing.outcome import TimeBreakdown
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.explain import Explanation, describe_explanation
+from planner.one_job.search.explaining import Lack, describe_lack, explain_request
 from planner.one_job.search.links_used import links_used
 from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.search.sensitivity import (
@@ -34,9 +37,6 @@ from planner.one_job.search.varied import (
     with_constraints,
     with_node,
 )
-
-from estimator.pricing.outcome import TimeBreakdown
-from planner.one_job.search.explaining import Lack, describe_lack, explain_request
 from planner.shared.options import SearchOptions, with_defaults
 from profiles.errors import NothingFits
 from profiles.vocabulary import LinkTable

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from planner.one_job.search.explain import Certificate
 
 from estimator.pricing.outcome import TimeBreakdown
 from planner import api
@@ -16,6 +15,7 @@ from planner.cli import main as cli
 from planner.cli.explain_output import COLUMNS, print_comparison
 from planner.cli.plan_output import describe_certificate, describe_layers, describe_settings, print_plan
 from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.search.explain import Certificate
 from planner.one_job.search.plan_comparison import CELL_PARTS, compare_plans, describe_plan_comparison
 from planner.shared.plan import Plan, PlanBreakdown
 from planner.shared.plan_file import plan_to_json, save_plan

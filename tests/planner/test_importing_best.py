@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from planner.one_job.search.constraints import TOOLS
 
 from planner import api
 from planner.cli.imported_output import print_comparison
@@ -14,6 +13,7 @@ from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.importing.best import best_of_setting, search_of
 from planner.one_job.importing.comparison import compare, describe_comparison
+from planner.one_job.search.constraints import TOOLS
 from planner.shared.options import Tool
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits

@@ -6,10 +6,10 @@ import itertools
 import random
 
 import pytest
-from planner.one_job.search.cuts import FEW, Cut, count_all_cuts, cuts_of, lightest
 
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt
+from planner.one_job.search.cuts import FEW, Cut, count_all_cuts, cuts_of, lightest
 
 
 def _edges(cut: Cut) -> list[tuple[int, int]]:

@@ -7,12 +7,12 @@ import random
 from itertools import groupby
 
 import pytest
-from planner.one_job.search.exact import Found, search
-from planner.one_job.search.space import Space, ways_of
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.records import Family
 from estimator.pricing.outcome import Evaluation
+from planner.one_job.search.exact import Found, search
+from planner.one_job.search.space import Space, ways_of
 from tests.search_examples import every_plan, plain_degrees, random_search
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planner.one_job.search.constraints import TOOLS, Constraints, Number
-from planner.one_job.search.mixed import search_mixed
-from planner.one_job.search.request import SearchRequest, request_on
 
 from estimator.pricing.recipe import Recipe, ScheduleName
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
+from planner.one_job.search.constraints import TOOLS, Constraints, Number
+from planner.one_job.search.mixed import search_mixed
+from planner.one_job.search.request import SearchRequest, request_on
 from planner.shared.options import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planner.one_job.search.constraints import read_numbers
 
 from planner import api
 from planner.cli import main as cli
+from planner.one_job.search.constraints import read_numbers
 from profiles.errors import InputError, NothingFits
 
 MODEL, CLUSTER = "gpt2-1.3b", "a100-80gb:1x4"

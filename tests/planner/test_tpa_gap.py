@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from planner.one_job.search.best import find_best
 
 from bench.clusters.tpa_gap import MODELS, draw_request, make_request
 from planner.many_jobs.sites.alike import Alike
 from planner.many_jobs.sites.tpa import _Search, plan_across
 from planner.many_jobs.sites.tpa_sites import SiteGraph
+from planner.one_job.search.best import find_best
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from planner.one_job.search.best import find_best
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import SearchRequest, request_on
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
@@ -18,7 +15,10 @@ from models_zoo.families import gpt, llama
 from models_zoo.model import Model
 from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
 from planner.one_job.explicit.reading import setup_of_plan
+from planner.one_job.search.best import find_best
+from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.objectives import slots_of_plan
+from planner.one_job.search.request import SearchRequest, request_on
 from planner.shared.plan_file import load_plan, save_plan
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planner.one_job.search.request import SearchRequest, read_search
 
 from estimator.host_cpu import cpu_name
 from planner import api
 from planner.cli.main import main
 from planner.one_job.cells.request import open_existing
+from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.tuning.local import STEPS, WARM_UPS, choose_by_running, find_candidates
 from planner.one_job.tuning.records import OutOfMemory
 from planner.shared.options import SearchOptions, with_defaults
