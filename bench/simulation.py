@@ -26,8 +26,8 @@ from random import Random
 from typing import Any
 
 from estimator.host_cpu import cpu_name
-from planner.many_jobs.scheduling.catalogue import make_policy
-from planner.many_jobs.scheduling.records import CellOption, Job, Pool, Workload
+from planner.many_jobs.jobs.records import CellOption, Job, Pool, Workload
+from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.checkpoint import CheckpointWriter
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.request import Request, Source

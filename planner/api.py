@@ -498,7 +498,7 @@ def simulate(
     stop: Callable[[], bool] | None = None,
     **rest: Unpack[SimulateOptions],
 ) -> Simulated:
-    """Replay a trace on a cluster under a policy of `planner.many_jobs.scheduling.catalogue` (or
+    """Replay a trace on a cluster under a policy of `planner.many_jobs.policies.catalogue` (or
     `package.module:Class`) with its options. `planner.many_jobs.simulation.result.Summary` says what the figures are,
     `planner.many_jobs.simulation.request` what the arguments mean.
 

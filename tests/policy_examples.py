@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Pool
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Pool
 from profiles.cluster import SiteLink
 from tests.scheduling_examples import FakeCells
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from planner.many_jobs.scheduling.records import CellOption, Job, Pool, Workload
+from planner.many_jobs.jobs.records import CellOption, Job, Pool, Workload
 
 GIB = 2**30
 

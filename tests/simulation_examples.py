@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from planner.many_jobs.scheduling.records import CellOption, Decision, Grant, Job, Pool, Stateless, View, Workload
+from planner.many_jobs.jobs.records import CellOption, Decision, Grant, Job, Pool, Stateless, View, Workload
 from planner.many_jobs.simulation.failures import Failure
 from tests.scheduling_examples import make_job, make_pool
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from bench.clusters.workloads import Setting, new_workload, philly, setting
-from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, View
-from planner.many_jobs.scheduling.sites.prices import Key, SharedLinks, SitePrices, make_prices
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, Settings
+from planner.many_jobs.simulation.site_prices import Key, SharedLinks, SitePrices, make_prices
 from planner.many_jobs.simulation.totals import FINISHED
 
 Run = dict[str, Any]

@@ -27,8 +27,8 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
+from planner.many_jobs.jobs.records import Job, Pool, Workload
 from planner.many_jobs.scheduling.cell_book import pools_of
-from planner.many_jobs.scheduling.records import Job, Pool, Workload
 from planner.many_jobs.scheduling.sites.planners import Workshop
 from planner.many_jobs.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, count_parameters
 from planner.many_jobs.traces.read import read_trace

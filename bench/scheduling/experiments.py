@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from planner.many_jobs.jobs.records import Job, Pool
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, pools_of
-from planner.many_jobs.scheduling.records import Job, Pool
 from planner.many_jobs.traces.assign import assign_workloads
 from planner.many_jobs.traces.read import read_trace
 from planner.many_jobs.traces.records import Trace, window

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
-from planner.many_jobs.scheduling.records import Workload
 from profiles.cluster_file import load_cluster
 
 

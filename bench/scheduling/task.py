@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bench.scheduling.experiments import EXPERIMENTS, ROUND_S, Inputs, mean_in, prepare
+from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.scheduling.bound import bound_run
-from planner.many_jobs.scheduling.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Settings
 

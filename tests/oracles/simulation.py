@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.many_jobs.scheduling.records import CellBook, Grant, Job, Policy, Pool
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool
 from profiles.cluster import SiteLink
 
 Device = tuple[str, int, int]

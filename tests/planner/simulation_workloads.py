@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from planner.many_jobs.scheduling.records import Job
+from planner.many_jobs.jobs.records import Job
 from tests.scheduling_examples import FakeCells, make_job
 
 MODELS = ("bert-0.3b", "bert-1.3b", "bert-2.6b", "moe-10b", "gpt-30b")

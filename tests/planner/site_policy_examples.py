@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from random import Random
 
-from planner.many_jobs.scheduling.records import Grant, Job, Pool
-from planner.many_jobs.scheduling.sites.prices import link_name
+from planner.many_jobs.jobs.records import Grant, Job, Pool
 from planner.many_jobs.simulation.settings import Placement
+from planner.many_jobs.simulation.site_prices import link_name
 from profiles.cluster import SiteLink
 from tests.scheduling_examples import make_job, make_pool
 

@@ -9,9 +9,9 @@ import pytest
 
 from estimator.cells.job import Job as TrainingJob
 from planner import api
+from planner.many_jobs.jobs.records import Pool, Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pools_of
 from planner.many_jobs.scheduling.measured import OPTIMIZER, cells_on
-from planner.many_jobs.scheduling.records import Pool, Workload
 from planner.many_jobs.simulation.request import Source
 from planner.many_jobs.simulation.run import load_inputs
 from profiles.cluster_file import load_cluster

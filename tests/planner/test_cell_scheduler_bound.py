@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Pool, Stateless, View, grant
+from planner.many_jobs.policies.catalogue import POLICIES, make_policy
 from planner.many_jobs.scheduling.bound import bound_run, shortest_first_s
-from planner.many_jobs.scheduling.catalogue import POLICIES, make_policy
 from planner.many_jobs.scheduling.cells.prices import dual_value, lower_prices
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Pool, Stateless, View, grant
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.run import bound_result
 from planner.many_jobs.simulation.settings import Settings

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.jobs.records import Decision, Job, Pool, View
+from planner.many_jobs.policies.catalogue import make_policy
+from planner.many_jobs.policies.crius import CriusDDL
 from planner.many_jobs.scheduling.cells.timeline import Cadence, Timeline
-from planner.many_jobs.scheduling.policies.crius import CriusDDL
-from planner.many_jobs.scheduling.records import Decision, Job, Pool, View
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Settings
 from tests.planner.test_cell_scheduler_bound import random_jobs, small_pools

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.jobs.records import Decision, Job, Pool, View
+from planner.many_jobs.policies.catalogue import make_policy
+from planner.many_jobs.policies.crius import Crius, CriusDDL
+from planner.many_jobs.policies.marginal import Marginal
 from planner.many_jobs.scheduling.cells.tables import CRIUS_LEVELS, CellTables
-from planner.many_jobs.scheduling.policies.crius import Crius, CriusDDL
-from planner.many_jobs.scheduling.policies.marginal import Marginal
-from planner.many_jobs.scheduling.records import Decision, Job, Pool, View
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.settings import Settings

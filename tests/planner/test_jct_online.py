@@ -14,7 +14,7 @@ from planner.many_jobs.jct.model import predict
 from planner.many_jobs.jct.online import COLUMNS, OnlinePredictor, OnlineSetting
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.training import train
-from planner.many_jobs.scheduling.records import Job, Workload
+from planner.many_jobs.jobs.records import Job, Workload
 from tests.planner.jct_examples import learnable_jobs
 
 DAY_S = 86_400.0

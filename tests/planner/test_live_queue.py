@@ -18,12 +18,12 @@ from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
 from bench.scheduling.live.testbed import testbed_cells as cells_on_testbed
-from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Stateless, View, Workload, grant
+from planner.many_jobs.policies.catalogue import make_policy
+from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
-from planner.many_jobs.scheduling.live import run_live
-from planner.many_jobs.scheduling.policies.fcfs import Fcfs
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Stateless, View, Workload, grant
 from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.live import run_live
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings
 from planner.many_jobs.simulation.truth import cells_truth
@@ -37,7 +37,7 @@ POLICIES = ("fcfs", "sjf", "easy-backfill", "tiresias", "crius", "marginal", "el
 
 
 class Clockwork:
-    """`planner.many_jobs.scheduling.live.Machines` whose iterations take what the Cells say, after `start_s`. No time
+    """`planner.many_jobs.simulation.live.Machines` whose iterations take what the Cells say, after `start_s`. No time
     passes but in `ended` and in `stop`, which ends iterations that have begun."""
 
     def __init__(self, cells: FakeCells, *, start_s: float = 0.0) -> None:

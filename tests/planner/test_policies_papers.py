@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
+from planner.many_jobs.jobs.records import Decision, Policy, View, grant
+from planner.many_jobs.policies.catalogue import make_policy
+from planner.many_jobs.policies.elasticflow import ElasticFlow, ElasticFlowLs
+from planner.many_jobs.policies.gandiva import Gandiva
+from planner.many_jobs.policies.gavel import Gavel
+from planner.many_jobs.policies.pollux import Pollux, restart_factor
+from planner.many_jobs.policies.sia import Sia
 from planner.many_jobs.scheduling.beliefs import Ladders, least_counts
-from planner.many_jobs.scheduling.catalogue import make_policy
-from planner.many_jobs.scheduling.policies.elasticflow import ElasticFlow, ElasticFlowLs
-from planner.many_jobs.scheduling.policies.gandiva import Gandiva
-from planner.many_jobs.scheduling.policies.gavel import Gavel
-from planner.many_jobs.scheduling.policies.pollux import Pollux, restart_factor
-from planner.many_jobs.scheduling.policies.sia import Sia
-from planner.many_jobs.scheduling.records import Decision, Policy, View, grant
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.settings import Settings

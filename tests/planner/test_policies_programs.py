@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from planner.many_jobs.policies.elasticflow import by_marginal_return, gained_rate, saved_device_s
 from planner.many_jobs.scheduling.beliefs import Ladder
 from planner.many_jobs.scheduling.choices import Options, choose
-from planner.many_jobs.scheduling.policies.elasticflow import by_marginal_return, gained_rate, saved_device_s
 from planner.many_jobs.scheduling.shares import Classes, fair_shares, makespan_shares, throughput_shares
 from planner.many_jobs.scheduling.slots import Demand, Plan, minimum_share, slot_edges
 from tests.oracles.policy_oracle import (

@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from planner.many_jobs.scheduling.policies.backfill import EasyBackfill, backfilled, shadow
-from planner.many_jobs.scheduling.policies.fcfs import Fcfs
-from planner.many_jobs.scheduling.policies.gang import Gang
-from planner.many_jobs.scheduling.policies.priority import PriorityPreemption, victims
-from planner.many_jobs.scheduling.policies.quota import Quota
-from planner.many_jobs.scheduling.policies.sjf import ShortestFirst
-from planner.many_jobs.scheduling.policies.tiresias import Tiresias
+from planner.many_jobs.jobs.records import Decision, Job, Policy, View
+from planner.many_jobs.policies.backfill import EasyBackfill, backfilled, shadow
+from planner.many_jobs.policies.fcfs import Fcfs
+from planner.many_jobs.policies.gang import Gang
+from planner.many_jobs.policies.priority import PriorityPreemption, victims
+from planner.many_jobs.policies.quota import Quota
+from planner.many_jobs.policies.sjf import ShortestFirst
+from planner.many_jobs.policies.tiresias import Tiresias
 from planner.many_jobs.scheduling.quotas import demand_quotas, read_queues
-from planner.many_jobs.scheduling.records import Decision, Job, Policy, View
 from planner.many_jobs.simulation.engine import simulate
 from profiles.errors import InputError
 from tests.oracles.policy_oracle import head_start_s

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from planner.many_jobs.scheduling.catalogue import POLICIES, make_policy
-from planner.many_jobs.scheduling.records import Decision, Job, Policy, View
+from planner.many_jobs.jobs.records import Decision, Job, Policy, View
+from planner.many_jobs.policies.catalogue import POLICIES, make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.result import Result

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from planner.many_jobs.scheduling.policies.fcfs import Fcfs
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, View, grant
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, View, grant
+from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import STALLED_DECISIONS, simulate
 from planner.many_jobs.simulation.failures import Failure, Failures, read_failures, up_time_s
 from planner.many_jobs.simulation.placing import PoolNodes, shrink

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from planner.many_jobs.scheduling.records import Grant, Job
+from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import devices_of

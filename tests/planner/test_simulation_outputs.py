@@ -23,7 +23,7 @@ from scipy.stats import t as student
 from planner import api
 from planner.cli.main import main
 from planner.cli.simulate import _stopped
-from planner.many_jobs.scheduling.policies.fcfs import Fcfs
+from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.plot import draw
 from planner.many_jobs.simulation.request import Request, Source

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.many_jobs.scheduling.catalogue import POLICIES, make_policy
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, View
+from planner.many_jobs.policies.catalogue import POLICIES, make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import devices_of

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from planner.many_jobs.scheduling.policies.fcfs import Fcfs
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, grant
+from planner.many_jobs.jobs.records import Decision, Grant, Job, grant
+from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failure, Failures
 from planner.many_jobs.simulation.settings import CheckpointFile, Placement, PolicyError, Settings

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.many_jobs.scheduling.catalogue import make_policy
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Policy, Pool, View
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, Pool, View
+from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.request import Request, Source

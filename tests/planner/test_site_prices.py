@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from planner.api import simulate as simulate_by_name
+from planner.many_jobs.jobs.records import Grant, Workload
+from planner.many_jobs.policies.spiderflow import SpiderFlow
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
-from planner.many_jobs.scheduling.policies.spiderflow import SpiderFlow
-from planner.many_jobs.scheduling.records import Grant, Workload
 from planner.many_jobs.scheduling.sites.genetic import deal_pieces, piece_graph
 from planner.many_jobs.scheduling.sites.planners import PLANNERS, Workshop
-from planner.many_jobs.scheduling.sites.prices import SharedLinks, link_name, make_prices, site_truth
 from planner.many_jobs.scheduling.sites.shapes import Shapes
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Settings
+from planner.many_jobs.simulation.site_prices import SharedLinks, link_name, make_prices, site_truth
 from planner.many_jobs.sites.tpa import plan_across
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models_zoo.catalogue import load_model, model_names
-from planner.many_jobs.scheduling.records import Job, Pool, Workload
+from planner.many_jobs.jobs.records import Job, Pool, Workload
 from planner.many_jobs.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, assign_workloads, count_parameters
 from planner.many_jobs.traces.draws import PURPOSES, draws
 from planner.many_jobs.traces.records import Trace, TraceRow, head

@@ -4,7 +4,7 @@
 
 On `local:1x2` each worker trains on a core of its own; with --testbed eight workers of two emulated sites sleep instead
 of computing, and communicate over shaped links (bench.testbed). Live and simulated have the same policy code, view,
-checks and placement (planner.many_jobs.scheduling.live), the same jobs and Cells. Nothing is fitted on a queue: layers,
+checks and placement (planner.many_jobs.simulation.live), the same jobs and Cells. Nothing is fitted on a queue: layers,
 links and contention are measured first, then each Cell by itself for some seconds. Each queue is simulated twice: with
 iterations as the Cells estimate them (`estimated`), and as they were then measured (`measured`).
 
@@ -39,11 +39,11 @@ from bench.scheduling.live.testbed import CLUSTER, testbed_cells, testbed_places
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
 from bench.testbed.network import emulated_network
 from estimator.host_cpu import cpu_name
-from planner.many_jobs.scheduling.catalogue import make_policy
+from planner.many_jobs.jobs.records import Job, Workload
+from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
-from planner.many_jobs.scheduling.live import run_live
-from planner.many_jobs.scheduling.records import Job, Workload
 from planner.many_jobs.simulation.engine import simulate
+from planner.many_jobs.simulation.live import run_live
 from planner.many_jobs.simulation.settings import Settings
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster_file import load_cluster

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from bench.scheduling.live.crew import Crew, Orders, Part, Seat
-from planner.many_jobs.scheduling.records import CellBook, Grant, Job, Pool, Workload
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Pool, Workload
 from planner.many_jobs.simulation.settings import Placement, Truth
 from planner.many_jobs.simulation.truth import cells_truth
 

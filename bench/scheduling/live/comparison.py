@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from planner.many_jobs.scheduling.records import CellBook
+from planner.many_jobs.jobs.records import CellBook
 from planner.many_jobs.simulation.result import Result
 
 CRIUS_THROUGHPUT, CRIUS_JCT = 0.0316, 0.0731

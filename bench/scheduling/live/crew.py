@@ -1,4 +1,4 @@
-"""Worker processes that stay for a whole queue, as `planner.many_jobs.scheduling.live.Machines`: jobs come and go on
+"""Worker processes that stay for a whole queue, as `planner.many_jobs.simulation.live.Machines`: jobs come and go on
 them."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from estimator.worker_processes import last_line
-from planner.many_jobs.scheduling.records import Grant, Job, Workload
+from planner.many_jobs.jobs.records import Grant, Job, Workload
 from planner.many_jobs.simulation.placing import devices_of
 from planner.many_jobs.simulation.settings import Placement
 from profiles.errors import MachineError

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.many_jobs.scheduling.records import CellBook, Job, Pool, Workload
+from planner.many_jobs.jobs.records import CellBook, Job, Pool, Workload
 from profiles.errors import InputError
 
 LEAST_ITERATIONS = 4

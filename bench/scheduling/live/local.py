@@ -16,8 +16,8 @@ from estimator.profiling.plan import ProfileTask
 from estimator.profiling.run import ensure_rate, profile_layers
 from estimator.profiling.setting import Setting
 from models_zoo.layers import Layer
+from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
-from planner.many_jobs.scheduling.records import Workload
 from planner.one_job.cells.request import load_place
 from profiles.cluster import Cluster
 from profiles.store import ProfileStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.many_jobs.scheduling.records import Grant, Job, Pool
+from planner.many_jobs.jobs.records import Grant, Job, Pool
 from planner.many_jobs.simulation.settings import Placement, Truth
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from bench.scheduling.live.crew import Orders
 from estimator.cells.cell import CellEstimate
 from estimator.cells.stage_options import Machine
+from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
-from planner.many_jobs.scheduling.records import Workload
 from planner.one_job.cells.planning import make_plan
 from planner.one_job.running.program import Program, program_of
 from planner.shared.plan_file import plan_to_json

@@ -10,8 +10,8 @@ from bench.testbed.measure import measure_between
 from bench.testbed.network import Network
 from estimator.communication.fit import make_table
 from estimator.communication.groups import describe_group
+from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pool_name, pools_of
-from planner.many_jobs.scheduling.records import Workload
 from profiles.cluster import Cluster
 from profiles.vocabulary import CollectiveOp, LinkTable
 

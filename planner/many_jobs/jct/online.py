@@ -18,7 +18,7 @@ from planner.many_jobs.jct.jobs import make_jobs
 from planner.many_jobs.jct.model import JctModel, predict
 from planner.many_jobs.jct.prepared import Prepared
 from planner.many_jobs.jct.training import LEAST_JOBS, known_rows, train
-from planner.many_jobs.scheduling.records import Job
+from planner.many_jobs.jobs.records import Job
 
 COLUMNS = ("gpus", "vc", "user", "name")
 """What a `Job` tells: devices, virtual cluster, user, model."""

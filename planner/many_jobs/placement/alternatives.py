@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.many_jobs.placement.ground import Ground
+from planner.many_jobs.placement.ground import Ground, devices_of, plan_on
 from planner.many_jobs.placement.options import PlaceOptions
-from planner.many_jobs.placement.placing import PlacedJob, devices_of, plan_on
+from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.choosing import choose_sites, why_it_loses
 from planner.many_jobs.sites.records import Alternative, Demand, Score, Share
 from planner.many_jobs.sites.scoring import score_sites

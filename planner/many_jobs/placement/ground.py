@@ -1,16 +1,19 @@
-"""What a job is placed on."""
+"""What a job is placed on, and the plan on some of its devices."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from planner.many_jobs.sites.devices import give_devices
 from planner.many_jobs.sites.link_measurements import LinkNow
-from planner.many_jobs.sites.records import Demand
+from planner.many_jobs.sites.records import Demand, Share
 from planner.many_jobs.sites.state import SiteTable
 from planner.many_jobs.sites.topology import Topology
+from planner.many_jobs.sites.tpa import MOST_PRICED, Across, on_devices, plan_across
 from planner.one_job.search.request import SearchRequest
-from profiles.cluster import Cluster
+from profiles.cluster import Cluster, DeviceSlot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,3 +36,27 @@ class Ground:
     def measured(self) -> bool:
         """Whether any link differs from the file's."""
         return any(link.basis != "file" for link in self.links)
+
+
+def sites_of(slots: Sequence[DeviceSlot]) -> tuple[str, ...]:
+    """The sites of devices, each once."""
+    return tuple(dict.fromkeys(slot.site for slot in slots))
+
+
+def devices_of(ground: Ground, shares: Sequence[Share]) -> tuple[DeviceSlot, ...]:
+    """The devices of shares that the table has free."""
+    slots = give_devices(ground.cluster, shares)
+    if slots is None:
+        raise RuntimeError(f"the table has {shares} free, and the sites have not")
+    return slots
+
+
+def plan_on(
+    ground: Ground,
+    slots: Sequence[DeviceSlot],
+    *,
+    all_sites: bool = False,
+    most: int = MOST_PRICED,
+) -> Across | None:
+    """The plan on these devices; None where none fits. Of sites that nothing joins one is used."""
+    return plan_across(on_devices(ground.request, slots), wanted="all-sites" if all_sites else "any", most=most)

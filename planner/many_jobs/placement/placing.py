@@ -21,18 +21,18 @@ from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.many_jobs.placement.candidates import equal_choices
-from planner.many_jobs.placement.ground import Ground
+from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
 from planner.many_jobs.placement.options import NOT_FOR_PLACE, PlaceOptions
+from planner.many_jobs.placement.shortage import explain_no_plan
 from planner.many_jobs.sites.choosing import DEFAULT, place_on_sites
 from planner.many_jobs.sites.current_links import Route, routes_between, with_topology
-from planner.many_jobs.sites.devices import give_devices
 from planner.many_jobs.sites.exact import MOST_SITES
 from planner.many_jobs.sites.link_measurements import LinkNow, links_now, load_measurements, save_measurements
 from planner.many_jobs.sites.monitor import LinkMeasurement
 from planner.many_jobs.sites.records import Demand, NoSites, Share, SitePlacement
 from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
-from planner.many_jobs.sites.tpa import MOST_PRICED, Across, on_devices, plan_across
+from planner.many_jobs.sites.tpa import Across
 from planner.one_job.cells.request import load_place, open_existing, token_count
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
 from planner.shared.options import SearchOptions, with_defaults
@@ -92,11 +92,6 @@ class PlacedJob:
         return found
 
 
-def sites_of(slots: Sequence[DeviceSlot]) -> tuple[str, ...]:
-    """The sites of devices, each once."""
-    return tuple(dict.fromkeys(slot.site for slot in slots))
-
-
 def place_model(
     model: str,
     *,
@@ -148,8 +143,6 @@ def _fastest(
         if across is not None:
             planned.append((one, own, across))
     if not planned:
-        from planner.many_jobs.placement.shortage import explain_no_plan
-
         raise NothingFits(explain_no_plan(ground, slots, wanted))
     best = min(planned, key=lambda found: (found[2].best.time_s, [share.site for share in found[0].sites]))
     return *best, tried
@@ -189,25 +182,6 @@ def choose_devices(ground: Ground, method: str) -> tuple[SitePlacement, tuple[De
     if isinstance(placement, NoSites):
         raise NothingFits(f"{ground.cluster.text}: {placement.infeasible.reason}", result=placement)
     return placement, devices_of(ground, placement.sites)
-
-
-def devices_of(ground: Ground, shares: Sequence[Share]) -> tuple[DeviceSlot, ...]:
-    """The devices of shares that the table has free."""
-    slots = give_devices(ground.cluster, shares)
-    if slots is None:
-        raise RuntimeError(f"the table has {shares} free, and the sites have not")
-    return slots
-
-
-def plan_on(
-    ground: Ground,
-    slots: Sequence[DeviceSlot],
-    *,
-    all_sites: bool = False,
-    most: int = MOST_PRICED,
-) -> Across | None:
-    """The plan on these devices; None where none fits. Of sites that nothing joins one is used."""
-    return plan_across(on_devices(ground.request, slots), wanted="all-sites" if all_sites else "any", most=most)
 
 
 def between_sites_s(request: SearchRequest, across: Across) -> float:

@@ -1,1 +1,1 @@
-"""Many jobs on one cluster: what policies see and answer, what Cells they compare, and the policies themselves."""
+"""What policies stand on: queues, Cells of workloads, plans over sites, bounds on what any policy can do."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner.many_jobs.scheduling.records import CellBook, Job, JobState, View, Workload
+from planner.many_jobs.jobs.records import CellBook, Job, JobState, View, Workload
 
 MOST_KNOWN = 100_000
 """Jobs whose own ladders are kept at hand."""

@@ -26,7 +26,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.many_jobs.scheduling.records import CellBook, Job, Pool
+from planner.many_jobs.jobs.records import CellBook, Job, Pool
 
 Floats = NDArray[np.float64]
 FACTORS = (8.0, 3.0, 1.6, 1.2, 1.05)

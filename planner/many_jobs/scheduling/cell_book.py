@@ -21,7 +21,7 @@ from estimator.cells.stages import crius_stage_counts
 from estimator.frontends.load import load_any_model
 from estimator.layer_times import nothing_measured
 from models_zoo.model import Model
-from planner.many_jobs.scheduling.records import CellOption, Pool, Workload
+from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
@@ -80,7 +80,7 @@ def common_dtype(cluster: Cluster) -> DType:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatedCells:
-    """`planner.many_jobs.scheduling.records.CellBook` by `estimator.cells.cell`. `micro_batches` as in
+    """`planner.many_jobs.jobs.records.CellBook` by `estimator.cells.cell`. `micro_batches` as in
     `estimator.cells.job.Job`; `lookup_for`, `link_tables_for`: what is measured of a device. `crowded`: every device is
     priced as with all of its pool's nodes busy, whoever works there, not with the job's own alone (where a neighbour
     slows it: see `Device.contention`). `measured`: a hash of what is measured, by which saved Cells are told apart. The

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, JobState, View, grant
+from planner.many_jobs.jobs.records import Decision, Grant, Job, JobState, View, grant
 
 
 def can_run(view: View, job: Job, pool: str | None = None, devices: int | None = None) -> bool:

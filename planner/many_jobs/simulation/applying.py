@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from planner.many_jobs.scheduling.records import Decision, Grant
+from planner.many_jobs.jobs.records import Decision, Grant
 from planner.many_jobs.simulation.placing import Pieces, shrink
 from planner.many_jobs.simulation.run_state import END, RESTARTED, RunState, describe, restart_s
 from planner.many_jobs.simulation.states import ActiveJob

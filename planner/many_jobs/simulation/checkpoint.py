@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from typing import Any
 
-from planner.many_jobs.scheduling.records import Grant
+from planner.many_jobs.jobs.records import Grant
 from planner.many_jobs.simulation.placing import Pieces
 from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState
 from planner.many_jobs.simulation.states import ActiveJob

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from planner.many_jobs.scheduling.records import CellBook, Job, Policy, Pool, grant
+from planner.many_jobs.jobs.records import CellBook, Job, Policy, Pool, grant
 from planner.many_jobs.simulation.applying import (
     apply_decision,
     evict,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from planner.many_jobs.scheduling.records import Pool
+from planner.many_jobs.jobs.records import Pool
 from profiles.errors import InputError
 
 COLUMNS = ("time_s", "pool", "node", "repair_s")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.many_jobs.scheduling.records import Job
+from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable
 
 if TYPE_CHECKING:

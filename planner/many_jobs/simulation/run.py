@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from planner.many_jobs.jobs.records import CellBook, Job, Pool
+from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
-from planner.many_jobs.scheduling.catalogue import make_policy
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out
 from planner.many_jobs.scheduling.measured import cells_on
-from planner.many_jobs.scheduling.records import CellBook, Job, Pool
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.plot import check_plot, save_plot
@@ -253,7 +253,7 @@ def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tu
     cluster = cells.cluster
     if len(cluster.sites) == 1:
         return None, None, ()
-    from planner.many_jobs.scheduling.sites.prices import SharedLinks, make_prices, site_truth
+    from planner.many_jobs.simulation.site_prices import SharedLinks, make_prices, site_truth
 
     prices = make_prices(cluster)
     return site_truth(prices, cells), SharedLinks(prices=prices), cluster.site_links

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from math import isfinite, isqrt
 from traceback import extract_tb
 
-from planner.many_jobs.scheduling.records import CellBook, Decision, Grant, Job, JobState, Policy, Pool
+from planner.many_jobs.jobs.records import CellBook, Decision, Grant, Job, JobState, Policy, Pool
 from planner.many_jobs.simulation.placing import PoolNodes
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings, Truth
 from planner.many_jobs.simulation.sharing import Shared
@@ -156,7 +156,7 @@ class RunState:
 
 
 class RunView:
-    """A `planner.many_jobs.scheduling.records.View` of a run: live, nothing is copied."""
+    """A `planner.many_jobs.jobs.records.View` of a run: live, nothing is copied."""
 
     __slots__ = ("_run", "cells", "free", "pools", "running", "site_links", "waiting")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from planner.many_jobs.scheduling.records import Grant, Job
+from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
 from profiles.cluster import SiteLink

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from planner.many_jobs.scheduling.records import Grant
+from planner.many_jobs.jobs.records import Grant
 from planner.many_jobs.simulation.settings import Sharing
 from planner.many_jobs.simulation.states import ActiveJob
 

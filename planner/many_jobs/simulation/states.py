@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.many_jobs.scheduling.records import Grant, Job
+from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.placing import Pieces
 
 
@@ -18,7 +18,7 @@ class Clock:
 
 
 class ActiveJob:
-    """A `planner.many_jobs.scheduling.records.JobState`. What grows with time is kept as of `since_s`, when the job
+    """A `planner.many_jobs.jobs.records.JobState`. What grows with time is kept as of `since_s`, when the job
     last got or lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on,
     when its restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to
     do."""

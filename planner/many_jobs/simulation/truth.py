@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.many_jobs.scheduling.records import CellBook, Grant, Job, Workload
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Workload
 from planner.many_jobs.simulation.settings import Placement, Truth
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
-from planner.many_jobs.scheduling.records import CellBook, Job, Pool
+from planner.many_jobs.jobs.records import CellBook, Job, Pool
 from planner.many_jobs.traces.choosing import Chooser
 from planner.many_jobs.traces.draws import PURPOSES, draws
 from planner.many_jobs.traces.garbage import collection_paused

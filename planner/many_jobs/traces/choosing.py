@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from estimator.frontends.load import load_any_model
-from planner.many_jobs.scheduling.records import CellBook, Pool, Workload
+from planner.many_jobs.jobs.records import CellBook, Pool, Workload
 from planner.many_jobs.traces.places import (
     Counts,
     Oversize,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from planner.many_jobs.scheduling.records import Pool
+from planner.many_jobs.jobs.records import Pool
 from planner.many_jobs.traces.records import TraceRow
 from profiles.errors import InputError
 from profiles.hardware import load_device

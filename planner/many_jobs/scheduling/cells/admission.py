@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from planner.many_jobs.jobs.records import Decision, View
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board, BoardMaker
 from planner.many_jobs.scheduling.cells.guarantees import Schedule
 from planner.many_jobs.scheduling.cells.timeline import Cadence
-from planner.many_jobs.scheduling.records import Decision, View
 
 MOST_REPLACED = 12
 """Admitted jobs that are tried for that, for each job that asks."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.many_jobs.jobs.records import Grant, Job, JobState, View, grant
 from planner.many_jobs.scheduling.cells.tables import CellRow, CellTables
-from planner.many_jobs.scheduling.records import Grant, Job, JobState, View, grant
 from profiles.errors import InputError
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.many_jobs.scheduling.records import CellBook, Job, Workload
+from planner.many_jobs.jobs.records import CellBook, Job, Workload
 
 CRIUS_LEVELS = (-1, 0, 1)
 """Half, once and twice the devices asked for (Crius section 6.1)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 
-from planner.many_jobs.scheduling.records import View
+from planner.many_jobs.jobs.records import View
 
 ALIKE_S = 1e-6
 """Times that differ by less are one: ends are foreseen anew at every decision, and not to the last bit alike."""

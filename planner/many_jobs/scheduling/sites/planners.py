@@ -16,7 +16,7 @@ from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.model import Model
-from planner.many_jobs.scheduling.records import Workload
+from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.sites.genetic import genetic_setups
 from planner.many_jobs.sites.tpa import plan_across
 from planner.one_job.search.best import setup_of

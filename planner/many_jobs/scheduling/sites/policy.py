@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, Stateless, View, Workload
+from planner.many_jobs.jobs.records import Decision, Grant, Job, Stateless, View, Workload
 from planner.many_jobs.scheduling.sites.offers import Offer, Offers
 from planner.many_jobs.sites.filling import Shares
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, Stateless, View
 from planner.many_jobs.scheduling.queueing import (
     as_asked,
     can_run,
@@ -10,7 +11,6 @@ from planner.many_jobs.scheduling.queueing import (
     expected_remaining_s,
     take_in_order,
 )
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, Stateless, View
 
 
 class ShortestFirst(Stateless):

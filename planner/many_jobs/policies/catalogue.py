@@ -1,4 +1,4 @@
-"""The policies by name. A new one is a file in `planner/many_jobs/scheduling/policies/` and a line here."""
+"""The policies by name. A new one is a file in `planner/many_jobs/policies/` and a line here."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from inspect import Parameter, isclass, signature
 from typing import cast
 
 from estimator.frontends.factory import find_factory, user_code
-from planner.many_jobs.scheduling.records import Policy
+from planner.many_jobs.jobs.records import Policy
 from profiles.errors import InputError
 
 POLICIES: dict[str, str] = {
-    "easy-backfill": "planner.many_jobs.scheduling.policies.backfill:EasyBackfill",
-    "elasticflow": "planner.many_jobs.scheduling.policies.elasticflow:ElasticFlow",
-    "elasticflow-ls": "planner.many_jobs.scheduling.policies.elasticflow:ElasticFlowLs",
-    "fcfs": "planner.many_jobs.scheduling.policies.fcfs:Fcfs",
-    "crius": "planner.many_jobs.scheduling.policies.crius:Crius",
-    "crius-na": "planner.many_jobs.scheduling.policies.crius:CriusNA",
-    "crius-nh": "planner.many_jobs.scheduling.policies.crius:CriusNH",
-    "crius-ddl": "planner.many_jobs.scheduling.policies.crius:CriusDDL",
-    "marginal": "planner.many_jobs.scheduling.policies.marginal:Marginal",
-    "marginal-throughput": "planner.many_jobs.scheduling.policies.marginal:MarginalThroughput",
-    "marginal-now": "planner.many_jobs.scheduling.policies.marginal:MarginalNow",
-    "marginal-ddl": "planner.many_jobs.scheduling.policies.marginal:MarginalDDL",
-    "gandiva": "planner.many_jobs.scheduling.policies.gandiva:Gandiva",
-    "gang": "planner.many_jobs.scheduling.policies.gang:Gang",
-    "gavel": "planner.many_jobs.scheduling.policies.gavel:Gavel",
-    "pollux": "planner.many_jobs.scheduling.policies.pollux:Pollux",
-    "priority": "planner.many_jobs.scheduling.policies.priority:PriorityPreemption",
-    "quota": "planner.many_jobs.scheduling.policies.quota:Quota",
-    "sia": "planner.many_jobs.scheduling.policies.sia:Sia",
-    "dt-fm": "planner.many_jobs.scheduling.policies.dt_fm:DtFm",
-    "global-ilp": "planner.many_jobs.scheduling.policies.global_ilp:GlobalIlp",
-    "lyra": "planner.many_jobs.scheduling.policies.lyra:Lyra",
-    "opportunistic": "planner.many_jobs.scheduling.policies.opportunistic:Opportunistic",
-    "mast": "planner.many_jobs.scheduling.policies.mast:Mast",
-    "spiderflow": "planner.many_jobs.scheduling.policies.spiderflow:SpiderFlow",
-    "spiderflow-no-spin": "planner.many_jobs.scheduling.policies.spiderflow:SpiderFlowNoSpin",
-    "spiderflow-no-tpa": "planner.many_jobs.scheduling.policies.spiderflow:SpiderFlowNoTpa",
-    "sjf": "planner.many_jobs.scheduling.policies.sjf:ShortestFirst",
-    "tiresias": "planner.many_jobs.scheduling.policies.tiresias:Tiresias",
+    "easy-backfill": "planner.many_jobs.policies.backfill:EasyBackfill",
+    "elasticflow": "planner.many_jobs.policies.elasticflow:ElasticFlow",
+    "elasticflow-ls": "planner.many_jobs.policies.elasticflow:ElasticFlowLs",
+    "fcfs": "planner.many_jobs.policies.fcfs:Fcfs",
+    "crius": "planner.many_jobs.policies.crius:Crius",
+    "crius-na": "planner.many_jobs.policies.crius:CriusNA",
+    "crius-nh": "planner.many_jobs.policies.crius:CriusNH",
+    "crius-ddl": "planner.many_jobs.policies.crius:CriusDDL",
+    "marginal": "planner.many_jobs.policies.marginal:Marginal",
+    "marginal-throughput": "planner.many_jobs.policies.marginal:MarginalThroughput",
+    "marginal-now": "planner.many_jobs.policies.marginal:MarginalNow",
+    "marginal-ddl": "planner.many_jobs.policies.marginal:MarginalDDL",
+    "gandiva": "planner.many_jobs.policies.gandiva:Gandiva",
+    "gang": "planner.many_jobs.policies.gang:Gang",
+    "gavel": "planner.many_jobs.policies.gavel:Gavel",
+    "pollux": "planner.many_jobs.policies.pollux:Pollux",
+    "priority": "planner.many_jobs.policies.priority:PriorityPreemption",
+    "quota": "planner.many_jobs.policies.quota:Quota",
+    "sia": "planner.many_jobs.policies.sia:Sia",
+    "dt-fm": "planner.many_jobs.policies.dt_fm:DtFm",
+    "global-ilp": "planner.many_jobs.policies.global_ilp:GlobalIlp",
+    "lyra": "planner.many_jobs.policies.lyra:Lyra",
+    "opportunistic": "planner.many_jobs.policies.opportunistic:Opportunistic",
+    "mast": "planner.many_jobs.policies.mast:Mast",
+    "spiderflow": "planner.many_jobs.policies.spiderflow:SpiderFlow",
+    "spiderflow-no-spin": "planner.many_jobs.policies.spiderflow:SpiderFlowNoSpin",
+    "spiderflow-no-tpa": "planner.many_jobs.policies.spiderflow:SpiderFlowNoTpa",
+    "sjf": "planner.many_jobs.policies.sjf:ShortestFirst",
+    "tiresias": "planner.many_jobs.policies.tiresias:Tiresias",
 }
 """Name: the class that makes it; its keyword arguments are the policy's options."""
 

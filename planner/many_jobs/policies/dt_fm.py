@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from planner.many_jobs.scheduling.records import Job
+from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.scheduling.sites.genetic import deal_pieces, piece_graph
 from planner.many_jobs.scheduling.sites.offers import Offer
 from planner.many_jobs.scheduling.sites.policy import SitePolicy

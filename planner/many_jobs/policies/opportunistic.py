@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.many_jobs.scheduling.records import Job
+from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.scheduling.sites.offers import Offer
 from planner.many_jobs.scheduling.sites.policy import SitePolicy
 from planner.many_jobs.sites.filling import Shares, fill_in_order

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from planner.many_jobs.jobs.records import Decision, JobState, View
 from planner.many_jobs.scheduling.queueing import decision_for, take_in_order
-from planner.many_jobs.scheduling.records import Decision, JobState, View
 
 
 class Tiresias:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, Stateless, View
 from planner.many_jobs.scheduling.queueing import as_asked, running_on, waiting_by_pool
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, Stateless, View
 
 
 class PriorityPreemption(Stateless):

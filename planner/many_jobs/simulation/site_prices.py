@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from planner.many_jobs.scheduling.records import CellBook, Grant, Job, Workload
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Workload
 from planner.many_jobs.scheduling.sites.planners import Planned, Workshop, priced
 from planner.many_jobs.scheduling.sites.shapes import Allocation, Shape, Shapes, links_of
 from planner.many_jobs.simulation.settings import Placement, Truth

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from planner.many_jobs.scheduling.policies.opportunistic import by_bandwidth
-from planner.many_jobs.scheduling.records import Grant, Job, View
+from planner.many_jobs.jobs.records import Grant, Job, View
+from planner.many_jobs.policies.opportunistic import by_bandwidth
 from planner.many_jobs.scheduling.sites.offers import Offer
 from planner.many_jobs.scheduling.sites.policy import SitePolicy, without
 from planner.many_jobs.sites.choosing import METHODS

@@ -8,11 +8,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.many_jobs.jobs.records import Decision, Grant, Job, JobState, View, Workload, grant
+from planner.many_jobs.policies.pollux import just_began, restart_factor
 from planner.many_jobs.scheduling.beliefs import Ladders
 from planner.many_jobs.scheduling.choices import Options, choose
-from planner.many_jobs.scheduling.policies.pollux import just_began, restart_factor
 from planner.many_jobs.scheduling.queueing import Rounds, decision_for
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, JobState, View, Workload, grant
 
 Configuration = tuple[str, int]
 

@@ -6,10 +6,10 @@ from typing import cast
 
 import numpy as np
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, View, grant
 from planner.many_jobs.scheduling.beliefs import Ladders, least_counts
 from planner.many_jobs.scheduling.choices import Options, choose
 from planner.many_jobs.scheduling.queueing import Rounds, decision_for
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, View, grant
 
 
 class Pollux:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from planner.many_jobs.jobs.records import Decision, Grant, Stateless, View, grant
 from planner.many_jobs.scheduling.queueing import can_run
-from planner.many_jobs.scheduling.records import Decision, Grant, Stateless, View, grant
 
 
 class Fcfs(Stateless):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, Stateless, View, grant
 from planner.many_jobs.scheduling.beliefs import believed_rate
 from planner.many_jobs.scheduling.queueing import can_run
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, Stateless, View, grant
 
 
 class Gandiva(Stateless):

@@ -22,11 +22,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from planner.many_jobs.jobs.records import Decision, JobState, View
 from planner.many_jobs.scheduling.cells.admission import Admission
 from planner.many_jobs.scheduling.cells.board import NOTHING, OBJECTIVES, Board, BoardMaker, weights_of
 from planner.many_jobs.scheduling.cells.search import BEAM, Search, take
 from planner.many_jobs.scheduling.cells.tables import CRIUS_LEVELS, CellTables
-from planner.many_jobs.scheduling.records import Decision, JobState, View
 from profiles.errors import InputError
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from planner.many_jobs.scheduling.records import CellBook, Grant, Job, Policy, Pool
+from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool
 from planner.many_jobs.simulation.applying import apply_decision, end_job, finish, give_up
 from planner.many_jobs.simulation.engine import STALLED_DECISIONS, asked_s
 from planner.many_jobs.simulation.result import Result, make_result

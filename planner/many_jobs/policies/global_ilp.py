@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
-from planner.many_jobs.scheduling.records import Grant, Job, View
+from planner.many_jobs.jobs.records import Grant, Job, View
 from planner.many_jobs.scheduling.sites.offers import Offer
 from planner.many_jobs.scheduling.sites.policy import SitePolicy
 from planner.many_jobs.sites.filling import Shares, fill_in_order

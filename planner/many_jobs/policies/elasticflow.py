@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import cast
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, View, grant
 from planner.many_jobs.scheduling.beliefs import Ladder, Ladders, least_counts
 from planner.many_jobs.scheduling.queueing import Rounds, decision_for
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, View, grant
 from planner.many_jobs.scheduling.slots import Demand, Plan, slot_edges
 
 States = Mapping[str, JobState]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, View
 from planner.many_jobs.scheduling.queueing import as_asked, waiting_by_pool
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, View
 
 
 class Gang:

@@ -8,9 +8,9 @@ from typing import cast
 
 import numpy as np
 
+from planner.many_jobs.jobs.records import Decision, Grant, Job, JobState, View, Workload, grant
 from planner.many_jobs.scheduling.beliefs import believed_rate
 from planner.many_jobs.scheduling.queueing import Rounds, decision_for
-from planner.many_jobs.scheduling.records import Decision, Grant, Job, JobState, View, Workload, grant
 from planner.many_jobs.scheduling.shares import Classes, fair_shares, makespan_shares, throughput_shares
 from profiles.errors import InputError
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import cast
 
-from planner.many_jobs.scheduling.policies.priority import victims
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, View
+from planner.many_jobs.policies.priority import victims
 from planner.many_jobs.scheduling.queueing import as_asked, can_run, expected_duration_s, running_on
 from planner.many_jobs.scheduling.quotas import Queue, demand_quotas, load_queues, read_queues
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, View
 
 Usage = dict[str, dict[str, int]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from planner.many_jobs.jobs.records import Decision, Grant, JobState, Stateless, View
 from planner.many_jobs.scheduling.queueing import as_asked, expected_remaining_s, running_on, waiting_by_pool
-from planner.many_jobs.scheduling.records import Decision, Grant, JobState, Stateless, View
 
 
 class EasyBackfill(Stateless):

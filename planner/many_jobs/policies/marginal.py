@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.many_jobs.jobs.records import Decision, View
 from planner.many_jobs.scheduling.cells.admission import Admission
 from planner.many_jobs.scheduling.cells.board import LONG_RUN, NOTHING, Board, BoardMaker, weights_of
 from planner.many_jobs.scheduling.cells.fill import buy, improve
 from planner.many_jobs.scheduling.cells.prices import dual_value, lower_prices
 from planner.many_jobs.scheduling.cells.search import BEAM, Search, take
 from planner.many_jobs.scheduling.cells.tables import CellTables
-from planner.many_jobs.scheduling.records import Decision, View
 from profiles.errors import InputError
 
 
