@@ -595,11 +595,12 @@ def export(
 ) -> dict[str, Any]:
     """The plan in the file `plan` as what a tool is started with: its files and what the user should know of them.
 
-    `to` is a format of `planner.one_job.export.formats`; `script` the training script that a launcher starts; `output`
-    a file, or a folder where there are several. NothingFits where the tool cannot run the plan, with the key of the
-    plan, the nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
+    `to` is a format of `planner.one_job.exporting.formats`; `script` the training script that a launcher starts;
+    `output` a file, or a folder where there are several. NothingFits where the tool cannot run the plan, with the key
+    of the plan, the nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in
+    `estimate`.
     """
-    from planner.one_job.export.exporting import export_plan
+    from planner.one_job.exporting.exporting import export_plan
 
     return export_plan(plan, to=to, script=script, nearest=nearest, output=output, store=store)
 

@@ -20,6 +20,7 @@ from bench.clusters.partitions.refine import refine
 from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
 from planner.many_jobs.scheduling.sites.partition_genetic import Breeding, breed_partition
 from planner.many_jobs.sites.paths import Groups
+from tests.seeds import examples
 
 QUICK = Effort(starts=3, anneals=2, steps=100, combinations=6)
 
@@ -143,7 +144,7 @@ def test_planted_parts_are_found() -> None:
 
 
 @given(seed=st.integers(0, 10_000), slack=st.floats(1.02, 1.5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_refining_and_annealing_keep_their_books(seed: int, slack: float) -> None:
     rng = Random(seed)
     nodes = rng.randint(6, 40)
@@ -162,7 +163,7 @@ def test_refining_and_annealing_keep_their_books(seed: int, slack: float) -> Non
 
 
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_merged_graph_cuts_what_its_nodes_do(seed: int) -> None:
     rng = Random(seed)
     family, nodes = FAMILIES[seed % 2], rng.randint(4, 30)

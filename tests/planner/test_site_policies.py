@@ -33,6 +33,7 @@ from tests.planner.site_policy_examples import (
     site_pools,
 )
 from tests.scheduling_examples import FakeCells, make_job
+from tests.seeds import seeds
 
 FOUR = site_pools({"a": (1, 4), "b": (1, 2), "c": (1, 2), "d": (1, 1)})
 
@@ -223,7 +224,7 @@ def test_spiderflow_takes_few_wide_sites_and_gives_back_what_is_of_no_use() -> N
     assert first_grant("spiderflow-no-tpa", job, thin).devices == 5
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_giving_back_is_never_slower(seed: int) -> None:
     rng = Random(seed)
     pools, links = draw_sites(rng)
@@ -240,7 +241,7 @@ def test_giving_back_is_never_slower(seed: int) -> None:
         assert {pool for pool, _ in small.parts} <= {pool for pool, _ in large.parts}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_the_global_choice_is_the_best_of_all(seed: int) -> None:
     """Against every way to share a job over the sites: these times depend on the set of sites alone, and up to five
     sites no smallest set is left out."""

@@ -16,6 +16,7 @@ from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link
 from tests.oracles.sites_oracle import least_level, shared_level
+from tests.seeds import examples
 
 
 @st.composite
@@ -48,7 +49,7 @@ def check_blocks(buddy: BuddyAllocator, held: dict[int, Allocation]) -> None:
         assert buddy.blocks.head(shape) == min((b for b in heads if tree.shape[b] == shape), default=None)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(120))
 @given(domains(), st.sampled_from((BuddyAllocator, WholeBlocks)), st.lists(st.integers(-8, 13), max_size=24))
 def test_requests_and_returns(domain: Domain, maker: type[BuddyAllocator], steps: list[int]) -> None:
     buddy = maker(domain)

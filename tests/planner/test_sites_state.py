@@ -23,6 +23,7 @@ from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import CollectiveOp, LinkTable
 from tests.oracles.sites_oracle import all_paths, tree
+from tests.seeds import seeds
 from tests.sites_examples import figure_2, random_topology
 
 CLUSTER = {
@@ -67,7 +68,7 @@ def test_a_cluster_file_is_a_table(tmp_path: Path) -> None:
     assert table.topology.quickest(0)[2] == pytest.approx(0.015)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_paths_are_those_of_brute_force(seed: int) -> None:
     topology = random_topology(Random(seed), 1 + seed % 9)
     wide, far, hops = all_paths(topology)
@@ -78,7 +79,7 @@ def test_paths_are_those_of_brute_force(seed: int) -> None:
         assert [counted.get(other, float("inf")) for other in range(len(topology))] == hops[site]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_trees_and_links_of_sets(seed: int) -> None:
     rng = Random(seed)
     topology = random_topology(rng, rng.randint(2, 9))

@@ -23,11 +23,11 @@ from planner.one_job.explicit.estimate import describe_estimated, estimate_expli
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
-from planner.one_job.importing.deepspeed import read_deepspeed
-from planner.one_job.importing.megatron import read_megatron
-from planner.one_job.importing.pipeline import with_blocks
-from planner.one_job.importing.records import Imported, Reader
-from planner.one_job.importing.torchtitan import read_torchtitan
+from planner.one_job.tools.deepspeed.read import read_deepspeed
+from planner.one_job.tools.import_records import Imported, Reader
+from planner.one_job.tools.megatron.read import read_megatron
+from planner.one_job.tools.pipeline import with_blocks
+from planner.one_job.tools.torchtitan.read import read_torchtitan
 from planner.shared.options import EstimateOptions, beyond_default, with_defaults
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits
