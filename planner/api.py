@@ -59,21 +59,26 @@ def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16"
 
 
 def hardware_list() -> dict[str, list[dict[str, Any]]]:
-    """The devices and links of the catalogue."""
+    """Return the devices and links of the catalogue, and what each training software is declared to do."""
+    from estimator.pricing.software import describe_framework, load_frameworks
     from planner.one_job.cells.describe import describe_device
     from profiles.hardware import device_names, link_names, load_device, load_link
 
     return {
         "devices": [describe_device(load_device(name)) for name in device_names()],
         "links": [asdict(load_link(name)) for name in link_names()],
+        "software": [describe_framework(framework) for framework in load_frameworks().values()],
     }
 
 
 def hardware_show(name: str) -> dict[str, Any]:
-    """One device or link of the catalogue."""
+    """Return one device or link of the catalogue, or one training software with its declared features."""
+    from estimator.pricing.software import describe_framework, load_frameworks
     from planner.one_job.cells.describe import describe_device
     from profiles.hardware import link_names, load_device, load_link
 
+    if name in load_frameworks():
+        return describe_framework(load_frameworks()[name])
     return asdict(load_link(name)) if name in link_names() else describe_device(load_device(name))
 
 
