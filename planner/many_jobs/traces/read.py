@@ -17,7 +17,7 @@ from profiles.errors import InputError
 FORMATS: tuple[str, ...] = get_args(TraceFormat)
 
 SMALL_TRACE = Path(__file__).with_name("small.csv")
-"""The trace that comes with the project: 60 jobs of our own making (`planner.many_jobs.traces.small`)."""
+"""The trace that comes with the project: 60 jobs of our own making (`bench.scheduling.small_trace`)."""
 
 READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
     "cellplan": cellplan_csv.read,
