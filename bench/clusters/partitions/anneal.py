@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from random import Random
 
-from planner.many_jobs.sites.partition import PartitionGraph
+from planner.many_jobs.scheduling.sites.partition import PartitionGraph
 
 
 def anneal(
@@ -26,7 +26,7 @@ def anneal(
 ) -> int:
     """Change `parts` in place; how much the cut fell, at least 0. `hot` and `cold` are the first and last temperature,
     in units of traffic."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     neighbours = [other[first[node] : first[node + 1]] for node in range(graph.nodes)]
     weights = [weight[first[node] : first[node + 1]] for node in range(graph.nodes)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.many_jobs.sites.partition import Partition, PartitionGraph, measure
+from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,25 @@
-"""The trace that comes with the project, `small.csv`: 60 jobs of our own making, from a seed, in our own CSV.
+"""The trace that comes with the project, `planner/many_jobs/traces/small.csv`: 60 jobs of our own making.
+
+They are drawn by a seed and written in our own CSV.
 
 Four hours of submissions in which the evening is busier than the day, 1 to 8 GPUs each with most on one, durations
 from two minutes to two hours, three departments and seven users, one job in ten failed or cancelled. A third of the
 rows state their model and batch, seven of these their iterations too; one row in five has a deadline, one in six a
 priority. No row names a device, so that the trace runs on any cluster. Nothing in it was copied from a real cluster.
 
-    python -m planner.many_jobs.traces.small        # prints it
+    python -m bench.scheduling.small_trace        # prints it
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 
 import numpy as np
 
+from planner.many_jobs.traces.cellplan_csv import COLUMNS
 from planner.many_jobs.traces.records import Trace, TraceRow
-from planner.many_jobs.traces.write import trace_csv
 
 SEED = 6
 JOBS = 60
@@ -62,6 +66,21 @@ def _row(rng: np.random.Generator, place: int, submit_s: float) -> TraceRow:
         deadline_s=submit_s + float(np.rint(duration_s * slack)) if place % 5 == 2 else None,
         priority=priority or None,
     )
+
+
+def trace_csv(trace: Trace) -> str:
+    """The text of a trace in our own CSV; reading it gives the same rows again (but for the numbers of their lines)."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in trace.rows:
+        cells = (getattr(row, name) for name in COLUMNS)
+        writer.writerow("" if cell is None else _short(cell) for cell in cells)
+    return text.getvalue()
+
+
+def _short(cell: object) -> object:
+    return int(cell) if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53 else cell
 
 
 if __name__ == "__main__":

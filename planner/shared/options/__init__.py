@@ -85,6 +85,15 @@ class PlanOptions(TypedDict, total=False):
         tuple[int, int] | None,
         Option(help="shard over so many ranks, with so many replicas", metavar="SHARDxREPLICATE", group="plan"),
     ]
+    feature: Annotated[
+        tuple[str, ...],
+        Option(
+            help="in place of what the software is declared to do (all of it: cellplan hardware show NAME)",
+            default=(),
+            metavar="NAME=VALUE",
+            group="plan",
+        ),
+    ]
     grad_dtype: Annotated[GradDType | None, Option(help="type of gradients (default: the software's)", group="plan")]
     offload: Annotated[
         tuple[OffloadPart, ...], Option(help="held in host memory", default=(), metavar="PARTS", group="plan")
@@ -237,6 +246,15 @@ class SearchOptions(TypedDict, total=False):
     ]
     software: Annotated[
         str | None, Option(help="training framework, whose declared features count", metavar="NAME", group="software")
+    ]
+    feature: Annotated[
+        tuple[str, ...],
+        Option(
+            help="in place of what the software is declared to do (all of it: cellplan hardware show NAME)",
+            default=(),
+            metavar="NAME=VALUE",
+            group="software",
+        ),
     ]
     grad_dtype: Annotated[
         GradDType | None, Option(help="type of gradients (default: the software's)", group="software")

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.many_jobs.sites.partition import PartitionGraph
+from planner.many_jobs.scheduling.sites.partition import PartitionGraph
 
 Family = Literal["layered", "random"]
 FAMILIES: tuple[Family, ...] = ("layered", "random")

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.many_jobs.sites.partition import Partition, PartitionGraph, measure, merge
-from planner.many_jobs.sites.partition_anneal import anneal
-from planner.many_jobs.sites.partition_genetic import Breeding, breed_partition
-from planner.many_jobs.sites.partition_graphs import FAMILIES, Family, capacities_for, draw_graph
-from planner.many_jobs.sites.partition_ilp import partition_by_ilp
-from planner.many_jobs.sites.partition_multilevel import Effort, partition_graph
-from planner.many_jobs.sites.partition_refine import refine
+from bench.clusters.partitions.anneal import anneal
+from bench.clusters.partitions.graphs import FAMILIES, Family, capacities_for, draw_graph
+from bench.clusters.partitions.ilp import partition_by_ilp
+from bench.clusters.partitions.multilevel import Effort, merge, partition_graph
+from bench.clusters.partitions.refine import refine
+from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
+from planner.many_jobs.scheduling.sites.partition_genetic import Breeding, breed_partition
 from planner.many_jobs.sites.paths import Groups
 from tests.seeds import examples
 

@@ -7,7 +7,7 @@ nodes are pieces of a job with a load, edges their traffic, parts the sites, cap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,6 @@ class PartitionGraph:
     loads: Ints
     edges: Ints
     traffic: Ints
-    _lists: list[tuple[list[int], list[int], list[int]]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         nodes = len(self.loads)
@@ -44,19 +43,14 @@ class PartitionGraph:
         return len(self.loads)
 
     @cached_property
-    def order(self) -> Ints:
-        """Both directions of the edges sorted by their first node: positions into the doubled edges."""
-        return np.argsort(np.concatenate([self.edges[:, 0], self.edges[:, 1]]), kind="stable")
-
     def neighbours(self) -> tuple[list[int], list[int], list[int]]:
         """(first, other, weight): the edges of node v are those from first[v] to first[v + 1]."""
-        if not self._lists:
-            ends = np.concatenate([self.edges[:, 0], self.edges[:, 1]])
-            others = np.concatenate([self.edges[:, 1], self.edges[:, 0]])[self.order]
-            weights = np.concatenate([self.traffic, self.traffic])[self.order]
-            first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.nodes))])
-            self._lists.append((first.tolist(), others.tolist(), weights.tolist()))
-        return self._lists[0]
+        ends = np.concatenate([self.edges[:, 0], self.edges[:, 1]])
+        order = np.argsort(ends, kind="stable")
+        others = np.concatenate([self.edges[:, 1], self.edges[:, 0]])[order]
+        weights = np.concatenate([self.traffic, self.traffic])[order]
+        first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.nodes))])
+        return first.tolist(), others.tolist(), weights.tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,18 +75,5 @@ def measure(graph: PartitionGraph, parts: Sequence[int] | Ints, capacities: Sequ
     loads = np.bincount(where, weights=graph.loads, minlength=len(capacities)).astype(np.int64)
     excess = np.maximum(loads - np.asarray(capacities, dtype=np.int64), 0)
     return Partition(
-        parts=tuple(int(one) for one in where), cut=int(graph.traffic[across].sum()), excess=int(excess.sum())
+        parts=tuple(int(part) for part in where), cut=int(graph.traffic[across].sum()), excess=int(excess.sum())
     )
-
-
-def merge(graph: PartitionGraph, into: Ints) -> PartitionGraph:
-    """The graph in which nodes with the same number in `into` (0, 1, ... without gaps) are one."""
-    nodes = int(into.max()) + 1
-    loads = np.zeros(nodes, dtype=np.int64)
-    np.add.at(loads, into, graph.loads)
-    ends = np.sort(into[graph.edges], axis=1)
-    kept = ends[:, 0] != ends[:, 1]
-    keys, which = np.unique(ends[kept, 0] * nodes + ends[kept, 1], return_inverse=True)
-    traffic = np.zeros(len(keys), dtype=np.int64)
-    np.add.at(traffic, which.ravel(), graph.traffic[kept])
-    return PartitionGraph(loads=loads, edges=np.stack([keys // nodes, keys % nodes], axis=1), traffic=traffic)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from planner.many_jobs.sites.partition import Partition, PartitionGraph, measure
+from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ def breed_partition(
 
 def _raised(graph: PartitionGraph, parts: list[int], capacities: Sequence[int], rng: Random) -> Partition:
     """The child after repair and one round of moves and swaps over all nodes."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     room = list(capacities)
     for node, part in enumerate(parts):

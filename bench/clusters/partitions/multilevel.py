@@ -1,8 +1,8 @@
 """A partitioner in several levels: merge along heavy edges, cut the small graph, refine on the way back.
 
 Coarsening is heavy-edge matching (Karypis & Kumar 1998), the smallest graph is cut by growing parts greedily, every
-level is refined by `planner.many_jobs.sites.partition_refine`. Several seeded starts make a pool, of which the best are
-annealed (`planner.many_jobs.sites.partition_anneal`): refinement alone stays behind where the graph has little
+level is refined by `bench.clusters.partitions.refine`. Several seeded starts make a pool, of which the best are
+annealed (`bench.clusters.partitions.anneal`): refinement alone stays behind where the graph has little
 structure. Then pairs of the pool are combined: what both leave together is merged, so that only what they cut
 differently is decided anew (Sanders & Schulz 2012, KaFFPaE). Work is limited by counts, so that the same seed gives the
 same parts.
@@ -16,9 +16,9 @@ from random import Random
 
 import numpy as np
 
-from planner.many_jobs.sites.partition import Ints, Partition, PartitionGraph, measure, merge
-from planner.many_jobs.sites.partition_anneal import anneal
-from planner.many_jobs.sites.partition_refine import refine
+from bench.clusters.partitions.anneal import anneal
+from bench.clusters.partitions.refine import refine
+from planner.many_jobs.scheduling.sites.partition import Ints, Partition, PartitionGraph, measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ def _coarsen(graph: PartitionGraph, capacities: Sequence[int], rng: Random, keep
 
 def _match(graph: PartitionGraph, heaviest: int, rng: Random, keep: list[int] | None) -> Ints:
     """Each node with the neighbour to which it sends most, as far as that is free and both are not too heavy."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     order = list(range(graph.nodes))
     rng.shuffle(order)
@@ -206,7 +206,7 @@ def _uncoarsen(
 def _grow(graph: PartitionGraph, capacities: Sequence[int], rng: Random) -> list[int]:
     """Parts grown from random nodes: the emptiest part, by share of its capacity, takes the node that sends most to it
     and still fits; what fits nowhere goes where most room is."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     parts, room = [-1] * graph.nodes, list(capacities)
     pulls: list[dict[int, int]] = [{} for _ in room]
@@ -238,3 +238,16 @@ def _grow(graph: PartitionGraph, capacities: Sequence[int], rng: Random) -> list
             if parts[there] < 0:
                 pulls[part][there] = pulls[part].get(there, 0) + weight[place]
     return parts
+
+
+def merge(graph: PartitionGraph, into: Ints) -> PartitionGraph:
+    """The graph in which nodes with the same number in `into` (0, 1, ... without gaps) are one."""
+    nodes = int(into.max()) + 1
+    loads = np.zeros(nodes, dtype=np.int64)
+    np.add.at(loads, into, graph.loads)
+    ends = np.sort(into[graph.edges], axis=1)
+    kept = ends[:, 0] != ends[:, 1]
+    keys, which = np.unique(ends[kept, 0] * nodes + ends[kept, 1], return_inverse=True)
+    traffic = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(traffic, which.ravel(), graph.traffic[kept])
+    return PartitionGraph(loads=loads, edges=np.stack([keys // nodes, keys % nodes], axis=1), traffic=traffic)
