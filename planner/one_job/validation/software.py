@@ -9,9 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from estimator.pricing.recipe import Dispatch, GradDType, Kernels, Launch, Overlap, RecomputeKind, Software, ZeroStage
+from estimator.pricing.recipe import Dispatch, GradDType, Launch, Overlap, Software, ZeroStage
 from profiles.errors import InputError
-from profiles.vocabulary import DType
+from profiles.vocabulary import DType, Kernels, RecomputeKind
 
 if TYPE_CHECKING:
     from planner.one_job.validation.rows import RunRow
