@@ -1,5 +1,6 @@
 # make demo    profile, estimate, plan and run: the main job, on this machine
-# make test    the tests
+# make test    the tests, the oracles on a quarter of their seeds
+# make test-all the tests, the oracles on all their seeds
 # make check   lint, format, types and tests: what .ci/run calls
 # make format  rewrite the code in the house format
 # make clean   remove the environment and everything made
@@ -11,7 +12,9 @@ DEV_STAMP := $(VENV)/installed-to-develop
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 REQUIREMENTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check lint types format clean
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
+.PHONY: demo test test-all check lint types format clean
 
 # A store of its own, so that the demo leaves the user's store alone.
 demo: export CELLPLAN_STORE := out/demo.sqlite
@@ -28,7 +31,10 @@ demo: $(RUN_STAMP)
 check: lint types test
 
 test: $(DEV_STAMP)
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+test-all: $(DEV_STAMP)
+	$(PYTEST) --all-seeds
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .

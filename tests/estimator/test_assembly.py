@@ -23,6 +23,7 @@ from estimator.cells.assembly import (
 from estimator.cells.pipeline import LATENCY
 from profiles.vocabulary import Infeasible
 from tests.oracles.assembly_oracle import best_assembly, exact_iteration_time
+from tests.seeds import examples
 
 
 def random_problem(rng: random.Random, sizes: list[int], draw: Callable[[], float]) -> AssemblyProblem:
@@ -138,7 +139,7 @@ def test_wrong_problems_are_refused() -> None:
 sizes = st.lists(st.integers(1, 3), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(sizes, st.randoms(use_true_random=False), st.sampled_from(sorted(LATENCY)))
 def test_properties(sizes: list[int], rng: random.Random, latency: str) -> None:
     problem = random_problem(rng, sizes, rng.random)

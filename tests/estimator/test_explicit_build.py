@@ -19,6 +19,7 @@ from models_zoo.layers import ConvUnit
 from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
+from tests.seeds import examples
 
 CLUSTER = load_cluster("a100-80gb:4x8")
 RECIPE = Recipe(global_batch=64, seq_len=1024)
@@ -41,7 +42,7 @@ def _infeasible(model: Model | None = None, recipe: Recipe = RECIPE, **degrees: 
 
 
 @given(layers=st.integers(1, 40), pp=st.integers(1, 8), vpp=st.integers(1, 4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_layer_is_in_one_chunk_and_chunks_are_even(layers: int, pp: int, vpp: int) -> None:
     chunks = stage_chunks(_gpt(layers), pp=pp, vpp=vpp)
     if layers + 2 < pp * vpp:

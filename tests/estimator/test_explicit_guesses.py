@@ -25,6 +25,7 @@ from tests.explicit_examples import (
     drafts,
     evaluated,
 )
+from tests.seeds import examples
 
 
 def profiled(_layer: Layer, _shard: Shard) -> LayerTime:
@@ -54,7 +55,7 @@ def words(found: Evaluation) -> str:
     return "\n".join(guess.what for guess in found.guesses)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(draft=drafts())
 def test_guesses_rest_on_parts_of_the_iteration_largest_first(draft: Draft) -> None:
     found = evaluated(draft.setup())

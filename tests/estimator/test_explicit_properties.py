@@ -22,8 +22,9 @@ from tests.explicit_examples import (
     with_recipe,
     with_stages,
 )
+from tests.seeds import examples
 
-many = settings(max_examples=150, deadline=None, derandomize=True)
+many = settings(max_examples=examples(150), deadline=None, derandomize=True)
 
 
 def hides_twice(draft: Draft) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from estimator.communication.fit import fit_alpha_beta, make_table
 from estimator.communication.tables import METHODS, Method, alpha_beta, bus_factor, interpolate
 from profiles.vocabulary import LinkTable
+from tests.seeds import seeds
 
 SIZES = tuple(4096 * 4**step for step in range(9))
 
@@ -33,7 +34,7 @@ def test_fit_finds_an_exact_line(alpha: float, beta: float) -> None:
     assert found_beta * SIZES[-1] + found_alpha == pytest.approx(beta * SIZES[-1] + alpha, rel=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_fit_beats_every_point_of_a_grid(seed: int) -> None:
     rng = random.Random(seed)
     alpha, beta = 10 ** rng.uniform(-6, -3), 10 ** rng.uniform(-11, -9)

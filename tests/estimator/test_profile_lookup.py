@@ -14,6 +14,7 @@ from models_zoo.catalogue import load_model
 from profiles.measurements import Measurement, MeasurementKey, Origin, Profile, canonical
 from profiles.store import ProfileStore
 from profiles.vocabulary import LinkTable, Shard
+from tests.seeds import seeds
 
 
 def test_a_stored_profile_answers_for_its_layer_shard_device_and_optimizer_alone(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ KEY = MeasurementKey(
 ONCE = Measurement(forward_s=(1.0,), backward_s=(2.0,), saved_bytes=1, peak_memory_bytes=2, parameters=3)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_the_interval_of_a_layer_holds_nine_of_ten_skewed_samples(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randint(2, 60)

@@ -24,6 +24,7 @@ from estimator.cells.stages import (
 )
 from profiles.vocabulary import Infeasible
 from tests.oracles.partition_oracle import best_crius_partition, best_partition, is_power_of_two
+from tests.seeds import examples
 
 
 def value(split: StageSplit | Infeasible, flops: Sequence[int], cuts: Sequence[int]) -> tuple[Fraction, int] | None:
@@ -236,7 +237,7 @@ def test_stage_counts() -> None:
 layer_lists = st.lists(st.integers(0, 10**20), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(layer_lists, st.integers(1, 24), st.integers(1, 6), st.integers(2, 10**6), st.randoms(use_true_random=False))
 def test_exact_properties(flops: list[int], devices: int, stages: int, factor: int, rng: random.Random) -> None:
     """Sums and contiguity; the lower bound; scale; direction; one device more, or fewer choices, and what they do."""

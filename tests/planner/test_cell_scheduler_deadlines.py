@@ -19,6 +19,7 @@ from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Settings
 from tests.planner.test_cell_scheduler_bound import random_jobs, small_pools
 from tests.scheduling_examples import FakeCells, make_job, make_pool
+from tests.seeds import examples
 
 COUNTS = (1, 2, 4, 8, 16)
 
@@ -67,7 +68,7 @@ class Watched:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_a_timeline_says_what_a_list_of_its_rectangles_says(data: st.DataObject) -> None:
     line = Timeline(0.0, 6)
     taken: list[tuple[int, int, int]] = []

@@ -24,6 +24,7 @@ from planner.shared.plan_parts import PlanMemory, PlanRecipe, PlanSoftware, Plan
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of, setup_of
 from tests.planner.plan_examples import example_plan
+from tests.seeds import examples
 
 
 def recorded(**options: Any) -> Plan:
@@ -93,7 +94,7 @@ def _options(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(_options())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_setup_comes_back_from_its_text(options: dict[str, Any]) -> None:
     setup = setup_of(**options)
     plan = record_plan(setup, fake_evaluate(setup), reference="gpt-tiny", assumptions=())

@@ -28,6 +28,7 @@ from profiles.cluster import Cluster
 from profiles.cluster_file import describe_cluster, load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.hardware import device_names
+from tests.seeds import examples
 
 DATA = Path(__file__).parents[1] / "data" / "free_devices"
 SAMPLES = sorted(path.name for path in DATA.iterdir())
@@ -238,7 +239,7 @@ def test_names_of_drivers_and_labels(said: str, name: str) -> None:
 
 
 def test_the_labels_that_an_export_asks_for_are_read_back() -> None:
-    from planner.one_job.export.gpu_names import PRODUCT_LABELS
+    from planner.one_job.launchers.gpu_names import PRODUCT_LABELS
 
     for device, label in PRODUCT_LABELS.items():
         assert device in device_names()
@@ -332,7 +333,7 @@ def _cases(draw: st.DrawFn) -> tuple[int, int, int, int, list[int]]:
     return nodes, devices, rack, pods, free
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=_cases())
 def test_regrouping_keeps_every_count_pod_and_rack(case: tuple[int, int, int, int, list[int]], tmp_path: Path) -> None:
     nodes, devices, rack, pods, free = case

@@ -22,6 +22,7 @@ from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import LinkTable
 from tests.planner.place_examples import a100, three_sites, write_cluster
+from tests.seeds import examples
 
 NOW = 1.8e9
 NAMES = ("north", "south", "west")
@@ -175,7 +176,7 @@ def test_a_time_to_come_is_refused_beyond_what_clocks_differ() -> None:
         links_now(topology, [measured(("north", "south"), 1e9, ago=-4000)], now_s=NOW)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(0, 7200), st.one_of(st.just(0.0), st.floats(1e6, 1e10))),

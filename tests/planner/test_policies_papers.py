@@ -24,6 +24,7 @@ from profiles.errors import InputError
 from tests.planner.simulation_workloads import draw_workload
 from tests.policy_examples import HandState, HandView, apply, runs, started, suspended, waits
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools
+from tests.seeds import seeds
 
 BASELINES: tuple[tuple[str, dict[str, object]], ...] = (
     ("fcfs", {}),
@@ -205,7 +206,7 @@ def test_elasticflow_ls_scales_down_to_let_all_in() -> None:
 # Pollux and Sia
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_pollux_and_sia_find_the_best_of_all_divisions(seed: int) -> None:
     rng = Random(seed)
     pools = {

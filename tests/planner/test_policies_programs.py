@@ -19,6 +19,7 @@ from tests.oracles.policy_oracle import (
     max_min_levels,
     smallest_share,
 )
+from tests.seeds import seeds
 
 # at most one option for each job
 
@@ -46,7 +47,7 @@ def check_choice(options: Options, chosen: np.ndarray[tuple[int], np.dtype[np.in
     assert total == pytest.approx(value)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150))
 def test_choices_are_optimal_where_asked_and_bounded_always(seed: int) -> None:
     rng = np.random.default_rng(seed)
     options = draw_options(rng, int(rng.integers(1, 5)), int(rng.integers(1, 5)), int(rng.integers(1, 3)))
@@ -108,7 +109,7 @@ def check_fractions(classes: Classes, shares: np.ndarray[tuple[int, int], np.dty
     assert (used <= classes.capacity + 1e-6).all()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_throughput_is_that_of_the_best_vertex(seed: int) -> None:
     rng = np.random.default_rng(seed)
     classes, weight = draw_classes(rng), rng.uniform(0.5, 2.0, 2)
@@ -122,7 +123,7 @@ def test_throughput_is_that_of_the_best_vertex(seed: int) -> None:
     assert (shares * classes.number[:, None] * classes.rate * weight[:, None]).sum() == pytest.approx(best, abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_water_filling_is_max_min_fair(seed: int) -> None:
     rng = np.random.default_rng(seed)
     classes, scale = draw_classes(rng), rng.uniform(0.5, 2.0, 2)
@@ -166,7 +167,7 @@ def demand_of(rng: Random, edges: list[float]) -> Demand:
     return Demand(work=rng.randint(1, 200) / 4, due_s=float(rng.randint(0, int(edges[-1]))), ladder=draw_ladder(rng))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_minimum_shares_are_those_of_algorithm_1(seed: int) -> None:
     rng = Random(seed)
     edges = [0.0]
@@ -179,7 +180,7 @@ def test_minimum_shares_are_those_of_algorithm_1(seed: int) -> None:
     assert (None if found is None else found.tolist()) == wanted
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_plans_admit_who_fits_in_order_of_deadlines(seed: int) -> None:
     rng = Random(seed)
     edges = [0.0, 4.0, 8.0, 16.0, 32.0]
@@ -212,7 +213,7 @@ def test_slots_reach_the_last_deadline() -> None:
     assert slot_edges(10.0, 0.0).tolist() == [0.0, 10.0]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_marginal_returns_are_taken_from_the_largest_down(seed: int) -> None:
     """With concave rates the greedy choice of steps is the best there is for the sum of relative rates, as long as all
     steps are as large: here all ladders are 1, 2, 3, ... devices."""

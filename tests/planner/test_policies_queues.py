@@ -22,6 +22,7 @@ from profiles.errors import InputError
 from tests.oracles.policy_oracle import head_start_s
 from tests.policy_examples import HandState, HandView, apply, runs, started, suspended, waits
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools
+from tests.seeds import seeds
 
 
 def view_of(*states: HandState, devices: int = 8, now_s: float = 0.0, restart: float = 0.0) -> HandView:
@@ -103,7 +104,7 @@ def test_the_shadow_time_counts_all_that_end_by_then() -> None:
     assert shadow(1, 9, [(5.0, 2)]) == (float("inf"), 0)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_backfilling_never_delays_the_head_and_misses_nobody(seed: int) -> None:
     rng = Random(seed)
     free = rng.randint(1, 6)
@@ -156,7 +157,7 @@ class HeadWatch:
         del state
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25))
 def test_with_exact_predictions_no_head_is_later_than_promised(seed: int) -> None:
     rng, cells, now_s, jobs = Random(seed), FakeCells(), 0.0, list[Job]()
     for number in range(40):
@@ -199,7 +200,7 @@ def test_without_backfill_nobody_passes_a_more_important_one() -> None:
     assert started(PriorityPreemption(backfill=True).decide(view_of(*states))) == {"small"}
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_victims_suffice_and_none_can_be_spared(seed: int) -> None:
     rng = Random(seed)
     held = [(waits(asks(str(index), 1)), rng.randint(1, 5)) for index in range(rng.randint(0, 6))]
@@ -262,7 +263,7 @@ def test_quotas_are_read_with_care(tmp_path: Path) -> None:
         Quota(quotas=str(tmp_path / "none.yaml"))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", seeds(50))
 def test_split_quotas_follow_demand_and_add_up(seed: int) -> None:
     rng = Random(seed)
     size = rng.randint(1, 100)

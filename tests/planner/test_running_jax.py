@@ -49,6 +49,7 @@ from tests.planner.jax_plan_runs import (
     program_for,
     stage,
 )
+from tests.seeds import seeds
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 3e-3}
 """Relative."""
@@ -171,7 +172,7 @@ def _next(task: Task) -> tuple[str, int, int, int]:
     return (task.way, *task.target, task.k)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_cuts_make_up_what_is_wanted(seed: int) -> None:
     """Whatever grids of rows and columns the two sides hold."""
     rng = np.random.default_rng(seed)

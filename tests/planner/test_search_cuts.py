@@ -10,6 +10,7 @@ import pytest
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt
 from planner.one_job.search.cuts import FEW, Cut, count_all_cuts, cuts_of, lightest
+from tests.seeds import seeds
 
 
 def _edges(cut: Cut) -> list[tuple[int, int]]:
@@ -17,7 +18,7 @@ def _edges(cut: Cut) -> list[tuple[int, int]]:
     return [stage[chunk] for chunk in range(len(cut[0])) for stage in cut]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200))
 def test_the_lightest_cut_is_that_of_brute_force(seed: int) -> None:
     rng = random.Random(seed)
     weights = tuple(rng.choice([rng.random(), 1.0, 5 * rng.random()]) for _ in range(rng.randint(1, 9)))

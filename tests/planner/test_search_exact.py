@@ -14,6 +14,7 @@ from estimator.pricing.outcome import Evaluation
 from planner.one_job.search.exact import Found, search
 from planner.one_job.search.space import Space, ways_of
 from tests.search_examples import every_plan, plain_degrees, random_search
+from tests.seeds import seeds
 
 
 def _lacking(found: Evaluation) -> int:
@@ -22,7 +23,7 @@ def _lacking(found: Evaluation) -> int:
     )
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200))
 def test_the_search_finds_what_enumeration_finds(seed: int) -> None:
     space, evaluator = random_search(random.Random(seed))
     times = {True: math.inf, False: math.inf}
@@ -43,7 +44,7 @@ def test_the_search_finds_what_enumeration_finds(seed: int) -> None:
     assert found.lower_bound == pytest.approx(found.best.value, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_plans_priced_in_bulk_are_priced_as_one_by_one(seed: int) -> None:
     # One evaluator prices all of them, so that what it keeps for the next pipeline is tested too.
     space, evaluator = random_search(random.Random(1000 + seed))
@@ -61,7 +62,7 @@ def test_plans_priced_in_bulk_are_priced_as_one_by_one(seed: int) -> None:
             checked += 1
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_ways_are_those_of_plain_loops(seed: int) -> None:
     space, _ = random_search(random.Random(2000 + seed))
     ways = ways_of(space)

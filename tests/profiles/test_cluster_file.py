@@ -15,6 +15,7 @@ from profiles.cluster_file import default_nodes, describe_cluster, load_cluster
 from profiles.errors import InputError
 from profiles.hardware import device_names, load_device, load_link
 from profiles.measurements import DeviceRates, device_from_rates
+from tests.seeds import examples
 
 DESIGN_EXAMPLE = """
 schema: cellplan.cluster/1
@@ -225,7 +226,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(text="x", sites=tuple(sites), site_links=links)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(clusters())
 def test_round_trip_of_any_cluster(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> None:
     folder = tmp_path_factory.mktemp("round")
