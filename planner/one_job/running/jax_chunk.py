@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from estimator.pricing.recipe import RecomputeKind
 from models_zoo.jax_layers.parallel import Array
 from planner.one_job.running.jax_leaves import Key, LayerWeights, Leaf, Tree, per_replica
 from planner.one_job.running.jax_mesh import DP, EVERYWHERE, PER_DEVICE, PER_REPLICA, TP, Lane
 from planner.one_job.running.program import Program, Role, StageProgram, recomputed_layers, role_of
+from profiles.vocabulary import RecomputeKind
 
 State = tuple[Array, ...]
 """What passes through: activations, and an encoder's output beside them from the decoder's first layer to the last that

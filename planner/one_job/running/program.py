@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from estimator.pricing.recipe import RecomputeKind
 from estimator.schedules.orders import Shape, schedule_problem, shape_of
 from models_zoo.layers import (
     Bottleneck,
@@ -26,7 +25,7 @@ from models_zoo.layers import (
 from models_zoo.model import Model, TokenInput
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, DType, Shard
+from profiles.vocabulary import AttentionKernel, DType, RecomputeKind, Shard
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OPTIMIZERS = ("adamw", "sgd")

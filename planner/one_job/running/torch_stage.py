@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from estimator.pricing.recipe import RecomputeKind
 from models_zoo.layers import Layer
 from models_zoo.parameters import layer_parameters, local_array, whole_array, whole_name
 from models_zoo.torch_layers.attention import AttentionHeads
@@ -20,6 +19,7 @@ from models_zoo.torch_layers.parallel import TensorParallel
 from planner.one_job.running.data import Batch
 from planner.one_job.running.program import Program, Role, StageProgram, recomputed_layers, role_of, tied_tables
 from planner.one_job.running.spans import Recorder
+from profiles.vocabulary import RecomputeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
