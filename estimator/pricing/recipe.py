@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from estimator.schedules.records import ScheduleName as ScheduleName
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import AttentionKernel, DType
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
 RecomputeKind = Literal["none", "selective", "full"]
 OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
 Overlap = Literal["dp", "tp", "p2p", "ep"]

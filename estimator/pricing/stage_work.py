@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
-from estimator.pricing.recipe import Setup, StageSetup
-from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.recipe import Setup, Software, StageSetup
+from models_zoo.layers import Embedding, Experts, Head, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Device, Infeasible
@@ -75,7 +77,9 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
             if isinstance(work, Infeasible):
                 return Infeasible(reason=f"stage {number}: {work.reason}", lacking=work.lacking)
             works.append((work, count))
-        shared = shared_in_chunk(setup.model, first, end, stage.tp * setup.recipe.vocabulary_multiple, stage.tp)
+        shared = shared_parameters(
+            setup.model, setup.model.layers[first:end], stage.tp * setup.recipe.vocabulary_multiple, stage.tp
+        )
         chunks.append(ChunkWork(works=tuple(works), layers=tuple(found), shared_parameters=shared))
     return tuple(chunks)
 
@@ -94,14 +98,22 @@ def table_parameters(model: Model, multiple: int, tp: int) -> int:
     return padded // tp * (first.factor or first.hidden)
 
 
-def shared_in_chunk(model: Model, first: int, end: int, multiple: int, tp: int) -> int:
-    """Parameters that layers [first, end) hold together but count each: copies of a tied table beyond the first."""
+def shared_parameters(model: Model, layers: Sequence[Layer], multiple: int, tp: int) -> int:
+    """Return how many parameters these `layers` of `model` hold together but count each: copies of a tied table beyond
+    the first."""
     if not any(isinstance(layer, Head | Embedding) and layer.tied for layer in model.layers):
         return 0
-    holders = sum(
-        isinstance(layer, Embedding) or (isinstance(layer, Head) and layer.tied) for layer in model.layers[first:end]
-    )
+    holders = sum(isinstance(layer, Embedding) or (isinstance(layer, Head) and layer.tied) for layer in layers)
     return max(0, holders - 1) * table_parameters(model, multiple, tp)
+
+
+def experts_a_token(model: Model, software: Software) -> int:
+    """Return to how many experts a token goes at most, where the software sends it once to those in one place; else
+    1."""
+    if software.dispatch != "deduplicated":
+        return 1
+    blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
+    return max((block.top_k for block in blocks if isinstance(block, Experts)), default=1)
 
 
 def stage_device(setup: Setup, stage: StageSetup) -> Device:
@@ -134,3 +146,12 @@ def boundary_bytes(setup: Setup, stage: StageSetup) -> int:
         return 0 if isinstance(work, Infeasible) else work.output_bytes
     split = split_of(setup, stage, stage.chunks[0][0], recomputed=False)
     return split.local_rows * hidden * split.width
+
+
+def tied_bytes(setup: Setup) -> int:
+    """Return the bytes of the table's gradient that first and last stage sum, where the projection shares it."""
+    first = setup.stages[0]
+    if len(setup.stages) == 1 or not tied_ends(setup.model) or setup.recipe.lora_rank:
+        return 0
+    size = table_parameters(setup.model, setup.recipe.vocabulary_multiple * first.tp, first.tp)
+    return size * GRAD_WIDTH[setup.recipe.grad_dtype]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
-from estimator.pricing.stage_work import shared_in_chunk
+from estimator.pricing.stage_work import shared_parameters
 from models_zoo.families import gpt, mixtral, nmt
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
@@ -236,15 +236,15 @@ def test_a_step_of_adapters_takes_time_beside_a_tied_table() -> None:
 
 def test_tables_that_layers_of_a_chunk_share_are_held_once() -> None:
     table = 5000 * 512
-    assert shared_in_chunk(GPT, 0, 10, 1, 1) == table
-    assert shared_in_chunk(GPT, 0, 10, 128 * 2, 2) == 5120 // 2 * 512
-    assert shared_in_chunk(GPT, 0, 5, 1, 1) == shared_in_chunk(GPT, 5, 10, 1, 1) == 0
-    assert shared_in_chunk(LLAMA, 0, 10, 1, 1) == 0
+    assert shared_parameters(GPT, GPT.layers[0:10], 1, 1) == table
+    assert shared_parameters(GPT, GPT.layers[0:10], 128 * 2, 2) == 5120 // 2 * 512
+    assert shared_parameters(GPT, GPT.layers[0:5], 1, 1) == shared_parameters(GPT, GPT.layers[5:10], 1, 1) == 0
+    assert shared_parameters(LLAMA, LLAMA.layers[0:10], 1, 1) == 0
 
 
 def test_a_decoders_embedding_and_head_share_one_table() -> None:
     model = nmt("n", hidden=512, layers=4, heads=8, ffn_hidden=1024, vocab=5000, seq_len=512)
-    assert shared_in_chunk(model, 5, 11, 1, 1) == 5000 * 512
+    assert shared_parameters(model, model.layers[5:11], 1, 1) == 5000 * 512
 
 
 def test_offloading_and_sharding_do_not_hide_behind_the_same_work() -> None:

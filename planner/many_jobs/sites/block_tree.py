@@ -6,6 +6,7 @@ stand in a row. A count that is no power of two is halved into the greatest powe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.many_jobs.sites.domains import LEVELS, Domain
@@ -21,15 +22,15 @@ class Tree:
     devices. `leaf` is the block of each device.
     """
 
-    size: list[int]
-    first: list[int]
-    above: list[int]
-    right: list[int]
-    level: list[int]
-    shape: list[int]
-    domains: list[list[int]]
-    parts: dict[int, tuple[int, ...]]
-    leaf: list[int]
+    size: tuple[int, ...]
+    first: tuple[int, ...]
+    above: tuple[int, ...]
+    right: tuple[int, ...]
+    level: tuple[int, ...]
+    shape: tuple[int, ...]
+    domains: tuple[tuple[int, ...], ...]
+    parts: Mapping[int, tuple[int, ...]]
+    leaf: tuple[int, ...]
     shapes: int
 
     @property
@@ -61,15 +62,15 @@ class _Builder:
     def build(self, domain: Domain) -> Tree:
         self._domain(domain, -1)
         return Tree(
-            size=self.size,
-            first=self.first,
-            above=self.above,
-            right=self.right,
-            level=self.level,
-            shape=self.shape,
-            domains=self.domains,
+            size=tuple(self.size),
+            first=tuple(self.first),
+            above=tuple(self.above),
+            right=tuple(self.right),
+            level=tuple(self.level),
+            shape=tuple(self.shape),
+            domains=tuple(map(tuple, self.domains)),
             parts=self.parts,
-            leaf=self.leaf,
+            leaf=tuple(self.leaf),
             shapes=len(self.known),
         )
 

@@ -186,10 +186,13 @@ class BuddyAllocator:
         return self.tree.level[block]
 
 
+Ints = tuple[int, ...]
+
+
 class _NearestBlocks:
     """For a request and a shape: (level, size) of the nearest block inside that is large enough, each found once."""
 
-    def __init__(self, level: list[int], size: list[int], right: list[int], shape: list[int]) -> None:
+    def __init__(self, level: Ints, size: Ints, right: Ints, shape: Ints) -> None:
         self.level, self.size, self.right, self.shape = level, size, right, shape
         self.example = {shape: block for block, shape in enumerate(shape)}
         self.known: dict[int, list[tuple[int, int] | None]] = {}

@@ -7,7 +7,7 @@ nodes are pieces of a job with a load, edges their traffic, parts the sites, cap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,6 @@ class PartitionGraph:
     loads: Ints
     edges: Ints
     traffic: Ints
-    _lists: list[tuple[list[int], list[int], list[int]]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         nodes = len(self.loads)
@@ -48,15 +47,14 @@ class PartitionGraph:
         """Both directions of the edges sorted by their first node: positions into the doubled edges."""
         return np.argsort(np.concatenate([self.edges[:, 0], self.edges[:, 1]]), kind="stable")
 
+    @cached_property
     def neighbours(self) -> tuple[list[int], list[int], list[int]]:
         """(first, other, weight): the edges of node v are those from first[v] to first[v + 1]."""
-        if not self._lists:
-            ends = np.concatenate([self.edges[:, 0], self.edges[:, 1]])
-            others = np.concatenate([self.edges[:, 1], self.edges[:, 0]])[self.order]
-            weights = np.concatenate([self.traffic, self.traffic])[self.order]
-            first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.nodes))])
-            self._lists.append((first.tolist(), others.tolist(), weights.tolist()))
-        return self._lists[0]
+        ends = np.concatenate([self.edges[:, 0], self.edges[:, 1]])
+        others = np.concatenate([self.edges[:, 1], self.edges[:, 0]])[self.order]
+        weights = np.concatenate([self.traffic, self.traffic])[self.order]
+        first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.nodes))])
+        return first.tolist(), others.tolist(), weights.tolist()
 
 
 @dataclass(frozen=True, kw_only=True)

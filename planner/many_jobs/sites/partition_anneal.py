@@ -26,7 +26,7 @@ def anneal(
 ) -> int:
     """Change `parts` in place; how much the cut fell, at least 0. `hot` and `cold` are the first and last temperature,
     in units of traffic."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     neighbours = [other[first[node] : first[node + 1]] for node in range(graph.nodes)]
     weights = [weight[first[node] : first[node + 1]] for node in range(graph.nodes)]

@@ -58,7 +58,7 @@ def breed_partition(
 
 def _raised(graph: PartitionGraph, parts: list[int], capacities: Sequence[int], rng: Random) -> Partition:
     """The child after repair and one round of moves and swaps over all nodes."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     room = list(capacities)
     for node, part in enumerate(parts):

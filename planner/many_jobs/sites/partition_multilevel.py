@@ -164,7 +164,7 @@ def _coarsen(graph: PartitionGraph, capacities: Sequence[int], rng: Random, keep
 
 def _match(graph: PartitionGraph, heaviest: int, rng: Random, keep: list[int] | None) -> Ints:
     """Each node with the neighbour to which it sends most, as far as that is free and both are not too heavy."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     order = list(range(graph.nodes))
     rng.shuffle(order)
@@ -206,7 +206,7 @@ def _uncoarsen(
 def _grow(graph: PartitionGraph, capacities: Sequence[int], rng: Random) -> list[int]:
     """Parts grown from random nodes: the emptiest part, by share of its capacity, takes the node that sends most to it
     and still fits; what fits nowhere goes where most room is."""
-    first, other, weight = graph.neighbours()
+    first, other, weight = graph.neighbours
     loads: list[int] = graph.loads.tolist()
     parts, room = [-1] * graph.nodes, list(capacities)
     pulls: list[dict[int, int]] = [{} for _ in room]

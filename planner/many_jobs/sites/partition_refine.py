@@ -42,7 +42,7 @@ class _State:
     """Parts, their loads, and what each node sends to each part."""
 
     def __init__(self, graph: PartitionGraph, parts: list[int], capacities: Sequence[int]) -> None:
-        self.first, self.other, self.weight = graph.neighbours()
+        self.first, self.other, self.weight = graph.neighbours
         self.loads: list[int] = graph.loads.tolist()
         self.parts, self.room = parts, list(capacities)
         self.count = len(self.room)
