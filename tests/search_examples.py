@@ -14,13 +14,12 @@ from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup
+from estimator.pricing.software import load_frameworks
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.one_job.explicit.request import software_of
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.cuts import Cut, cuts_of
 from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
-from planner.one_job.validation.software import load_frameworks
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 
@@ -66,7 +65,7 @@ def random_search(rng: random.Random) -> tuple[Space, BulkEvaluator]:
         seq_len=model.seq_len,
         dtype=dtype,
         grad_dtype="fp32" if rng.random() < 0.5 else dtype,
-        software=software_of(framework),
+        software=framework.software,
         overlap=frozenset(rng.sample(overlaps, rng.randint(0, 3))),
     )
     schedules: tuple[tuple[ScheduleName, ...], ...] = (

@@ -17,8 +17,9 @@ from estimator.bulk.records import Family, Rule, StateRule
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.memory import outside_bytes
-from estimator.pricing.recipe import RecomputeKind, ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import flying_micro_batches
+from profiles.vocabulary import RecomputeKind
 
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 PLAIN: Rule = ("none", None)

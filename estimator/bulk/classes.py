@@ -14,7 +14,8 @@ from estimator.bulk.shards import RankShards
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import TimeOnAxis
-from estimator.pricing.recipe import RecomputeKind, StageSetup
+from estimator.pricing.recipe import StageSetup
+from profiles.vocabulary import RecomputeKind
 
 Integers = NDArray[np.int64]
 CHUNK_FIELDS = ("forward_s", "backward_s", "weight_s", "saved_bytes", "extra_bytes", "freed_bytes")

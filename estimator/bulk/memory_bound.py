@@ -16,7 +16,8 @@ from estimator.bulk.layers import Composition, Variant
 from estimator.bulk.shards import RankShards
 from estimator.pricing.amounts import Floats
 from estimator.pricing.memory import Holdings, joined_holdings, standing_bytes
-from estimator.pricing.recipe import Recipe, RecomputeKind, StageSetup
+from estimator.pricing.recipe import Recipe, StageSetup
+from profiles.vocabulary import RecomputeKind
 
 NONE: RecomputeKind = "none"
 HALVINGS = 24

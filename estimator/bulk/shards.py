@@ -21,11 +21,11 @@ from estimator.pricing.memory import Holdings, cached_scratch, fullest_moment, h
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.recipe import RecomputeKind, Setup, StageSetup
+from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_parameters, split_of
 from models_zoo.layers import Layer
-from profiles.vocabulary import Infeasible, LayerTime, held_bytes
+from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 
 Integers = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.recipe import Overlap, Recipe, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.layers import TracedLayer
@@ -27,7 +27,7 @@ from planner.one_job.search.space import Space
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError
 from profiles.store import ProfileStore
-from profiles.vocabulary import Infeasible, LinkTable
+from profiles.vocabulary import Infeasible, LinkTable, RecomputeKind
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
 """Schedules that a search can choose. DualPipe holds two copies of the weights: it is for an explicit plan."""
