@@ -70,14 +70,14 @@ def predict_file(
     if loss not in LOSSES:
         raise InputError(where="jct", key="loss", found=loss, expected="one of " + ", ".join(LOSSES))
     model = load_model(model_file)
-    own = load_jobs(trace)
-    jobs = load_jobs(*history, trace) if history else own
+    asked_jobs = load_jobs(trace)
+    jobs = load_jobs(*history, trace) if history else asked_jobs
     began = time.perf_counter()
     prepared = prepare(jobs, model.start.cap, model.columns)
     features_s = time.perf_counter() - began
     began = time.perf_counter()
     # a sort by submission keeps the order of files, so a trace's jobs are those after the history's of the same time
-    asked = _asked(jobs.order >= len(jobs) - len(own), jobs.submit_s, from_s)
+    asked = _asked(jobs.order >= len(jobs) - len(asked_jobs), jobs.submit_s, from_s)
     said = predict_rows(model, prepared, asked, loss=loss, threads=threads)
     cap, seconds = model.start.cap, time.perf_counter() - began
     rows = [
@@ -104,11 +104,13 @@ def predict_file(
     }
 
 
-def _asked(own: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None) -> np.ndarray[Any, Any]:
-    found = np.flatnonzero(own & (submit_s >= (-np.inf if from_s is None else from_s)))
-    if not len(found):
+def _asked(
+    of_trace: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None
+) -> np.ndarray[Any, Any]:
+    rows = np.flatnonzero(of_trace & (submit_s >= (-np.inf if from_s is None else from_s)))
+    if not len(rows):
         raise InputError(where="jct", key="from", found=from_s, expected="a time before the last submission")
-    return found
+    return rows
 
 
 def evaluate_file(trace: Path, setting: Setting, *, progress: Say | None) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def evaluate(jobs: Jobs, setting: Setting, *, progress: Say | None = None) -> di
     if not 0 < setting.tested < 1:
         raise InputError(where="jct", key="tested", found=setting.tested, expected="a share between 0 and 1")
     if setting.origins < 1 or len(jobs) * setting.tested < LEAST_TESTED * setting.origins:
-        found = f"{setting.origins} origins for {len(jobs)} jobs"
-        raise InputError(where="jct", key="origins", found=found, expected=f"{LEAST_TESTED} tested jobs an origin")
+        asked = f"{setting.origins} origins for {len(jobs)} jobs"
+        raise InputError(where="jct", key="origins", found=asked, expected=f"{LEAST_TESTED} tested jobs an origin")
     began = time.perf_counter()
     prepared = prepare(jobs, setting.cap)
     features_s = time.perf_counter() - began
@@ -129,11 +129,11 @@ def _block(prepared: Prepared, first: int, last: int, setting: Setting) -> _Bloc
     mixed = mixed_points(model.mixture, prepared, wider, alone, model.window.last_submit_s)
     place = np.searchsorted(wider, tested)
     masses = masses[place]
-    alone, own = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
+    alone, mixture = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
     intervals = {"bagging": shortest_holding(masses, model.level, starts_of(model.start))}
     predict_s = time.perf_counter() - began
     rows, truth = known_rows(prepared, origin_s)
-    points: dict[str, Points] = {"model": own, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
+    points: dict[str, Points] = {"model": mixture, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
     if setting.network:
         points["network"] = network_points(prepared, rows, truth, tested, seed=setting.seed, threads=setting.threads)
     if setting.quantiles:
@@ -164,17 +164,17 @@ KEYS: dict[str, Loss] = {
 def _figures(blocks: list[_Block], name: str) -> dict[str, float]:
     """Each loss of the points made for it, in intervals, over all blocks."""
     truth = np.concatenate([block.truth for block in blocks])
-    found = {}
+    figures = {}
     for key, loss in KEYS.items():
         value = loss_of(np.concatenate([block.points[name][loss] for block in blocks]), truth, loss)
-        found[key] = 1.0 - value if loss == "within-2x" else value
-    return found
+        figures[key] = 1.0 - value if loss == "within-2x" else value
+    return figures
 
 
 def _best(baselines: Mapping[str, Mapping[str, float]], key: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     """The baseline of these kinds that turned out best in one figure."""
     held = {name: figures[key] for name, figures in baselines.items() if name.startswith(kinds)}
-    name = (max if key == "within_2x" else min)(held, key=lambda one: held[one])
+    name = (max if key == "within_2x" else min)(held, key=lambda baseline: held[baseline])
     return {"name": name, "value": held[name]}
 
 

@@ -56,8 +56,8 @@ def make_requests(
     """A request for each load, seed and policy. An option `crius.depth` goes to the policy `crius` alone."""
     for name, values in (("--policies", policies), ("--seeds", seeds), ("--loads", loads)):
         if not values or len(set(values)) != len(values):
-            found = ",".join(map(str, values)) or "nothing"
-            raise InputError(where="simulate", key=name, found=found, expected="one or more, each once")
+            stated = ",".join(map(str, values)) or "nothing"
+            raise InputError(where="simulate", key=name, found=stated, expected="one or more, each once")
     return tuple(
         replace(
             base,
@@ -75,17 +75,17 @@ def options_of(
     policy: str, options: Sequence[tuple[str, OptionValue]], policies: Sequence[str]
 ) -> tuple[tuple[str, OptionValue], ...]:
     """Those of `options` that go to the policy, without its name."""
-    found = []
+    chosen = []
     for key, value in options:
         owner, dot, own_key = key.rpartition(".")
         if not dot:
-            found.append((key, value))
+            chosen.append((key, value))
         elif owner == policy:
-            found.append((own_key, value))
+            chosen.append((own_key, value))
         elif owner not in policies:
             expected = "an option's name, or POLICY.NAME of a policy that runs: " + ", ".join(policies)
             raise InputError(where="simulate", key="--option", found=key, expected=expected)
-    return tuple(found)
+    return tuple(chosen)
 
 
 def run_sweep(
@@ -103,13 +103,13 @@ def run_sweep(
         answers = map(run_one, requests)
     else:
         answers = _over_cores(requests, workers)
-    found = []
+    summaries = []
     for request, answer in zip(requests, answers, strict=True):
         _raise_error(answer)
-        found.append(answer)
+        summaries.append(answer)
         if progress is not None:
-            progress(len(found), len(requests), None, f"{request.policy}, seed {request.source.seed}")
-    return tuple(found)
+            progress(len(summaries), len(requests), None, f"{request.policy}, seed {request.source.seed}")
+    return tuple(summaries)
 
 
 def run_one(request: Request) -> dict[str, Any]:
@@ -168,9 +168,9 @@ def _over_ray(requests: Sequence[Request], address: str) -> Iterator[dict[str, A
         raise MachineError(f"Ray at {address}: {error}") from error
     try:
         remote = ray.remote(run_one)
-        for one in [remote.remote(request) for request in requests]:
+        for pending in [remote.remote(request) for request in requests]:
             try:
-                yield ray.get(one)
+                yield ray.get(pending)
             except ray.exceptions.RayError as error:
                 raise MachineError(f"Ray at {address}: {error}") from error
     finally:
