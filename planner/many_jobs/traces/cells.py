@@ -35,9 +35,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 class BadCell(Exception):  # noqa: N818  never leaves this package: it becomes an InputError with file and line
     """A cell, or a whole line (`key` None), that is not what it should be."""
 
-    def __init__(self, key: str | None, found: str, expected: str) -> None:
-        super().__init__(f"{key or 'line'}: found {found}, expected {expected}")
-        self.key, self.found, self.expected = key, found, expected
+    def __init__(self, key: str | None, seen: str, expected: str) -> None:
+        super().__init__(f"{key or 'line'}: found {seen}, expected {expected}")
+        self.key, self.found, self.expected = key, seen, expected
 
 
 def number(text: str, key: str, *, least: float = 0.0) -> float:

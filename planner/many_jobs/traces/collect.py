@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from planner.many_jobs.traces.cells import BadCell, date_at
 from planner.many_jobs.traces.records import Trace, TraceRow, count_reasons
+from planner.shared.options.simulate import Fractional
 from profiles.errors import InputError
-
-Fractional = Literal["round-up", "refuse"]
 
 NO_GPUS = "asked for no GPU"
 NEVER_RAN = "never ran"
@@ -54,10 +53,10 @@ class Collector:
             raise InputError(where=f"{self.where}, line {line}", key=bad.key, found=bad.found, expected=bad.expected)
         self.skipped.append((line, f"malformed: {bad}"))
 
-    def refuse(self, found: str, expected: str, *, line: int | None = None) -> NoReturn:
+    def refuse(self, seen: str, expected: str, *, line: int | None = None) -> NoReturn:
         """InputError about the file as a whole, lenient or not."""
         raise InputError(
-            where=self.where if line is None else f"{self.where}, line {line}", found=found, expected=expected
+            where=self.where if line is None else f"{self.where}, line {line}", found=seen, expected=expected
         )
 
     def gpus(self, asked: float, key: str) -> int:
