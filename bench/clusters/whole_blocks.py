@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from planner.many_jobs.sites.buddy import BuddyAllocator
 from planner.many_jobs.sites.domains import Domain
 
@@ -33,7 +31,7 @@ class WholeBlocks(BuddyAllocator):
 class _NearestBlocks:
     """For a request and a shape: (level, size) of the nearest block inside that is large enough, each found once."""
 
-    def __init__(self, level: Sequence[int], size: Sequence[int], right: Sequence[int], shape: Sequence[int]) -> None:
+    def __init__(self, level: list[int], size: list[int], right: list[int], shape: list[int]) -> None:
         self.level, self.size, self.right, self.shape = level, size, right, shape
         self.example = {shape: block for block, shape in enumerate(shape)}
         self.known: dict[int, list[tuple[int, int] | None]] = {}
