@@ -181,7 +181,9 @@ def test_ranks_that_the_experts_degrees_do_not_divide_are_infeasible() -> None:
 def test_a_shared_expert_narrower_than_tp_is_infeasible() -> None:
     experts = Experts(count=8, top_k=2, expert=FeedForward(hidden=512, gated=True), shared_hidden=2)
     layers = tuple(replace(x, feed_forward=experts) if isinstance(x, TransformerBlock) else x for x in EXPERTS.layers)
-    assert isinstance(evaluate(build(replace(EXPERTS, layers=layers), tp=4, dp=2)), Infeasible)
+    narrow = replace(EXPERTS, layers=layers)
+    assert isinstance(uniform_setup(narrow, CLUSTER, RECIPE, tp=4, dp=2), Infeasible)
+    assert isinstance(evaluate(replace(build(EXPERTS, tp=4, dp=2), model=narrow)), Infeasible)
 
 
 def test_replicas_of_whole_shards_sum_their_gradients() -> None:
