@@ -25,7 +25,7 @@ from planner.many_jobs.traces.assign import assign_workloads
 from planner.many_jobs.traces.read import read_trace
 from planner.many_jobs.traces.records import head, load, window
 from planner.shared.options.record import Progress
-from planner.shared.options.simulate import PolicyOption, RunOptions, SimulateOptions, TraceOptions
+from planner.shared.options.simulate import PolicyOption, ReplayOptions, SimulateOptions, TraceOptions
 from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -221,7 +221,7 @@ def options_of(
 
 
 def run_request(
-    options: RunOptions,
+    options: ReplayOptions,
     inputs: Inputs,
     *,
     series: bool = False,
