@@ -1,5 +1,4 @@
-"""What publishers of runs mean by their words, as explicit columns: devices, links, frameworks, sizes, settings, time and
-memory by source, and the table that comes of it."""
+"""What publishers of runs mean by their words, as explicit columns, and the table that comes of it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from estimator.pricing.recipe import (
     OptimizerName,
     Overlap,
     Recipe,
-    RecomputeKind,
     ScheduleName,
     Software,
     ZeroStage,
@@ -26,7 +25,7 @@ from planner.one_job.validation.model import LoadModel, model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.words import word_of, words_of
 from profiles.cluster import Cluster
-from profiles.vocabulary import AttentionKernel, DType, Infeasible
+from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKind
 
 if TYPE_CHECKING:
     from planner.one_job.validation.columns import RunRow
