@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from estimator.bulk.classes import ChunkTable, Classes, StageKind, chunk_table, stage_classes
-from estimator.bulk.layers import Composition, ModelLayers
+from estimator.bulk.layers import ModelLayers
 from estimator.bulk.places import Placement
 from estimator.bulk.records import Degrees, Family, Priced, Rule, StateRule
+from estimator.bulk.shards import Content
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import TimeOnAxis, exposed_sync_s, hiding_of, latest_sync_s
@@ -177,16 +178,16 @@ class Pipeline:
 
     def once(self, where: int, ranges: Ranges, state: StateRule) -> OnceCost:
         """Return what comes once an iteration for a stage of that kind that holds `ranges`."""
-        compositions = tuple(self.layers.composition(*part, 0) for part in ranges)
-        return self.pricing.remember(self._once, where, compositions, state)
+        contents = tuple(self.kinds[where].shards.content(*part) for part in ranges)
+        return self.pricing.remember(self._once, where, contents, state)
 
-    def _once(self, where: int, compositions: tuple[Composition, ...], state: StateRule) -> OnceCost:
+    def _once(self, where: int, contents: tuple[Content, ...], state: StateRule) -> OnceCost:
         shards = self.kinds[where].shards
         return price_once(
             self.setup,
             self.stage_under(where, ((0, 1),), state),
-            [shards.work_of(composition) for composition in compositions],
-            [shards.profiles_of(composition) for composition in compositions],
+            [shards.work_of(content) for content in contents],
+            [shards.profiles_of(content) for content in contents],
             shards.machine,
             self.on_axis(where, state),
             self.pricing.parameters,

@@ -23,11 +23,13 @@ from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import sharded_layer
-from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_parameters, split_of
+from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 
 Integers = NDArray[np.int64]
+Content = tuple[Composition, int]
+"""How many layers of each variant, and how many parameters they share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,41 +115,44 @@ class RankShards:
 
     def chunk_work(self, first: int, end: int) -> ChunkWork:
         """The work of layers [first, end) without recomputation."""
-        return self.work_of(self.layers.composition(first, end, 0))
+        return self.work_of(self.content(first, end))
 
-    def work_of(self, composition: Composition) -> ChunkWork:
-        """Return the work of layers of that composition without recomputation."""
-        return self.pricing.remember(self._chunk_work, composition)
+    def content(self, first: int, end: int) -> Content:
+        """Return what layers [first, end) are, as far as ranks hold and learn them."""
+        return self.pricing.remember(self._content, first, end)
 
-    def _chunk_work(self, composition: Composition) -> ChunkWork:
+    def _content(self, first: int, end: int) -> Content:
+        return self.layers.composition(first, end, 0), shared_in_chunk(self.setup, self.stage, first, end)
+
+    def work_of(self, content: Content) -> ChunkWork:
+        """Return the work of layers of that content without recomputation."""
+        return self.pricing.remember(self._chunk_work, content)
+
+    def _chunk_work(self, content: Content) -> ChunkWork:
+        composition, shared = content
         priced_layers = [(self._priced(variant, "none"), count) for variant, count in composition]
-        held = [priced.layer for priced, count in priced_layers for _ in range(count)]
-        setup, stage = self.setup, self.stage
         return ChunkWork(
             works=tuple((priced.work, count) for priced, count in priced_layers),
             layers=tuple((priced.layer, priced.split) for priced, _ in priced_layers),
-            shared_parameters=shared_parameters(
-                setup.model, held, stage.tp * setup.recipe.vocabulary_multiple, stage.tp
-            ),
+            shared_parameters=shared,
         )
 
     def holdings(self, ranges: Ranges) -> tuple[Holdings, float]:
         """What a rank of a stage of these chunks holds, and the weight gradients' scratch that its software keeps."""
-        compositions = tuple(self.layers.composition(first, end, 0) for first, end in ranges)
-        return self.pricing.remember(self._holdings, compositions)
+        return self.pricing.remember(self._holdings, tuple(self.content(first, end) for first, end in ranges))
 
-    def _holdings(self, compositions: tuple[Composition, ...]) -> tuple[Holdings, float]:
-        chunks = [self.work_of(composition) for composition in compositions]
+    def _holdings(self, contents: tuple[Content, ...]) -> tuple[Holdings, float]:
+        chunks = [self.work_of(content) for content in contents]
         works = [work for chunk in chunks for work, _ in chunk.works]
         return holdings_of(chunks, self.stage), float(cached_scratch(works, self.setup.recipe, self.features))
 
     def profiles(self, first: int, end: int) -> tuple[LayerTime | None, ...]:
         """The profile of each work of `chunk_work`."""
-        return self.profiles_of(self.layers.composition(first, end, 0))
+        return self.profiles_of(self.content(first, end))
 
-    def profiles_of(self, composition: Composition) -> tuple[LayerTime | None, ...]:
+    def profiles_of(self, content: Content) -> tuple[LayerTime | None, ...]:
         """Return the profile of each work of `work_of`."""
-        return tuple(self._priced(variant, "none").profile for variant, _ in composition)
+        return tuple(self._priced(variant, "none").profile for variant, _ in content[0])
 
     def chunks(self, compositions: Sequence[Composition], recompute: RecomputeKind) -> Chunks:
         """What passes through chunks of these compositions take."""
