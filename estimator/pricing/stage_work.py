@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
@@ -10,7 +9,7 @@ from estimator.layers.kinds import KINDS
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.optimizers import GRAD_WIDTH
-from estimator.pricing.recipe import Setup, Software, StageSetup
+from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
@@ -30,7 +29,7 @@ class ChunkWork:
 def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: bool) -> Split:
     """How a rank of `stage` holds layer `layer_index`."""
     recipe = setup.recipe
-    frozen = recipe.frozen_layers
+    is_frozen, passes_gradient = _learning(recipe, layer_index)
     return Split(
         samples=setup.samples_per_rank(stage),
         seq_len=recipe.seq_len,
@@ -48,9 +47,17 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
-        frozen=recipe.lora_rank > 0 or (frozen is not None and frozen[0] <= layer_index < frozen[1]),
-        passes_gradient=not (frozen is not None and frozen[0] == 0 and layer_index < frozen[1]),
+        frozen=recipe.lora_rank > 0 or is_frozen,
+        passes_gradient=passes_gradient,
     )
+
+
+def _learning(recipe: Recipe, layer_index: int) -> tuple[bool, bool]:
+    """Whether the layer is one of those that are frozen, and whether gradients pass through it."""
+    if recipe.frozen_layers is None:
+        return False, True
+    first, end = recipe.frozen_layers
+    return first <= layer_index < end, first > 0 or layer_index >= end
 
 
 def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasible:
@@ -64,14 +71,25 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
         )
     left = stage.layers if stage.recompute_layers is None else stage.recompute_layers
     chunks = []
+    splits: dict[tuple[bool, bool, bool], Split] = {}
     for first, end in stage.chunks:
-        held: Counter[tuple[Layer, Split]] = Counter()
+        runs: list[tuple[Layer, Split, int]] = []
         for index in range(first, end):
             layer = setup.model.layers[index]
             # Recomputation is counted in blocks; an embedding or head is never run again.
             recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
             left -= int(recomputed)
-            held[layer, split_of(setup, stage, index, recomputed=recomputed)] += 1
+            how = (recomputed, *_learning(setup.recipe, index))
+            split = splits.get(how)
+            if split is None:
+                split = splits[how] = split_of(setup, stage, index, recomputed=recomputed)
+            if runs and runs[-1][0] is layer and runs[-1][1] is split:
+                runs[-1] = (layer, split, runs[-1][2] + 1)
+            else:
+                runs.append((layer, split, 1))
+        held: dict[tuple[Layer, Split], int] = {}
+        for layer, split, count in runs:
+            held[layer, split] = held.get((layer, split), 0) + count
         works = []
         for (layer, split), count in held.items():
             work = layer_work(layer, split)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from planner.one_job.tools.decoder import Decoder, decoder_of
@@ -194,7 +195,7 @@ def export_torchtitan_toml(plan: Plan, context: ExportContext) -> Export:
         notes.append(f"torchtitan.train starts this configuration, not {context.script}")
     words = [*launcher_lines(plan, notes), "-m torchtitan.train --job.config_file torchtitan.toml"]
     converters = ["quantize.linear.float8"] if settings.fp8 else []
-    sections: dict[str, dict[str, Any]] = {
+    sections: dict[str, Mapping[str, Any]] = {
         "job": {"description": headline(plan, shape)},
         "model": {"name": flavor[0], "flavor": flavor[1], "converters": converters},
         "optimizer": {"name": "AdamW"},
