@@ -208,7 +208,7 @@ def test_architectures_stand_in_for_an_unknown_model_type(tmp_path: Path) -> Non
 def test_sliding_windows(tmp_path: Path) -> None:
     def windows(family: str, **keys: Any) -> list[int | None]:
         config = {"model_type": family, **SMALL, "num_key_value_heads": 4, "head_dim": 12, **keys}
-        return [block.attention.window for block in blocks_of(load_config_model(write_config(tmp_path, config)))]
+        return [block.self_attention.window for block in blocks_of(load_config_model(write_config(tmp_path, config)))]
 
     assert windows("llama") == [None] * 3
     assert windows("mistral") == [4096] * 3
@@ -224,7 +224,7 @@ def test_sliding_windows(tmp_path: Path) -> None:
 def test_rotary_share_in_old_and_new_spelling(tmp_path: Path) -> None:
     def rotary(family: str, **keys: Any) -> int:
         model = load_config_model(write_config(tmp_path, {"model_type": family, **SMALL, **keys}))
-        return blocks_of(model)[0].attention.rotary_dim
+        return blocks_of(model)[0].self_attention.rotary_dim
 
     assert rotary("llama") == 12
     assert rotary("phi") == 6

@@ -141,7 +141,7 @@ def fused_on_cpu(layer: Layer, local: Shard) -> bool:
     """Whether the CPU's fused attention can do it: no dropout, one head dimension. Otherwise torch falls back."""
     if not isinstance(layer, TransformerBlock) or local.attention == "math":
         return True
-    return not layer.dropout and layer.attention.latent is None
+    return not layer.dropout and layer.self_attention.latent is None
 
 
 def cases(*choices: tuple[int, bool, AttentionKernel], cpu: bool) -> list[Any]:
@@ -224,7 +224,7 @@ def test_published_activation_bytes() -> None:
     block = replace(
         GPT,
         hidden=1024,
-        attention=replace(GPT.attention, heads=16, kv_heads=16, head_dim=64),
+        attention=replace(GPT.self_attention, heads=16, kv_heads=16, head_dim=64),
         feed_forward=FeedForward(hidden=4096, bias=True),
         dropout=True,
     )
