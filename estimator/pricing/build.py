@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Literal
 
 from estimator.layers.shards import shard_layer
-from estimator.pricing.recipe import OffloadPart, Recipe, RecomputeKind, Setup, StageSetup, ZeroStage
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, ZeroStage
+from models_zoo.layers import Attention, Embedding, Experts, Head, LinearAttention, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import Infeasible, Shard
+from profiles.vocabulary import Infeasible, RecomputeKind, Shard
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -204,10 +204,16 @@ def _model_refuses(model: Model, recipe: Recipe, degrees: Degrees, *, sequence_p
 def block_refuses(block: TransformerBlock, degrees: Degrees) -> Infeasible | None:
     """Why `block` cannot be held under `degrees`, None where it can."""
     attention, tp = block.attention, degrees.tp
-    if attention.heads % tp:
-        return _lacking(f"{attention.heads} attention heads over tp = {tp}")
-    if attention.latent is None and attention.kv_heads % tp and tp % attention.kv_heads:
-        return _lacking(f"{attention.kv_heads} key-value heads over tp = {tp}")
+    if isinstance(attention, LinearAttention):
+        if degrees.cp > 1:
+            return _lacking(f"linear attention, whose state passes along a whole sample, over cp = {degrees.cp}")
+        if reason := attention.refuses(tp):
+            return _lacking(reason)
+    if isinstance(attention, Attention):
+        if attention.heads % tp:
+            return _lacking(f"{attention.heads} attention heads over tp = {tp}")
+        if attention.latent is None and attention.kv_heads % tp and tp % attention.kv_heads:
+            return _lacking(f"{attention.kv_heads} key-value heads over tp = {tp}")
     if isinstance(block.feed_forward, Experts):
         experts, holders = block.feed_forward, degrees.ep * degrees.etp
         if experts.count % degrees.ep:
@@ -216,7 +222,7 @@ def block_refuses(block: TransformerBlock, degrees: Degrees) -> Infeasible | Non
             return _lacking(f"an expert of {experts.expert.hidden} over etp = {degrees.etp}")
         if degrees.stage_devices % holders:
             return _lacking(f"ep * etp = {holders} of dp * cp * tp = {degrees.stage_devices} ranks")
-    elif block.feed_forward.hidden % tp:
+    elif block.feed_forward and block.feed_forward.hidden % tp:
         return _lacking(f"a feed-forward of {block.feed_forward.hidden} over tp = {tp}")
     return None
 

@@ -57,7 +57,9 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """(b, s, channels) with (channels, kernel): each token and the kernel - 1 before it, then SiLU."""
     kernel = weight.shape[1]
     padded = F.pad(x, (0, 0, kernel - 1, 0))
-    total = sum(padded[:, i : i + x.shape[1]] * weight[:, i] for i in range(kernel))
+    total = padded[:, : x.shape[1]] * weight[:, 0]
+    for i in range(1, kernel):
+        total = total + padded[:, i : i + x.shape[1]] * weight[:, i]
     return F.silu(total if bias is None else total + bias)
 
 
@@ -95,7 +97,7 @@ class LinearAttentionHeads(nn.Module):  # type: ignore[misc]
         tp = region.tp.degree
         if reason := spec.refuses(tp):
             raise ValueError(f"{reason}, expected a degree that can hold it")
-        self.spec, self.fused, dtype = spec, region.attention == "flash", region.dtype
+        self.spec, dtype = spec, region.dtype
         heads, copies = spec.heads // tp, max(1, tp // spec.groups)
         self.groups = max(1, spec.groups // tp)
         self.log_rate = nn.Parameter(torch.zeros(heads, dtype=dtype))
@@ -123,7 +125,7 @@ class LinearAttentionHeads(nn.Module):  # type: ignore[misc]
         if self.skip is not None:
             inputs.append(self.skip)
         scan = partial(state_space if spec.rule == "state_space" else delta_rule, chunk=spec.chunk)
-        mixed = Recomputed.apply(scan, *inputs) if self.fused else scan(*inputs)
+        mixed = Recomputed.apply(scan, *inputs)
         return self.output(self.norm(mixed.flatten(2), self.gate(x)))
 
 
@@ -218,7 +220,7 @@ def _chunked(x: Tensor, chunk: int) -> Tensor:
 
 def _unchunked(mixed: Tensor, like: Tensor) -> Tensor:
     """(b, c, h, q, p) to (b, s, h, p)."""
-    return mixed.transpose(2, 3).flatten(1, 2)[:, : like.shape[1]]
+    return mixed.transpose(2, 3).flatten(1, 2)[:, : like.shape[1]].contiguous()
 
 
 def _within(decay: Tensor) -> tuple[Tensor, Tensor]:

@@ -298,6 +298,7 @@ def _nemotron_part(keys: Keys, sizes: Sizes, kind: str) -> TransformerBlock:
     if kind == "mlp":
         hidden, bias = keys.size("intermediate_size", 21504, required=True), keys.flag("mlp_bias", False)
         return rms_block(sizes, None, FeedForward(hidden=hidden, activation=act, bias=bias))
+    keys.refuse("mlp_bias", default=False, meaning="a shared expert with biases")
     if keys.get("moe_latent_size", None) is not None:
         raise keys.wrong("moe_latent_size", keys.get("moe_latent_size", None), "null (latent experts are not modelled)")
     experts = read_experts(

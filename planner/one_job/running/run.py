@@ -101,8 +101,8 @@ def _check(program: Program, options: RunOptions) -> None:
 def _check_folder(trace: Path | None) -> None:
     """Before hours of training, not after them."""
     if trace is not None and not trace.resolve().parent.is_dir():
-        found = f"{trace} in no folder"
-        raise InputError(where="run", key="--trace", found=found, expected="a path in an existing folder")
+        stated = f"{trace} in no folder"
+        raise InputError(where="run", key="--trace", found=stated, expected="a path in an existing folder")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
@@ -125,11 +125,11 @@ def _uses_gpus(program: Program, options: RunOptions, world: World | None) -> bo
     if options.device == "cpu":
         return False
     needed = program.ranks if world is None else world.ranks_per_node
-    found = _count_gpus(options.backend)
-    if options.device == "cuda" and found < needed:
+    gpus = _count_gpus(options.backend)
+    if options.device == "cuda" and gpus < needed:
         expected = f"at least {needed}, one for each rank on this machine"
-        raise InputError(where="run", key="--device", found=f"cuda with {found} GPUs", expected=expected)
-    return found >= needed > 0
+        raise InputError(where="run", key="--device", found=f"cuda with {gpus} GPUs", expected=expected)
+    return gpus >= needed > 0
 
 
 def _count_gpus(backend: Framework) -> int:
@@ -178,7 +178,9 @@ def _estimate(
 
 def _tp_fastest(plan: Plan, program: Program) -> Plan:
     """The same plan with its ranks counted as estimates count them, and as `program` has them."""
-    stages = tuple(replace(stage, ranks=own.ranks) for stage, own in zip(plan.stages, program.stages, strict=True))
+    stages = tuple(
+        replace(stage, ranks=programmed.ranks) for stage, programmed in zip(plan.stages, program.stages, strict=True)
+    )
     return replace(plan, stages=stages, rank_axis_order=("tp", "cp", "dp", "pp"))
 
 
@@ -268,7 +270,7 @@ def _describe(
     on_gpu: bool,
 ) -> dict[str, Any]:
     evaluation = estimate.evaluation
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "plan": {
             "model": plan.model.name,
             "cluster": plan.cluster,
@@ -286,14 +288,14 @@ def _describe(
     }
     if evaluation is not None:
         rows = differences(record, program, evaluation)
-        found["differences"] = rows
-        found["ratio"] = evaluation.iteration_time_s / record.iteration_time_s
-        found["where_they_part"] = say_differences(rows, record.iteration_time_s)
+        result["differences"] = rows
+        result["ratio"] = evaluation.iteration_time_s / record.iteration_time_s
+        result["where_they_part"] = say_differences(rows, record.iteration_time_s)
     if options.trace is not None:
-        found["traces"] = [str(file) for file in save_traces(options.trace, program, record, evaluation)]
+        result["traces"] = [str(file) for file in save_traces(options.trace, program, record, evaluation)]
     if options.learn:
-        found["learned"] = _learn(store, program, record, options, on_gpu=on_gpu)
-    return found
+        result["learned"] = _learn(store, program, record, options, on_gpu=on_gpu)
+    return result
 
 
 def _notes(plan: Plan, program: Program, *, on_gpu: bool) -> list[str]:
