@@ -138,7 +138,7 @@ HYBRIDS: dict[str, list[dict[str, Any]]] = {
     "nemotron_h": [
         SMALL | NEMOTRON,
         SMALL | NEMOTRON | {"layers_block_type": ["mamba", "moe", "attention"], "use_conv_bias": False},
-        SMALL | NEMOTRON | {"mlp_bias": True, "tie_word_embeddings": True},
+        SMALL | NEMOTRON | {"mlp_bias": True},
         SMALL | NEMOTRON | {"hybrid_override_pattern": "M-M*E", "layers_block_type": None, "num_hidden_layers": 5},
     ],
     "bamba": [
