@@ -33,6 +33,9 @@ LATENT = {
     **{"num_key_value_heads": 4, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
 }
 
+MAIN = {"num_nextn_predict_layers": 0}
+"""Its class makes no module for further tokens, whatever the config says."""
+
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "llama": [
         SMALL,
@@ -108,9 +111,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         SMALL | LATENT | {"n_shared_experts": 1, "attention_bias": True, "moe_layer_freq": 1},
     ],
     "deepseek_v3": [
-        SMALL | LATENT,
-        SMALL | LATENT | {"q_lora_rank": None, "first_k_dense_replace": 3},
-        SMALL | LATENT | {"tie_word_embeddings": True, "attention_bias": True},
+        SMALL | LATENT | MAIN,
+        SMALL | LATENT | MAIN | {"q_lora_rank": None, "first_k_dense_replace": 3},
+        SMALL | LATENT | MAIN | {"tie_word_embeddings": True, "attention_bias": True},
     ],
 }
 
