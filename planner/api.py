@@ -33,9 +33,9 @@ from profiles.vocabulary import LinkTable
 if TYPE_CHECKING:
     from estimator.profiling.setting import Framework
     from planner.many_jobs.simulation.run import Simulated
-    from planner.one_job.search.choices import Choice
-    from planner.one_job.search.explain import Explanation
-    from planner.one_job.search.plan_comparison import PlanComparison
+    from planner.one_job.planning.choices import Choice
+    from planner.one_job.planning.plan_comparison import PlanComparison
+    from planner.one_job.search.explanation import Explanation
     from planner.one_job.timeline.events import Timeline
     from planner.shared.options import EstimateOptions, SearchOptions, Tool
     from planner.shared.plan import Plan
@@ -252,7 +252,7 @@ def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpa
     `search="cells"` the best Cell's best assembly, as Crius estimates it, and with `search="crius"` that Cell tuned as
     Crius does. `profile_budget` seconds may be spent on running candidate plans on local workers. Failures as of
     `estimate`."""
-    from planner.one_job.search.searching import plan_model
+    from planner.one_job.planning.searching import plan_model
 
     return plan_model(model, cluster=cluster, store=store, options=options).plan
 
@@ -266,7 +266,7 @@ def front(
     **options: Unpack[SearchOptions],
 ) -> tuple[Choice, ...]:
     """The plans that no other one beats in both time and devices, or time and memory of a device; the fastest first."""
-    from planner.one_job.search.choices import front as find_front
+    from planner.one_job.planning.choices import front as find_front
 
     return find_front(model, cluster=cluster, against=against, store=store, options=options)
 
@@ -275,7 +275,7 @@ def smallest(
     model: str, *, cluster: str, meet_s: float, store: Path | None = None, **options: Unpack[SearchOptions]
 ) -> Choice:
     """The best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s` seconds."""
-    from planner.one_job.search.choices import smallest as find_smallest
+    from planner.one_job.planning.choices import smallest as find_smallest
 
     return find_smallest(model, cluster=cluster, meet_s=meet_s, store=store, options=options)
 
@@ -284,7 +284,7 @@ def side_by_side(
     model: str, *, clusters: tuple[str, ...], store: Path | None = None, **options: Unpack[SearchOptions]
 ) -> tuple[Choice, ...]:
     """The best plan on each of several clusters."""
-    from planner.one_job.search.choices import side_by_side as compare
+    from planner.one_job.planning.choices import side_by_side as compare
 
     return compare(model, clusters=clusters, store=store, options=options)
 
@@ -300,9 +300,9 @@ def explain(
     """The best plan as `plan` finds it, and why: what binds, what the best plans without one of its choices lose, what
     more hardware or a larger batch would bring, what the constraints among `options` cost. Each is a search of its own.
 
-    NothingFits holds in `result` a `planner.one_job.search.explaining.Lack`: what would make a plan possible.
+    NothingFits holds in `result` a `planner.one_job.planning.explaining.Lack`: what would make a plan possible.
     """
-    from planner.one_job.search.explaining import explain_model
+    from planner.one_job.planning.explaining import explain_model
 
     return explain_model(model, cluster=cluster, store=store, options=options, progress=progress)
 
@@ -312,7 +312,7 @@ def compare(
 ) -> PlanComparison:
     """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
     and what of an iteration and of memory takes more."""
-    from planner.one_job.search.plan_comparison import compare_with_file
+    from planner.one_job.planning.plan_comparison import compare_with_file
     from planner.shared.plan_file import load_plan
 
     one = load_plan(plan) if isinstance(plan, Path) else plan
@@ -419,11 +419,12 @@ def validate(options: ValidateOptions) -> dict[str, Any]:
     for the picture, coloured by `group` (None: by source).
     """
     from planner.one_job.cells.request import open_existing
-    from planner.one_job.validation.plot import plot_format, save_plot
+    from planner.one_job.validation.plot import save_plot
     from planner.one_job.validation.run import validate_runs
+    from planner.shared.pictures import picture_format
 
     if options.plot is not None:
-        plot_format(options.plot)  # what cannot be drawn is said before the work, not after it
+        picture_format(options.plot, where="validate")  # what cannot be drawn is said before the work, not after it
     with open_existing(options.store) as opened:
         result = validate_runs(options.path, store=opened, progress=options.progress)
     if options.plot is not None:

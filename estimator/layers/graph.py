@@ -117,9 +117,6 @@ def cut_bytes(model: Model, index: int, shard: Shard) -> int:
     return output + _local(model, model.layers[start - 1], shard).output_bytes
 
 
-TABLE_HOLDERS = (Head, Embedding)
-
-
 def shared_weights(model: Model, tp: int, *, vocabulary_multiple: int = 1) -> tuple[SharedWeights, ...]:
     """Return the groups of weights that several layers hold, each with a rank's share of it at `tp`.
 
@@ -133,7 +130,7 @@ def shared_weights(model: Model, tp: int, *, vocabulary_multiple: int = 1) -> tu
     tied = {
         index: -(-layer.vocab // multiple) * vocabulary_multiple * (layer.factor or layer.hidden)
         for index, layer in enumerate(model.layers)
-        if isinstance(layer, TABLE_HOLDERS) and layer.tied
+        if (isinstance(layer, Embedding) and layer.tied) or (isinstance(layer, Head) and layer.holds_table)
     }
     if not tied:
         return ()

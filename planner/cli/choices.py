@@ -11,7 +11,7 @@ from planner.shared.options import SearchOptions
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.one_job.search.choices import Choice
+    from planner.one_job.planning.choices import Choice
 
 
 def add_choice_options(parser: ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run_choice(arguments: Namespace) -> bool:
         found = api.side_by_side(arguments.model, clusters=clusters, store=store, **options)
         title = f"{arguments.model}: the best plan on each cluster"
     if arguments.json:
-        from planner.one_job.search.choices import describe_choice
+        from planner.one_job.planning.choices import describe_choice
 
         print_json({"choices": [describe_choice(choice) for choice in found]})
         return True

@@ -9,9 +9,9 @@ from planner.cli.output import format_bytes, format_seconds, print_notes, print_
 from planner.one_job.search.summary import percent
 
 if TYPE_CHECKING:
-    from planner.one_job.search.explain import Binding, Certificate, Explanation, RunnerUp
-    from planner.one_job.search.explaining import Lack
-    from planner.one_job.search.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.planning.explaining import Lack
+    from planner.one_job.planning.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.search.explanation import Binding, Certificate, Explanation, RunnerUp
     from planner.one_job.search.sensitivity import Sensitivity
 
 COLUMNS: dict[str, tuple[str, ...]] = {

@@ -22,8 +22,8 @@ from planner.shared.options import SearchOptions
 from profiles.errors import NothingFits
 
 if TYPE_CHECKING:
-    from planner.one_job.search.explain import Certificate, Explanation
-    from planner.one_job.search.plan_comparison import PlanComparison
+    from planner.one_job.planning.plan_comparison import PlanComparison
+    from planner.one_job.search.explanation import Certificate, Explanation
     from planner.shared.plan import Plan
 
 
@@ -72,8 +72,8 @@ def _run(arguments: Namespace) -> None:
 
 def _search(arguments: Namespace) -> tuple[Plan, Certificate | None, Explanation | None]:
     """The plan, with what vouches for it (nothing does for a Cell's), and its explanation where one is asked for."""
+    from planner.one_job.planning.searching import plan_model
     from planner.one_job.search.explain import certify
-    from planner.one_job.search.searching import plan_model
 
     chosen = cast(SearchOptions, chosen_options(arguments, SearchOptions))
     if arguments.explain:
@@ -89,7 +89,7 @@ def _search(arguments: Namespace) -> tuple[Plan, Certificate | None, Explanation
 def _explain(arguments: Namespace, chosen: SearchOptions) -> Explanation:
     from planner import api
     from planner.cli.explain_output import print_lack
-    from planner.one_job.search.explaining import Lack, describe_lack
+    from planner.one_job.planning.explaining import Lack, describe_lack
 
     try:
         with progress("searching") as report:
@@ -116,8 +116,8 @@ def _compare(plan: Plan, arguments: Namespace) -> PlanComparison | None:
 def _print_json(plan: Plan, explanation: Explanation | None, comparison: PlanComparison | None) -> None:
     import json
 
+    from planner.one_job.planning.plan_comparison import describe_plan_comparison
     from planner.one_job.search.explain import describe_explanation
-    from planner.one_job.search.plan_comparison import describe_plan_comparison
     from planner.shared.plan_file import plan_to_json
 
     if explanation is None and comparison is None:

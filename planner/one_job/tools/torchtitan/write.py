@@ -240,6 +240,6 @@ def _loss(plan: Plan, decoder: Decoder) -> str:
     return f"ChunkedLossWrapper.Config(loss_fn={plain})" if recipe_of(plan).software.fused_cross_entropy else plain
 
 
-def _toml(section: dict[str, Any]) -> str:
+def _toml(section: Mapping[str, Any]) -> str:
     """Keys with strings, numbers, booleans and lists, which TOML and JSON write alike."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in section.items())

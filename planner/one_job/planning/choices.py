@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from planner.one_job.planning.searching import plan_model
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.objectives import plan_amount
 from planner.one_job.search.request import DeviceSpace, SearchRequest
-from planner.one_job.search.searching import plan_model
 from planner.shared.options import SearchOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster
