@@ -14,7 +14,6 @@ from functools import cached_property
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.evaluate import evaluate
-from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
@@ -31,6 +30,7 @@ from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
 from planner.one_job.cells.request import load_place, open_existing, token_count
+from planner.one_job.search.mixed_space import pricing_of
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
@@ -75,18 +75,18 @@ class PlacedJob:
         return tuple(slot for slot in self.slots if (slot.site, slot.node, slot.index) not in used)
 
     def _assumed(self) -> list[str]:
-        found = [
-            f"{one.sites[0]} and {one.sites[-1]} have no link of their own: joined over"
-            f" {', '.join(one.sites[1:-1])} at {one.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
-            for one in self.routes
+        assumed = [
+            f"{route.sites[0]} and {route.sites[-1]} have no link of their own: joined over"
+            f" {', '.join(route.sites[1:-1])} at {route.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
+            for route in self.routes
         ]
         for link in self.ground.links:
             if link.basis != "file" and set(link.between) <= set(sites_of(self.slots)):
                 what = (
                     f"measured: {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s" if link.bandwidth_bytes_per_s else "down"
                 )
-                found.append(f"the link of {' and '.join(link.between)} is {what}")
-        return found
+                assumed.append(f"the link of {' and '.join(link.between)} is {what}")
+        return assumed
 
 
 def place_model(options: PlaceOptions) -> PlacedJob:
@@ -126,15 +126,15 @@ def _fastest(
     NothingFits where no plan fits on any."""
     planned = []
     tried: dict[tuple[Share, ...], float | None] = {}
-    for one in equal:
-        own = devices_of(ground, one.sites)
-        across = plan_on(ground, own, all_sites=options.all_sites)
-        tried[one.sites] = None if across is None else across.best.time_s
+    for choice in equal:
+        granted = devices_of(ground, choice.sites)
+        across = plan_on(ground, granted, all_sites=options.all_sites)
+        tried[choice.sites] = None if across is None else across.best.time_s
         if across is not None:
-            planned.append((one, own, across))
+            planned.append((choice, granted, across))
     if not planned:
         raise NothingFits(explain_no_plan(ground, slots, options))
-    best = min(planned, key=lambda found: (found[2].best.time_s, [share.site for share in found[0].sites]))
+    best = min(planned, key=lambda candidate: (candidate[2].best.time_s, [share.site for share in candidate[0].sites]))
     return *best, tried
 
 
@@ -155,9 +155,9 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
         one_type=options.one_type,
     )
     table = table.with_topology(topology)
-    found = place_on_sites(table, demand)
-    if isinstance(found, NoSites):
-        raise NothingFits(f"{place.text}: {found.infeasible.reason}", result=found)
+    placed = place_on_sites(table, demand)
+    if isinstance(placed, NoSites):
+        raise NothingFits(f"{place.text}: {placed.infeasible.reason}", result=placed)
     request = read_search(replace(options, schedule=("1f1b",)), store=store, model=loaded)
     now = with_topology(request.cluster, topology) if topology is not filed else request.cluster
     return Ground(request=_on_cluster(request, now), demand=demand, table=table, filed=filed, links=links)
@@ -166,8 +166,8 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
 def choose_devices(ground: Ground, method: str) -> tuple[SitePlacement, tuple[DeviceSlot, ...]]:
     """The sites by a method, and the devices that they give. NothingFits where the method finds none."""
     if method == "exact" and sum(count > 0 for count in ground.table.total) > MOST_SITES:
-        found = f"exact, of {sum(count > 0 for count in ground.table.total)} sites with free devices"
-        raise InputError(where="place", key="--method", found=found, expected=f"at most {MOST_SITES} such sites")
+        asked = f"exact, of {sum(count > 0 for count in ground.table.total)} sites with free devices"
+        raise InputError(where="place", key="--method", found=asked, expected=f"at most {MOST_SITES} such sites")
     placement = place_on_sites(ground.table, ground.demand, method=method)
     if isinstance(placement, NoSites):
         raise NothingFits(f"{ground.cluster.text}: {placement.infeasible.reason}", result=placement)
@@ -179,11 +179,10 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
     setup = across.best.setup
     if len({slot.site for stage in setup.stages for slot in stage.slots}) == 1:
         return 0.0
-    tables = tuple({table.id: table for own in request.spaces for table in own.link_tables}.values())
     links = tuple(
         replace(link, bandwidth_bytes_per_s=NO_LINK_BYTES_PER_S, latency_s=0.0) for link in setup.cluster.site_links
     )
-    near = evaluate(replace(setup, cluster=replace(setup.cluster, site_links=links)), link_tables=tables)
+    near = evaluate(replace(setup, cluster=replace(setup.cluster, site_links=links)), pricing_of(request.spaces))
     if not isinstance(near, Evaluation):
         raise RuntimeError(f"a plan that can be had cannot with faster links: {near.reason}")
     return max(0.0, across.best.time_s - near.iteration_time_s)
@@ -204,15 +203,15 @@ def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | Non
 def _links(filed: Topology, options: PlaceOptions) -> tuple[Topology, tuple[LinkNow, ...]]:
     """The links as measured; with `links` and new measurements, the state is written."""
     now_s = time.time() if options.now is None else options.now
-    known: list[LinkMeasurement] = []
+    measured: list[LinkMeasurement] = []
     if options.links is not None and (options.links.exists() or not options.comm):
-        known += load_measurements(options.links, filed.names)
+        measured += load_measurements(options.links, filed.names)
     for path in options.comm:
-        known += load_measurements(path, filed.names)
-    known = list(dict.fromkeys(known))
-    topology, links = links_now(filed, known, now_s=now_s, half_life_s=options.half_life)
+        measured += load_measurements(path, filed.names)
+    measured = list(dict.fromkeys(measured))
+    topology, links = links_now(filed, measured, now_s=now_s, half_life_s=options.half_life)
     if options.links is not None and options.comm:
-        save_measurements(options.links, known, now_s=now_s, half_life_s=options.half_life)
+        save_measurements(options.links, measured, now_s=now_s, half_life_s=options.half_life)
     return topology, links
 
 
@@ -230,10 +229,6 @@ def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
         return request
 
     def moved(own: DeviceSpace) -> DeviceSpace:
-        links = own.evaluator.links
-        fresh = LinkTimes(
-            cluster=cluster, parameters=links.parameters, tables=links.tables, experts_a_token=links.experts_a_token
-        )
-        return replace(own, evaluator=replace(own.evaluator, cluster=cluster, links=fresh))
+        return replace(own, evaluator=replace(own.evaluator, cluster=cluster))
 
     return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))
