@@ -81,10 +81,10 @@ def test_links_tell_parties_apart() -> None:
         bandwidth_bytes_per_s=((0, 1e9, 1e9), (1e9, 0, 2e9), (1e9, 2e9, 0)),
         latency_s=((0.0,) * 3,) * 3,
     )
-    alike = Alike(groups=groups, graph=graph, by_name=False)
+    alike = Alike(groups, graph, by_name=False)
     assert alike.first_of((0, 1)) == alike.first_of((0, 2)) == (0, 1)
     assert alike.first_of((1, 2)) == (1, 2)
-    named = Alike(groups=groups, graph=graph, by_name=True)
+    named = Alike(groups, graph, by_name=True)
     assert named.first_of((0, 1)) == (0, 1)
     assert named.first_of((0, 2)) == (0, 2)
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
 from planner.one_job.search.mixed_space import Group
 from profiles.cluster import DeviceSlot
 
 
-@dataclass(frozen=True, kw_only=True)
 class Alike:
-    """`first_of` gives the first party asked about that is like another. Groups are alike if their sites are equal but
-    for the name, and their devices sit at the same places of them; parties, if their groups are alike in turn and
-    joined by equal links. With `by_name`, where tables of single links count, only a party itself is. The only state is
-    caches."""
+    """Keeps what is alike: `first_of` gives the first party asked about that is like another.
 
-    groups: Sequence[Group]
-    graph: SiteGraph
-    by_name: bool
-    _kinds: dict[object, int] = field(default_factory=dict, repr=False)
-    _kind_of: dict[int, int] = field(default_factory=dict, repr=False)
-    _firsts: dict[object, Party] = field(default_factory=dict, repr=False)
+    Groups are alike if their sites are equal but for the name, and their devices sit at the same places of them;
+    parties, if their groups are alike in turn and joined by equal links. With `by_name`, where tables of single links
+    count, only a party itself is.
+    """
+
+    def __init__(self, groups: Sequence[Group], graph: SiteGraph, *, by_name: bool) -> None:
+        self.groups, self.graph, self.by_name = groups, graph, by_name
+        self._kinds: dict[object, int] = {}
+        self._kind_of: dict[int, int] = {}
+        self._firsts: dict[object, Party] = {}
 
     def first_of(self, party: Party) -> Party:
         """The first party like this one, perhaps itself."""
@@ -51,5 +51,6 @@ class Alike:
             group = self.groups[number]
             site = replace(group.own.evaluator.cluster.site(group.site), name="site")
             places = tuple((slot.node, slot.index, slot.group) for slot in group.slots)
-            self._kind_of[number] = self._kinds.setdefault((id(group.own), site, places), number)
+            space = next(first for first, other in enumerate(self.groups) if other.own is group.own)
+            self._kind_of[number] = self._kinds.setdefault((space, site, places), number)
         return self._kind_of[number]

@@ -131,7 +131,7 @@ class _Search:
         self.maker = PlanMaker(pricer=self.pricer)
         self.ways = Ways(groups=self.groups, cluster=self.pricer.links.cluster)
         self.graph, self.traffic = self.ways.graph(self.pricer.recipe.dtype), self._traffic()
-        self.alike = Alike(groups=self.groups, graph=self.graph, by_name=bool(tables) or self.ways.pass_others)
+        self.alike = Alike(self.groups, self.graph, by_name=bool(tables) or self.ways.pass_others)
         self.choices: dict[object, list[_Choice]] = {}
 
     def run(self, most: int) -> Across | None:
