@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.one_job.search.sensitivity import Sensitivity
-from planner.shared.options import Objective
+from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
 
 

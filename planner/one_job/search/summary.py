@@ -8,7 +8,7 @@ from planner.one_job.search.best import Best
 from planner.one_job.search.explanation import Binding, Certificate, RunnerUp
 from planner.one_job.search.sensitivity import Sensitivity
 from planner.one_job.search.varied import ALL
-from planner.shared.options import Objective
+from planner.shared.options.search import Objective
 
 CLOSE = 0.01
 """Estimates of two plans that differ by less do not tell which one is faster."""
