@@ -82,10 +82,9 @@ def test_features_of_memory_that_an_older_file_lacks_are_those_declared_for_the_
 
 
 def test_a_stated_feature_stands_in_the_file_in_place_of_the_declared_one() -> None:
-    declared, stated = (
-        setup_of(dp=8, software="nanotron", **more).recipe.software
-        for more in ({}, {"feature": ("kernels=eager", "gradient_copy_bytes=0")})
-    )
+    declared = setup_of(dp=8, software="nanotron").recipe.software
+    features = ("kernels=eager", "gradient_copy_bytes=0")
+    stated = setup_of(dp=8, software="nanotron", feature=features).recipe.software
     assert stated == replace(declared, kernels="eager", memory=replace(declared.memory, gradient_copy_bytes=0.0))
 
 
