@@ -192,11 +192,11 @@ def nemotron_h(
     )
     attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=min(128, hidden // heads))
     feed_forward = FeedForward(hidden=ffn_hidden, activation="relu2")
-    parts = {"M": (mamba, None), "*": (attention, None), "-": (None, feed_forward)}
-    blocks = {
-        letter: TransformerBlock(hidden=hidden, attention=mixer, feed_forward=mlp, norm="rmsnorm", norm_bias=False)
-        for letter, (mixer, mlp) in parts.items()
-    }
+
+    def block(mixer: Attention | LinearAttention | None, mlp: FeedForward | None) -> TransformerBlock:
+        return TransformerBlock(hidden=hidden, attention=mixer, feed_forward=mlp, norm="rmsnorm", norm_bias=False)
+
+    blocks = {"M": block(mamba, None), "*": block(attention, None), "-": block(None, feed_forward)}
     ahead = Prediction(count=predictions, blocks=(blocks["*"], blocks["-"])) if predictions else None
     head = Head(hidden=hidden, vocab=vocab, norm="rmsnorm", norm_bias=False, tied=tied, prediction=ahead)
     chain = [blocks[letter] for letter in pattern]
