@@ -146,7 +146,17 @@ class EstimateOptions(SharedOptions, PlanOptions, total=False):
 
 
 Search = Literal["exact", "cells", "crius"]
-Tool = Literal["megatron", "torchtitan", "deepspeed"]
+Tool = Literal[
+    "megatron",
+    "bridge",
+    "torchtitan",
+    "torchtitan-toml",
+    "deepspeed",
+    "accelerate",
+    "device-mesh",
+    "jax-mesh",
+    "maxtext",
+]
 Freedom = Literal["tp-across-islands", "split-everything", "modelled"]
 
 

@@ -45,7 +45,7 @@ def test_constraints_hold_and_cost_time() -> None:
 def test_a_tool_gets_what_it_can_run(tool: str) -> None:
     plan = _plan(tool=tool, fix=("pp=2",))
     zero = {stage.sharding.zero for stage in plan.stages}
-    assert zero <= {"megatron": {0, 1}, "torchtitan": {0, 3}, "deepspeed": {0, 1}}[tool]
+    assert zero <= {"megatron": {0, 1}, "torchtitan": {0, 1, 3}, "deepspeed": {0, 1}}[tool]
     if tool == "deepspeed":
         assert plan.schedule == "1f1b"
 

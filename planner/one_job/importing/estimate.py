@@ -23,22 +23,20 @@ from planner.one_job.explicit.estimate import describe_estimated, estimate_expli
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
-from planner.one_job.tools.deepspeed.read import read_deepspeed
+from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.import_records import Imported, Reader
-from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.pipeline import with_blocks
-from planner.one_job.tools.torchtitan.read import read_torchtitan
+from planner.one_job.tools.tool import load
 from planner.shared.options import EstimateOptions, beyond_default, with_defaults
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits
 from profiles.files import write_atomically
 from profiles.store import ProfileStore
 
-READERS: dict[str, Reader] = {
-    "megatron": read_megatron,
-    "torchtitan": read_torchtitan,
-    "deepspeed": read_deepspeed,
+READERS: dict[str, str] = {
+    name.removesuffix("-toml"): tool.read for name, tool in TOOLS.items() if tool.read is not None
 }
+"""By launcher, what reads its settings."""
 
 OWN_CHOICE = ("software", "devices")
 """Options that hold though the settings say something else: what stands in for a launcher, and where it runs."""
@@ -66,12 +64,12 @@ def estimate_imported(
 ) -> dict[str, Any]:
     """The explicit plan that the settings are, as `planner.one_job.cells.estimating.estimate_plan` gives it, with
     `launcher` and `comparison` besides; NothingFits, with the same value in it, if it does not fit."""
-    read = READERS.get(launcher)
-    if read is None:
+    if launcher not in READERS:
         raise InputError(where="estimate", key="--from", found=repr(launcher), expected=f"one of {', '.join(READERS)}")
     if cluster is None:
         raise InputError(where="estimate", key="--cluster", found="nothing", expected="a cluster beside --from")
     given = with_defaults(EstimateOptions, options)
+    read: Reader = load(READERS[launcher])
     imported = read(settings, model=model, options=given)
     found_model = find_model(imported, output)
     with open_existing(store) as opened:

@@ -56,7 +56,7 @@ class Linear:
 
     def ranks(self, segment: Segment) -> list[LinearRank] | None:
         """One of each of the segment's groups; None where one cannot hold a layer so, or no rule allows it."""
-        if not any(self.pricer.rules(dp=segment.dp, many=many) for many in (False, True)):
+        if not any(self.pricer.rules(segment, many=many) for many in (False, True)):
             return None
         found = [self.rank(segment, number) for number in segment.groups]
         known = [one for one in found if one is not None]
@@ -69,7 +69,7 @@ class Linear:
             recipe, known = self.pricer.recipe, features_of(self.pricer.recipe)
             stage = replace(self.pricer.space.stage(segment, 0), shares=None)
             found: list[Floats] = []
-            rules = (rule for many in (False, True) for rule in self.pricer.rules(dp=segment.dp, many=many))
+            rules = (rule for many in (False, True) for rule in self.pricer.rules(segment, many=many))
             for zero in dict.fromkeys(zero for _, zero in rules):
                 own = standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, known)
                 found.append(np.asarray(own.weights + own.gradients + own.optimizer))
