@@ -25,14 +25,15 @@ import numpy as np
 
 from estimator.host_cpu import cpu_name
 from planner.many_jobs.jct.commands import predict_file
-from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.features import job_features
-from planner.many_jobs.jct.jobs import Jobs, part_of
+from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from planner.many_jobs.jct.model import predict
 from planner.many_jobs.jct.model_file import save_model
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.reading import load_jobs
 from planner.many_jobs.jct.training import train
+from planner.shared.options.jct import EvaluationOptions, JctPredictOptions
 from profiles.files import write_atomically
 
 CAP, ORIGINS = 24, 5
@@ -46,6 +47,21 @@ TARGETS = {"rmse_intervals": 7.5, "mae_intervals": 4.75, "within_2x": 0.66}
 """What Philly is to reach at cap 24 over five rolling origins."""
 BEST_HOPED_RMSE = 7.3
 NAMES = {"rmse_intervals": "RMSE", "mae_intervals": "MAE", "log_rmse": "RMSE of log", "within_2x": "within 2x"}
+
+
+def part_of(jobs: Jobs, first: int, last: int) -> Jobs:
+    """The jobs from `first` up to `last` as a trace of their own."""
+    part = slice(first, last)
+    return make_jobs(
+        ids=jobs.ids[part],
+        submit_s=jobs.submit_s[part],
+        duration_s=jobs.duration_s[part],
+        gpus=jobs.gpus[part],
+        queue_s=jobs.queue_s[part],
+        numbers={name: column[part] for name, column in jobs.numbers.items()},
+        words={name: [str(code) for code in column[part].tolist()] for name, column in jobs.words.items()},
+        status=["killed" if killed else "" for killed in jobs.killed[part].tolist()],
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(jobs) < LEAST_JOBS:
             continue
         for tested in TESTED:
-            setting = Setting(
+            setting = EvaluationOptions(
                 cap=CAP,
                 origins=ORIGINS,
                 tested=tested,
@@ -174,7 +190,7 @@ def write_slices(jobs: Jobs, *, seed: int, threads: int) -> list[str]:
     for first, count in SLICES:
         if first + count > len(jobs):
             continue
-        setting = Setting(cap=CAP, origins=ORIGINS, tested=0.5, seed=seed, threads=threads)
+        setting = EvaluationOptions(cap=CAP, origins=ORIGINS, tested=0.5, seed=seed, threads=threads)
         result = evaluate(part_of(jobs, first, first + count), setting)
         for key, name in NAMES.items():
             best = result["best_group"][key]
@@ -222,7 +238,7 @@ def measure_speed(path: Path, jobs: Jobs, *, threads: int, seed: int) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         save_model(model, Path(folder) / "model.txt")
         size = (Path(folder) / "model.txt").stat().st_size
-        said = predict_file(Path(folder) / "model.txt", path, history=(), loss="squared", from_s=None, threads=threads)
+        said = predict_file(JctPredictOptions(Path(folder) / "model.txt", path, threads=threads))
     assert len(said["jobs"]) == len(jobs)
     return {
         "jobs": float(model.window.jobs),

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from planner.cli.options import add_json_option
+from planner import api
+from planner.cli.arguments import add_options, chosen
 from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table
+from planner.shared.options.catalogue import HardwareShowOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`hardware list` and `hardware show NAME`."""
     actions = parser.add_subparsers(metavar="list|show", required=True)
-    listing = actions.add_parser("list", help="all devices and links")
-    add_json_option(listing)
+    listing = actions.add_parser("list", help="all devices, links and training software")
+    add_options(listing)
     listing.set_defaults(run=_list)
-    show = actions.add_parser("show", help="one device or link, with its source")
-    show.add_argument("name", metavar="NAME", help="a device or link")
-    add_json_option(show)
+    show = actions.add_parser("show", help="one device, link or training software, with its source")
+    add_options(show, HardwareShowOptions)
     show.set_defaults(run=_show)
 
 
 def _list(arguments: Namespace) -> None:
-    from planner import api
-
     hardware = api.hardware_list()
     if arguments.json:
         print_json(hardware)
@@ -50,17 +49,20 @@ def _list(arguments: Namespace) -> None:
         for link in hardware["links"]
     ]
     print_table("Links (one direction)", ("link", "kind", "bandwidth", "latency", "efficiency"), links)
+    software = [
+        (each["name"], ", ".join(f"{name}={value}" for name, value in each["beyond_generic"].items()) or "-")
+        for each in hardware["software"]
+    ]
+    print_table("Training software (--software)", ("name", "features beyond the generic (--feature)"), software)
 
 
 def _show(arguments: Namespace) -> None:
-    from planner import api
-
-    found = api.hardware_show(arguments.name)
+    shown = api.hardware_show(chosen(arguments, HardwareShowOptions))
     if arguments.json:
-        print_json(found)
+        print_json(shown)
         return
     rows = []
-    for key, value in found.items():
+    for key, value in shown.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
         rows += [(f"{key}.{part}".rstrip("."), "-" if inner is None else str(inner)) for part, inner in parts]
-    print_table(found["name"], ("field", "value"), rows)
+    print_table(shown["name"], ("field", "value"), rows)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Tag
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from planner.shared.plan_parts import (
     FileRecord,
     PlanMemory,
@@ -22,7 +22,7 @@ from planner.shared.plan_parts import (
     PlanTimeBreakdown,
     require,
 )
-from profiles.vocabulary import AttentionKernel, DType, Provenance
+from profiles.vocabulary import AttentionKernel, DType, Provenance, RecomputeKind
 
 PLAN_SCHEMA: Literal["cellplan.plan/1"] = "cellplan.plan/1"
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from planner.many_jobs.jct.groups import LAST, feature_names, group_codes, groups_of
-from planner.many_jobs.jct.intervals import LOSSES, Loss, best_constant, interval_of, point_of
+from planner.many_jobs.jct.intervals import LOSSES, best_constant, interval_of, point_of
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.prepared import Prepared
+from planner.shared.options.jct import Loss
 
 Points = Mapping[Loss, Floats]
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.many_jobs.jct.groups import LAST, feature_names, group_codes, groups_of
-from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, Loss, best_constant, interval_of, point_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, best_constant, interval_of, point_of
 from planner.many_jobs.jct.jobs import Floats, Ints, Jobs
 from planner.many_jobs.jct.prepared import Prepared
+from planner.shared.options.jct import Loss
 
 RULES_WORTH = 3000.0
 """The boosters begin with the weight jobs / (jobs + this), where `jobs` are those they were fitted on."""

@@ -9,10 +9,11 @@ import numpy as np
 
 from planner.many_jobs.jct.boosting import Parameters, odds_of_bags
 from planner.many_jobs.jct.features import Matrix
-from planner.many_jobs.jct.intervals import INTERVAL_S, Loss, point_of, shortest_holding
+from planner.many_jobs.jct.intervals import INTERVAL_S, point_of, shortest_holding
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.mixture import Mixture, learned_rows, mixed_points
 from planner.many_jobs.jct.prepared import Prepared
+from planner.shared.options.jct import Loss
 
 if TYPE_CHECKING:
     import lightgbm

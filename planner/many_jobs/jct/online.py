@@ -13,12 +13,13 @@ import numpy as np
 
 from planner.many_jobs.jct.groups import LAST
 from planner.many_jobs.jct.incremental import History
-from planner.many_jobs.jct.intervals import Loss, interval_of
+from planner.many_jobs.jct.intervals import interval_of
 from planner.many_jobs.jct.jobs import make_jobs
 from planner.many_jobs.jct.model import JctModel, predict
 from planner.many_jobs.jct.prepared import Prepared
 from planner.many_jobs.jct.training import LEAST_JOBS, known_rows, train
 from planner.many_jobs.jobs.records import Job
+from planner.shared.options.jct import Loss
 
 COLUMNS = ("gpus", "vc", "user", "name")
 """What a `Job` tells: devices, virtual cluster, user, model."""

@@ -16,6 +16,7 @@ from typing import Any
 from estimator.frontends.hugging_face import config_model
 from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
+from estimator.pricing.software import overruled
 from models_zoo.model import Model
 from planner.one_job.cells.request import load_place, open_existing
 from planner.one_job.explicit.dispatch import flag, whole_training
@@ -130,7 +131,7 @@ def read_imported(
         said.append("the model is not in the catalogue: -o PLAN writes its config.json beside the plan")
     return replace(
         request,
-        setups=tuple(_adjusted(setup, imported) for setup in request.setups),
+        setups=tuple(_adjusted(setup, imported, options) for setup in request.setups),
         assumptions=tuple(dict.fromkeys((*said, *request.assumptions))),
     )
 
@@ -188,9 +189,9 @@ def _in_own_words(error: InputError, imported: Imported, given: Collection[str])
     )
 
 
-def _adjusted(setup: Setup, imported: Imported) -> Setup:
-    """What the settings say and no option does: features of the software, blocks of each chunk."""
-    software = replace(setup.recipe.software, **imported.software)
+def _adjusted(setup: Setup, imported: Imported, options: Mapping[str, Any]) -> Setup:
+    """What the settings say and no option does: features of the software (less those stated), blocks of each chunk."""
+    software = overruled(replace(setup.recipe.software, **imported.software), options["feature"])
     setup = replace(setup, recipe=replace(setup.recipe, software=software))
     if imported.blocks is None or setup.recipe.schedule == "dualpipe":
         return setup

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import ScheduleName, ZeroStage
 from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.shape import Shape
 from planner.one_job.tools.tool import TrainingTool
 from planner.shared.options import Freedom, Tool
 from profiles.errors import InputError
+from profiles.vocabulary import RecomputeKind
 
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]
 NUMBERS: tuple[Number, ...] = get_args(Number)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from itertools import permutations
 from typing import get_args
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from planner.one_job.tools.export_records import ExportFile
 from planner.one_job.tools.python_text import comment, literal
 from planner.one_job.tools.tool import TrainingTool
 from planner.one_job.tools.writing import Task, headline, launcher_lines
 from planner.shared.plan import PlanStage, RankAxis
+from profiles.vocabulary import RecomputeKind
 
 TEMPLATE = '''"""{headline}
 

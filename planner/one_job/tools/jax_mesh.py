@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import get_args
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.export_records import ExportFile
@@ -18,6 +18,7 @@ from planner.one_job.tools.shape import Shape
 from planner.one_job.tools.tool import Rule, TrainingTool
 from planner.one_job.tools.writing import Task, headline
 from planner.shared.plan import Plan, PlanStage
+from profiles.vocabulary import RecomputeKind
 
 Axes = list[tuple[str, int]]
 Weights = dict[str, tuple[tuple[int, ...], tuple[str | None, ...]]]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import ScheduleName, ZeroStage
 from planner.one_job.tools.export_records import CannotExpress
 from planner.one_job.tools.shape import MEGATRON_ORDER, Job, Shape, has_even_blocks
 from planner.shared.plan import RankAxis
+from profiles.vocabulary import RecomputeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
