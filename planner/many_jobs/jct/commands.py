@@ -91,11 +91,13 @@ def predict_file(options: JctPredictOptions) -> dict[str, Any]:
     }
 
 
-def _asked(own: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None) -> np.ndarray[Any, Any]:
-    found = np.flatnonzero(own & (submit_s >= (-np.inf if from_s is None else from_s)))
-    if not len(found):
+def _asked(
+    of_trace: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None
+) -> np.ndarray[Any, Any]:
+    rows = np.flatnonzero(of_trace & (submit_s >= (-np.inf if from_s is None else from_s)))
+    if not len(rows):
         raise InputError(where="jct", key="from", found=from_s, expected="a time before the last submission")
-    return found
+    return rows
 
 
 def evaluate_file(options: JctEvaluateOptions) -> dict[str, Any]:

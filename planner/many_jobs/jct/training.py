@@ -146,8 +146,8 @@ class _Fit:
         """Jobs of the first share whose interval was known when the next began, and these up to the last share."""
         begin, end = int(len(self.rows) * first), int(len(self.rows) * last)
         now = self.prepared.jobs.submit_s[self.rows[begin]]
-        known, _ = known_rows(self.prepared, float(now))
-        before = np.flatnonzero(np.isin(self.rows[:begin], known))
+        settled, _ = known_rows(self.prepared, float(now))
+        before = np.flatnonzero(np.isin(self.rows[:begin], settled))
         return (before if len(before) >= LEAST_JOBS // 2 else np.arange(begin)), np.arange(begin, end)
 
 

@@ -83,13 +83,13 @@ def run_sweep(
         answers = map(run_one, requests)
     else:
         answers = _over_cores(requests, workers)
-    found = []
+    summaries = []
     for request, answer in zip(requests, answers, strict=True):
         _raise_error(answer)
-        found.append(answer)
+        summaries.append(answer)
         if progress is not None:
-            progress(len(found), len(requests), None, f"{request.policy}, seed {request.seed}")
-    return tuple(found)
+            progress(len(summaries), len(requests), None, f"{request.policy}, seed {request.seed}")
+    return tuple(summaries)
 
 
 def run_one(request: ReplayOptions) -> dict[str, Any]:
@@ -148,9 +148,9 @@ def _over_ray(requests: Sequence[ReplayOptions], address: str) -> Iterator[dict[
         raise MachineError(f"Ray at {address}: {error}") from error
     try:
         remote = ray.remote(run_one)
-        for one in [remote.remote(request) for request in requests]:
+        for pending in [remote.remote(request) for request in requests]:
             try:
-                yield ray.get(one)
+                yield ray.get(pending)
             except ray.exceptions.RayError as error:
                 raise MachineError(f"Ray at {address}: {error}") from error
     finally:
