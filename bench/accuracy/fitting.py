@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -19,11 +18,6 @@ from scipy.optimize import least_squares
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
-from planner.one_job.validation.baselines import in_fit_half
-from planner.one_job.validation.prepared import PreparedRun
-from planner.one_job.validation.rows import read_runs
-from planner.one_job.validation.run import source_of
-from planner.one_job.validation.setups import setup_of
 from profiles.training_parameters import TrainingParameters, load_training_rows
 
 Values = dict[str, float]
@@ -45,27 +39,6 @@ class Timed:
     setup: Setup
     measured_s: float
     fitted: bool
-
-
-def load_timed(path: Path) -> tuple[Timed, ...]:
-    """All such rows of the run table at `path`."""
-    found = []
-    for row in read_runs(path):
-        if row.measured_iteration_time_s is None:
-            continue
-        prepared = setup_of(row)
-        if not isinstance(prepared, PreparedRun) or not isinstance(evaluate(prepared.setup), Evaluation):
-            continue
-        found.append(
-            Timed(
-                id=row.id,
-                source=source_of(row),
-                setup=prepared.setup,
-                measured_s=row.measured_iteration_time_s,
-                fitted=in_fit_half(row.id),
-            )
-        )
-    return tuple(found)
 
 
 def log_errors(rows: Iterable[Timed], values: Mapping[str, float]) -> np.ndarray:

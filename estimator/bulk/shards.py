@@ -126,9 +126,7 @@ class RankShards:
         made = self._works[composition] = ChunkWork(
             works=tuple((priced.work, count) for priced, count in found),
             layers=tuple((priced.layer, priced.split) for priced, _ in found),
-            shared_parameters=shared_in_chunk(
-                setup.model, first, end, stage.tp * setup.recipe.vocabulary_multiple, stage.tp
-            ),
+            shared_parameters=shared_in_chunk(setup, stage, first, end),
         )
         return made
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from estimator.layer_times import Lookup, nothing_measured
+from estimator.layers.graph import table_parameters
 from estimator.layers.split import Split, Work
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import memory_interval, time_interval
@@ -17,7 +18,7 @@ from estimator.pricing.pass_time import PassTime
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import ScheduleName, Setup, Software, StageSetup
 from estimator.pricing.stage_cost import EfficienciesOf, StageCost, price_stage
-from estimator.pricing.stage_work import boundary_bytes, stage_chunks, stage_device, table_parameters, tied_ends
+from estimator.pricing.stage_work import boundary_bytes, stage_chunks, stage_device
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
@@ -303,8 +304,8 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
 
 def tied_bytes(setup: Setup) -> int:
     """Bytes of the table's gradient that first and last stage sum, where the projection shares it."""
-    first = setup.stages[0]
-    if len(setup.stages) == 1 or not tied_ends(setup.model) or setup.recipe.lora_rank:
+    if len(setup.stages) == 1 or setup.recipe.lora_rank:
         return 0
-    size = table_parameters(setup.model, setup.recipe.vocabulary_multiple * first.tp, first.tp)
+    multiple = setup.recipe.vocabulary_multiple
+    size = table_parameters(setup.model, setup.stages[0].tp, vocabulary_multiple=multiple)
     return size * GRAD_WIDTH[setup.recipe.grad_dtype]

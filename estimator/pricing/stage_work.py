@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from estimator.layers.graph import repeated_parameters, shared_weights
+from estimator.layers.kinds import KINDS
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.recipe import Setup, StageSetup
-from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
-from models_zoo.model import Model
+from models_zoo.layers import Layer
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Device, Infeasible
 
@@ -62,46 +63,28 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
     left = stage.layers if stage.recompute_layers is None else stage.recompute_layers
     chunks = []
     for first, end in stage.chunks:
-        found: Counter[tuple[Layer, Split]] = Counter()
+        held: Counter[tuple[Layer, Split]] = Counter()
         for index in range(first, end):
             layer = setup.model.layers[index]
             # Recomputation is counted in blocks; an embedding or head is never run again.
-            recomputed = stage.recompute != "none" and left > 0 and not isinstance(layer, Embedding | Head)
+            recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
             left -= int(recomputed)
-            found[layer, split_of(setup, stage, index, recomputed=recomputed)] += 1
+            held[layer, split_of(setup, stage, index, recomputed=recomputed)] += 1
         works = []
-        for (layer, split), count in found.items():
+        for (layer, split), count in held.items():
             work = layer_work(layer, split)
             if isinstance(work, Infeasible):
                 return Infeasible(reason=f"stage {number}: {work.reason}", lacking=work.lacking)
             works.append((work, count))
-        shared = shared_in_chunk(setup.model, first, end, stage.tp * setup.recipe.vocabulary_multiple, stage.tp)
-        chunks.append(ChunkWork(works=tuple(works), layers=tuple(found), shared_parameters=shared))
+        shared = shared_in_chunk(setup, stage, first, end)
+        chunks.append(ChunkWork(works=tuple(works), layers=tuple(held), shared_parameters=shared))
     return tuple(chunks)
 
 
-def tied_ends(model: Model) -> bool:
-    """Whether the head's projection is the embedding's table."""
-    return any(isinstance(layer, Head) and layer.tied for layer in model.layers)
-
-
-def table_parameters(model: Model, multiple: int, tp: int) -> int:
-    """A rank's share of the token table, padded to a multiple of `multiple`."""
-    first = next((layer for layer in model.layers if isinstance(layer, Embedding)), None)
-    if first is None:
-        return 0
-    padded = -(-first.vocab // multiple) * multiple
-    return padded // tp * (first.factor or first.hidden)
-
-
-def shared_in_chunk(model: Model, first: int, end: int, multiple: int, tp: int) -> int:
-    """Parameters that layers [first, end) hold together but count each: copies of a tied table beyond the first."""
-    if not any(isinstance(layer, Head | Embedding) and layer.tied for layer in model.layers):
-        return 0
-    holders = sum(
-        isinstance(layer, Embedding) or (isinstance(layer, Head) and layer.tied) for layer in model.layers[first:end]
-    )
-    return max(0, holders - 1) * table_parameters(model, multiple, tp)
+def shared_in_chunk(setup: Setup, stage: StageSetup, first: int, end: int) -> int:
+    """Return the parameters that layers [first, end) hold together but count each: copies beyond the first."""
+    multiple = setup.recipe.vocabulary_multiple
+    return repeated_parameters(shared_weights(setup.model, stage.tp, vocabulary_multiple=multiple), first, end)
 
 
 def stage_device(setup: Setup, stage: StageSetup) -> Device:
@@ -123,14 +106,11 @@ def _one_of_each(stage: StageSetup) -> list[DeviceSlot]:
 
 
 def boundary_bytes(setup: Setup, stage: StageSetup) -> int:
-    """Bytes that one rank of `stage` hands to the next stage for a micro-batch."""
-    hidden = next(
-        (layer.hidden for layer in setup.model.layers if isinstance(layer, TransformerBlock | Embedding)), None
-    )
-    if hidden is None:
-        chunk = stage.chunks[0]
-        split = split_of(setup, stage, chunk[1] - 1, recomputed=False)
-        work = layer_work(setup.model.layers[chunk[1] - 1], split)
-        return 0 if isinstance(work, Infeasible) else work.output_bytes
-    split = split_of(setup, stage, stage.chunks[0][0], recomputed=False)
-    return split.local_rows * hidden * split.width
+    """Return the bytes that one rank of `stage` hands to the next stage for a micro-batch; 0 of the model's last layer
+    alone."""
+    layers = setup.model.layers
+    end = next((end for _, end in stage.chunks if end < len(layers)), None)
+    if end is None:
+        return 0
+    work = layer_work(layers[end - 1], split_of(setup, stage, end - 1, recomputed=False))
+    return 0 if isinstance(work, Infeasible) else work.output_bytes

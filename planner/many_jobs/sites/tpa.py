@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from estimator.layers.graph import table_parameters
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.optimizers import GRAD_WIDTH
-from estimator.pricing.stage_work import table_parameters, tied_ends
 from models_zoo.layers import Embedding, TransformerBlock
 from planner.many_jobs.sites.alike import Alike
 from planner.many_jobs.sites.inside_tables import InsideTables
@@ -217,8 +217,9 @@ class _Search:
         recipe, model = self.pricer.recipe, self.space.model
         hidden = next((one.hidden for one in model.layers if isinstance(one, TransformerBlock | Embedding)), 0)
         tied = 0.0
-        if tied_ends(model) and not recipe.lora_rank:
-            tied = 2.0 * table_parameters(model, recipe.vocabulary_multiple, 1) * GRAD_WIDTH[recipe.grad_dtype]
+        if not recipe.lora_rank:
+            table = table_parameters(model, 1, vocabulary_multiple=recipe.vocabulary_multiple)
+            tied = 2.0 * table * GRAD_WIDTH[recipe.grad_dtype]
         samples = recipe.global_batch * max(1, recipe.seq_len)
         return Traffic(message_bytes=max(1.0, 2.0 * samples * hidden * DTYPE_BYTES[recipe.dtype]), tied_bytes=tied)
 

@@ -17,11 +17,10 @@ import numpy as np
 from estimator.bulk.layers import Composition
 from estimator.bulk.passes import Floats
 from estimator.bulk.shards import RankShards
+from estimator.layers.graph import table_parameters
 from estimator.pricing.memory import Holdings, features_of, standing_bytes
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.stage_work import tied_ends
-from models_zoo.layers import Head
 from planner.one_job.search.mixed_segments import Pricer
 from planner.one_job.search.mixed_space import Segment
 from profiles.vocabulary import CollectiveOp
@@ -139,7 +138,8 @@ class Linear:
         firsts = [layers.kinds[number].index for number in range(kinds)]
         held = [shards.holdings(((first, first + 1),))[0] for first in firsts]
         # A head that shares the embedding's table may stand beside it.
-        own_table = np.array([not (isinstance(model.layers[i], Head) and tied_ends(model)) for i in firsts], float)
+        tied_head = len(model.layers) - 1 if table_parameters(model, 1) else None
+        own_table = np.array([index != tied_head for index in firsts], float)
         return LinearRank(
             seconds=np.array(seconds),
             saved_bytes=np.array(saved),
