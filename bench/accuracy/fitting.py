@@ -17,6 +17,7 @@ from scipy.optimize import least_squares
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from profiles.training_parameters import TrainingParameters, load_training_rows
 
@@ -43,10 +44,10 @@ class Timed:
 
 def log_errors(rows: Iterable[Timed], values: Mapping[str, float]) -> np.ndarray:
     """log(estimated / measured) of each row."""
-    parameters = TrainingParameters(values=dict(values))
+    pricing = Pricing(parameters=TrainingParameters(values=dict(values)))
     errors = []
     for row in rows:
-        outcome = evaluate(row.setup, parameters=parameters)
+        outcome = evaluate(row.setup, pricing)
         errors.append(math.log(outcome.iteration_time_s / row.measured_s) if isinstance(outcome, Evaluation) else 0.0)
     return np.array(errors)
 

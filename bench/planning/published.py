@@ -9,10 +9,8 @@ from typing import Any
 
 from bench.accuracy.adapters.published import prepare, read_published
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import read_layers
-from estimator.layer_times import nothing_measured
-from estimator.pricing.evaluate import evaluate, experts_a_token
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.exact import search
@@ -21,8 +19,6 @@ from planner.one_job.validation.columns import RunRow
 from planner.one_job.validation.measured import measured_time_s
 from planner.one_job.validation.prepared import PreparedRun
 from planner.one_job.validation.run import predict_row
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.training_parameters import load_training_parameters
 
 FEWEST_PLANS = 4
 FEWEST_DEVICES = 8
@@ -60,18 +56,11 @@ def compare_with_published(data: Path) -> list[dict[str, Any]]:
 def _compare(rows: list[tuple[RunRow, Setup, float, float]]) -> dict[str, Any]:
     row, setup, measured_s, estimated_s = min(rows, key=lambda run: run[2])
     recipe, cluster = setup.recipe, setup.cluster
-    parameters = load_training_parameters()
     evaluator = BulkEvaluator(
         model=setup.model,
         cluster=cluster,
         recipe=replace(recipe, schedule="1f1b"),
-        parameters=parameters,
-        efficiencies_of=load_operator_efficiencies,
-        lookup=nothing_measured,
-        links=LinkTimes(
-            cluster=cluster, parameters=parameters, experts_a_token=experts_a_token(setup.model, recipe.software)
-        ),
-        layers=read_layers(setup.model, recipe),
+        pricing=Pricing(),
         overlap_under=lambda zero: recipe.overlap | {"dp"} if zero == 3 else recipe.overlap,
     )
     group = cluster.group_of(setup.stages[0].slots[0])

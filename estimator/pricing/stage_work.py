@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from estimator.layers.graph import repeated_parameters, shared_weights
+from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
 from estimator.layers.kinds import KINDS
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
-from estimator.pricing.recipe import Setup, StageSetup
-from models_zoo.layers import Layer
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.recipe import Setup, Software, StageSetup
+from models_zoo.layers import Experts, Layer, TransformerBlock
+from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Device, Infeasible
 
@@ -87,6 +89,15 @@ def shared_in_chunk(setup: Setup, stage: StageSetup, first: int, end: int) -> in
     return repeated_parameters(shared_weights(setup.model, stage.tp, vocabulary_multiple=multiple), first, end)
 
 
+def experts_a_token(model: Model, software: Software) -> int:
+    """Return to how many experts a token goes at most, where the software sends it once to those in one place; else
+    1."""
+    if software.dispatch != "deduplicated":
+        return 1
+    blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
+    return max((block.top_k for block in blocks if isinstance(block, Experts)), default=1)
+
+
 def stage_device(setup: Setup, stage: StageSetup) -> Device:
     """The device that limits a stage: of several kinds the one of least FLOP/s (none counts as least), then of least
     bandwidth, with the least memory of them all."""
@@ -114,3 +125,12 @@ def boundary_bytes(setup: Setup, stage: StageSetup) -> int:
         return 0
     work = layer_work(layers[end - 1], split_of(setup, stage, end - 1, recomputed=False))
     return 0 if isinstance(work, Infeasible) else work.output_bytes
+
+
+def tied_bytes(setup: Setup) -> int:
+    """Return the bytes of the table's gradient that first and last stage sum, where the projection shares it."""
+    if len(setup.stages) == 1 or setup.recipe.lora_rank:
+        return 0
+    multiple = setup.recipe.vocabulary_multiple
+    size = table_parameters(setup.model, setup.stages[0].tp, vocabulary_multiple=multiple)
+    return size * GRAD_WIDTH[setup.recipe.grad_dtype]

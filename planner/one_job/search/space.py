@@ -6,7 +6,7 @@ one schedule (`families`). Nothing here knows what is fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,9 +69,9 @@ class Space:
 class Ways:
     """Ways to share the devices, column by column, and how many candidates each rule removed."""
 
-    columns: dict[str, NDArray[np.int64]]
+    columns: Mapping[str, NDArray[np.int64]]
     considered: int
-    removed: dict[str, int]
+    removed: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.columns["tp"])
