@@ -46,7 +46,7 @@ LLAMA = replace(
 MOE = replace(BLOCK, feed_forward=Experts(count=4, top_k=2, expert=FeedForward(hidden=64)), dropout=True)
 FIRST = ConvUnit(c_in=8, c_out=16, height=8, width=8, kernel=3, padding=1, first=True)
 CLASSIFIER = Classifier(features=(16 * 64, 12, 10), height=8, width=8, average_pool=False)
-CROSS = replace(BLOCK, cross_attention=replace(BLOCK.attention, causal=False))
+CROSS = replace(BLOCK, cross_attention=replace(BLOCK.self_attention, causal=False))
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import GradDType, Recipe
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.export_records import CannotExpress
 from planner.shared.model_sizes import model_sizes
@@ -58,7 +58,8 @@ class Job:
     def biased_experts(self) -> bool:
         """Whether blocks have experts and biases in their linear layers."""
         blocks = (layer for layer in self.model.layers if isinstance(layer, TransformerBlock))
-        return any(block.attention.output_bias and isinstance(block.feed_forward, Experts) for block in blocks)
+        mixers = (block.attention for block in blocks if isinstance(block.feed_forward, Experts))
+        return any(isinstance(mixer, Attention) and mixer.output_bias for mixer in mixers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
