@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from estimator.cells.assembly import ENUMERABLE, Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
 from estimator.cells.job import Job
+from estimator.cells.rules import Formula, Method, Partition
 from estimator.cells.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
-from estimator.cells.stage_places import Partition, place_stages, propose_splits
+from estimator.cells.stage_places import place_stages, propose_splits
 from estimator.communication.collectives import time_stage_transfer
 from estimator.layers.graph import cut_bytes
 from profiles.cluster import DeviceSlot
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible, Provenance, Shard, combine_provenance
 
-Formula = Literal["cellplan", "crius"]
-Method = Literal["exact", "enumerate"]
 StageChoices = Sequence[tuple[Favour, StageOption]]
 """What a stage may be run as, each with the favour that it stands for."""
 

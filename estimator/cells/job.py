@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Literal, get_args
 
+from estimator.cells.rules import MicroBatchRule
 from estimator.memory import OPTIMIZERS, Optimizer, Schedule, Zero
 from models_zoo.model import Model
 from profiles.errors import InputError
@@ -15,7 +16,6 @@ TOKENS_PER_BATCH = 4 * 2**20
 SAMPLES_PER_BATCH = 1024
 
 RecomputeRule = Literal["auto", "none", "full"]
-MicroBatchRule = Literal["crius", "fit", "best"]
 
 
 def _require(holds: bool, key: str, found: object, expected: str) -> None:

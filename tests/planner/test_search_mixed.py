@@ -17,7 +17,7 @@ from planner.one_job.search.constraints import Constraints, Number
 from planner.one_job.search.mixed import search_mixed
 from planner.one_job.search.request import SearchRequest, request_on
 from planner.one_job.tools.catalogue import TOOLS
-from planner.shared.options import Tool
+from planner.shared.options.common import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all

@@ -18,7 +18,9 @@ from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.export_records import Export, ExportContext
 from planner.one_job.tools.tool import TrainingTool
 from planner.one_job.tools.writing import write_plan
-from planner.shared.options import EstimateOptions, SearchOptions, Tool
+from planner.shared.options.common import Tool
+from planner.shared.options.estimate import EstimateOptions
+from planner.shared.options.search import SearchOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from profiles.cluster_file import load_cluster
@@ -34,16 +36,16 @@ CLUSTERS = ("h100:1x8", "a100-80gb:2x4", "a100-80gb:1x6", "a100-40gb:1x4", "a100
 SEEDS = 200 if all_seeds() else 25
 
 
-def random_request(rng: random.Random) -> tuple[str, str, SearchOptions]:
+def random_request(rng: random.Random, tool: str) -> SearchOptions:
     """A model, a cluster, and what is wanted of the plan; often a pipeline."""
-    options: dict[str, Any] = {"global_batch": rng.choice([8, 12, 16, 64])}
+    wanted: dict[str, Any] = {"global_batch": rng.choice([8, 12, 16, 64])}
     pipelines: list[dict[str, Any]] = [{}, {"fix": ("pp=2",)}, {"min": ("pp=2",), "max": ("pp=4",)}, {"min": ("tp=2",)}]
-    options |= rng.choice(pipelines)
+    wanted |= rng.choice(pipelines)
     if rng.random() < 0.3:
-        options["recompute"] = rng.choice(["full", "none", "selective"])
+        wanted["recompute"] = rng.choice(["full", "none", "selective"])
     if rng.random() < 0.3:
-        options["zero"] = rng.choice([0, 1, 2, 3])
-    return rng.choice(MODELS), rng.choice(CLUSTERS), options  # type: ignore[return-value]
+        wanted["zero"] = rng.choice([0, 1, 2, 3])
+    return SearchOptions(model=rng.choice(MODELS), cluster=rng.choice(CLUSTERS), tool=tool, **wanted)  # type: ignore[arg-type]
 
 
 def test_every_training_tool_is_a_word_of_the_option() -> None:
@@ -56,9 +58,8 @@ def test_every_training_tool_is_a_word_of_the_option() -> None:
 def test_what_is_planned_for_a_tool_it_writes_and_reads_back(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     tool = list(TOOLS.values())[seed % len(TOOLS)]
-    model, cluster, options = random_request(rng)
     try:
-        plan = plan_model(model, cluster=cluster, store=None, options={**options, "tool": tool.name}).plan  # type: ignore[typeddict-item]
+        plan = plan_model(random_request(rng, tool.name)).plan
     except NothingFits as failure:
         said = str(failure)
     else:
@@ -84,19 +85,18 @@ def check_read_back(plan: Plan, export: Export, launcher: str, folder: Path) -> 
     say (the model, stages, what its code does) is given beside them."""
     file, output = folder / export.files[0].name, folder / "again.json"
     file.write_text(export.files[0].text, encoding="utf-8")
-    beside: EstimateOptions = {"devices": len(plan.devices)}
+    beside: dict[str, Any] = {"devices": len(plan.devices)}
     if launcher == "deepspeed":
         first = plan.stages[0]
         beside |= {"software": "deepspeed", "pp": len(plan.stages), "ep": first.ep, "etp": first.etp}
-    estimate_imported(
-        launcher,
-        str(file),
+    options = EstimateOptions(
         model=plan.model.reference,
         cluster=plan.cluster,
         output=output,
-        store=None,
-        options=beside,
+        launcher=(launcher, str(file)),  # type: ignore[arg-type]
+        **beside,
     )
+    estimate_imported(options)
     again = load_plan(output)
     assert describe_differences(plan, again) == ()
     assert again.estimate.iteration_time_s == pytest.approx(plan.estimate.iteration_time_s, rel=1e-9)

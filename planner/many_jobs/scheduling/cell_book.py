@@ -15,7 +15,7 @@ from pathlib import Path
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
 from estimator.cells.estimate import LinkTablesFor, LookupFor, make_machine
 from estimator.cells.job import Job as TrainingJob
-from estimator.cells.job import MicroBatchRule
+from estimator.cells.rules import MicroBatchRule
 from estimator.cells.stage_options import Machine, StageOption, StagePlace, best_recompute
 from estimator.cells.stages import crius_stage_counts
 from estimator.frontends.load import load_any_model

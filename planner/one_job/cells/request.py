@@ -8,19 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack, cast
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules
 from estimator.cells.estimate import estimate_cells
-from estimator.cells.job import Job, default_global_batch
+from estimator.cells.job import Job, RecomputeRule, default_global_batch
 from estimator.cells.stage_options import Machine
 from estimator.frontends.load import load_any_model
 from estimator.host_cpu import cpu_name
 from estimator.layer_times import Lookup, nothing_measured
+from estimator.memory import OPTIMIZERS, Schedule
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
-from planner.shared.options import JobOptions, with_defaults
+from planner.shared.options.estimate import DegreeOptions, EstimateOptions, WholeTrainingOptions
+from planner.shared.options.record import entries
+from planner.shared.options.training import SoftwareOptions
 from profiles.cluster import Cluster, most_on_one_node
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies
@@ -59,45 +61,62 @@ def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
         yield store
 
 
-def read_request(reference: str, *, cluster: str, store: ProfileStore | None, **options: Unpack[JobOptions]) -> Request:
-    """The records behind a request; InputError where a part of it is wrong. `planner.shared.options` has the
-    defaults."""
-    chosen = cast(JobOptions, with_defaults(JobOptions, options))
+CELL_SCHEDULES: dict[str, Schedule] = {"1f1b": "1f1b", "gpipe": "gpipe"}
+CELL_RECOMPUTE: dict[str, RecomputeRule] = {"auto": "auto", "none": "none", "full": "full"}
+EXPLICIT = "an explicit plan, which --tp, --pp, --dp or another degree makes it"
+
+
+def check_cells(options: EstimateOptions) -> None:
+    """Raise InputError for options that only an explicit plan can have."""
+    for name in (*entries(SoftwareOptions), *entries(DegreeOptions), *entries(WholeTrainingOptions)):
+        if name in options.changed():
+            raise options.wrong(name, found=getattr(options, name), expected=EXPLICIT)
+    for name, words in (("optimizer", OPTIMIZERS), ("schedule", CELL_SCHEDULES), ("recompute", CELL_RECOMPUTE)):
+        if getattr(options, name) not in words:
+            expected = f"one of {', '.join(words)}, or {EXPLICIT}"
+            raise options.wrong(name, found=getattr(options, name), expected=expected)
+
+
+def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Request:
+    """Return the records behind a request for Cells; raise InputError where a part of it is wrong."""
+    check_cells(options)
+    reference, cluster = options.model, options.cluster
+    if reference is None or cluster is None:
+        found = "no model" if reference is None else "no cluster"
+        raise InputError(where="estimate", found=found, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference)
-    tokens = token_count(model, chosen["seq_len"])
-    place = load_place(
-        cluster, model, store=store, dtype=chosen["dtype"], seq_len=tokens, optimizer=chosen["optimizer"]
-    )
+    tokens = token_count(model, options.seq_len)
+    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumptions = list(place.notes)
-    global_batch = chosen["global_batch"]
+    global_batch = options.global_batch
     if global_batch is None:
         free = Counter(slot.device for slot in place.free_slots)
-        devices = chosen["devices"] or max(free.values(), default=1)
+        devices = options.devices or max(free.values(), default=1)
         global_batch, sentence = default_global_batch(model, tokens, devices)
         assumptions.append(sentence)
     job = Job(
         model=model,
         global_batch=global_batch,
         seq_len=tokens,
-        dtype=chosen["dtype"],
-        optimizer_name=chosen["optimizer"],
-        schedule=chosen["schedule"],
-        recompute=chosen["recompute"],
-        zero=chosen["zero"],
-        attention=chosen["attention"],
-        sequence_parallel=chosen["sequence_parallel"],
-        micro_batches=chosen["micro_batches"],
-        micro_batch_per_rank=chosen["micro_batch"],
+        dtype=options.dtype,
+        optimizer_name=options.optimizer,
+        schedule=CELL_SCHEDULES[options.schedule],
+        recompute=CELL_RECOMPUTE[options.recompute],
+        zero=options.zero or 0,
+        attention=options.attention,
+        sequence_parallel=options.sequence_parallel,
+        micro_batches=options.micro_batches,
+        micro_batch_per_rank=options.micro_batch,
     )
     return Request(
         reference=reference,
         job=job,
         cluster=place,
-        devices=chosen["devices"],
-        stages=chosen["stages"],
-        rules=CellRules(partition=chosen["partition"], formula=chosen["formula"], assembly=chosen["assembly"]),
+        devices=options.devices,
+        stages=options.stages,
+        rules=CellRules(partition=options.partition, formula=options.formula, assembly=options.assembly),
         assumptions=(*assumptions, *_describe_defaults(job)),
-        profiles=chosen["profiles"],
+        profiles=options.profiles,
     )
 
 

@@ -10,7 +10,8 @@ from estimator.pricing.recipe import ScheduleName, ZeroStage
 from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.shape import Shape
 from planner.one_job.tools.tool import TrainingTool
-from planner.shared.options import Freedom, Tool
+from planner.shared.options.common import Tool
+from planner.shared.options.search import Freedom
 from profiles.errors import InputError
 from profiles.vocabulary import RecomputeKind
 
