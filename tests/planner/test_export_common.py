@@ -135,7 +135,10 @@ def test_first_and_last_stage_alone_need_no_layout() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["bert-large", "resnet-50", "nmt", "vgg-16"])
+HYBRIDS = ("mamba2-2.7b", "nemotron-h-8b", "qwen3-next-80b-a3b")
+
+
+@pytest.mark.parametrize("name", ["bert-large", "resnet-50", "nmt", "vgg-16", *HYBRIDS])
 def test_what_is_no_decoder_is_refused(name: str) -> None:
     with pytest.raises(CannotExpress) as caught:
         decoder_of(load_model(name), "tool")
