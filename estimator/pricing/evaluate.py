@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import fields
 
 from estimator.layer_times import Lookup, nothing_measured
@@ -17,6 +17,7 @@ from estimator.pricing.pass_time import PassTime
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import ScheduleName, Setup, Software, StageSetup
 from estimator.pricing.stage_cost import EfficienciesOf, StageCost, price_stage
+from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import boundary_bytes, stage_chunks, stage_device, table_parameters, tied_ends
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
 from models_zoo.layers import Experts, Layer, TransformerBlock
@@ -56,13 +57,29 @@ def evaluate(
         tables=tuple(link_tables),
         experts_a_token=experts_a_token(setup.model, setup.recipe.software),
     )
+    kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()
     costs: list[StageCost] = []
-    for number in range(len(setup.stages)):
-        cost = price_stage(setup, number, known, efficiencies_of, lookup, links)
-        if isinstance(cost, Infeasible):
-            return cost
-        costs.append(cost)
+    for number, stage in enumerate(setup.stages):
+        key = stage_key(setup, stage, kinds)
+        if key not in priced:
+            cost = price_stage(setup, number, known, efficiencies_of, lookup, links)
+            if isinstance(cost, Infeasible):
+                return cost
+            priced[key] = cost
+        costs.append(priced[key])
     return _assemble(setup, costs, known, links, efficiencies_of)
+
+
+def stage_times(cost: StageCost) -> StageTimes:
+    """Return the seconds of a stage's passes as a schedule takes them."""
+    return StageTimes(
+        forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
+        backward_s=tuple(
+            one.total_s + sharding + back
+            for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
+        ),
+        weight_s=tuple(one.weight_s for one in cost.backward),
+    )
 
 
 def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
@@ -110,17 +127,7 @@ def _assemble(
     efficiencies_of: EfficienciesOf,
 ) -> Evaluation:
     recipe, batches = setup.recipe, setup.micro_batches
-    times = [
-        StageTimes(
-            forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
-            backward_s=tuple(
-                one.total_s + sharding + back
-                for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
-            ),
-            weight_s=tuple(one.weight_s for one in cost.backward),
-        )
-        for cost in costs
-    ]
+    times = [stage_times(cost) for cost in costs]
     transfers = _transfers(setup, links)
     schedule = time_schedule(recipe.schedule, times, transfers, batches)
     sync_s, optimizer_s = _after_backward(setup, costs, times, known, links)
@@ -252,26 +259,35 @@ def _after_backward(
     """Exposed seconds of the gradients' way and of the optimizer's step.
 
     A stage that ends its last backward early sums its gradients while the stages before it still work: only what
-    reaches beyond the pipeline's end counts. Beside backward ("dp" overlap) a sum hides behind the last micro-batch;
-    under ZeRO 2, which sums after each, behind all of them.
+    reaches beyond the pipeline's end counts.
     """
-    cost_of_overlap = known.of("overlap_cost", "dp")
-    overlapped = "dp" in setup.recipe.overlap
     latest = 0.0
     early = _early_s(setup.recipe.schedule, times)
     for stage, cost, time, early_s in zip(setup.stages, costs, times, early, strict=True):
-        reduce_s, gather_s = cost.once.reduce_s, cost.once.gather_s
-        if overlapped:
-            sums = setup.micro_batches if stage.zero == 2 else 1
-            reduce_s -= min(reduce_s, sums * sum(time.backward_s)) * (1 - cost_of_overlap)
-            # Weights are gathered beside the next forward, unless each rank broadcasts its own in turn.
-            if not setup.recipe.software.broadcast_weights:
-                gather_s -= min(gather_s, sum(time.forward_s)) * (1 - cost_of_overlap)
+        reduce_s, gather_s = exposed_sync_s(setup, stage, cost, time, known)
         latest = max(latest, max(0.0, reduce_s - early_s) + gather_s)
     size = tied_bytes(setup)
     tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
     optimizer_s = max(cost.once.optimizer_s for cost in costs) + known.of("iteration_s")
     return latest + tied_s + _mirrored_s(setup, costs, links), optimizer_s
+
+
+def exposed_sync_s(
+    setup: Setup, stage: StageSetup, cost: StageCost, time: StageTimes, known: TrainingParameters
+) -> tuple[float, float]:
+    """Return the seconds of a stage's gradient sums, and of gathering its weights, that its passes do not hide.
+
+    Beside backward ("dp" overlap) a sum hides behind the last micro-batch; under ZeRO 2, which sums after each, behind
+    all of them. Weights are gathered beside the next forward, unless each rank broadcasts its own in turn.
+    """
+    reduce_s, gather_s = cost.once.reduce_s, cost.once.gather_s
+    if "dp" in setup.recipe.overlap:
+        hidden = 1 - known.of("overlap_cost", "dp")
+        sums = setup.micro_batches if stage.zero == 2 else 1
+        reduce_s -= min(reduce_s, sums * sum(time.backward_s)) * hidden
+        if not setup.recipe.software.broadcast_weights:
+            gather_s -= min(gather_s, sum(time.forward_s)) * hidden
+    return reduce_s, gather_s
 
 
 def _early_s(schedule: ScheduleName, times: Sequence[StageTimes]) -> list[float]:

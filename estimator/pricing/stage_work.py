@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from estimator.layers.split import Split, Work
@@ -62,22 +63,38 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
     left = stage.layers if stage.recompute_layers is None else stage.recompute_layers
     chunks = []
     for first, end in stage.chunks:
-        found: Counter[tuple[Layer, Split]] = Counter()
-        for index in range(first, end):
-            layer = setup.model.layers[index]
-            # Recomputation is counted in blocks; an embedding or head is never run again.
-            recomputed = stage.recompute != "none" and left > 0 and not isinstance(layer, Embedding | Head)
-            left -= int(recomputed)
-            found[layer, split_of(setup, stage, index, recomputed=recomputed)] += 1
+        counts: Counter[tuple[Layer, Split]] = Counter()
+        for layer, recomputed, index, repeats in _runs(setup, stage, first, end, left):
+            counts[layer, split_of(setup, stage, index, recomputed=recomputed)] += repeats
+            left -= repeats * int(recomputed)
         works = []
-        for (layer, split), count in found.items():
+        for (layer, split), count in counts.items():
             work = layer_work(layer, split)
             if isinstance(work, Infeasible):
                 return Infeasible(reason=f"stage {number}: {work.reason}", lacking=work.lacking)
             works.append((work, count))
         shared = shared_in_chunk(setup.model, first, end, stage.tp * setup.recipe.vocabulary_multiple, stage.tp)
-        chunks.append(ChunkWork(works=tuple(works), layers=tuple(found), shared_parameters=shared))
+        chunks.append(ChunkWork(works=tuple(works), layers=tuple(counts), shared_parameters=shared))
     return tuple(chunks)
+
+
+def _runs(setup: Setup, stage: StageSetup, first: int, end: int, left: int) -> Iterator[tuple[Layer, bool, int, int]]:
+    """Runs of layers [first, end) that are one layer again and again: it, whether it is recomputed as one of the `left`
+    that may be, the first's index, and how many there are. Recomputation is counted in blocks; an embedding or head is
+    never run again."""
+    layers, frozen = setup.model.layers, setup.recipe.frozen_layers
+    index = start = first
+    while start < end:
+        layer = layers[start]
+        recomputed = stage.recompute != "none" and left > 0 and not isinstance(layer, Embedding | Head)
+        most = min(end, start + left) if recomputed else end
+        index = start + 1
+        # A recomputed layer and the same one kept are different work, and so are frozen ones and others.
+        while index < most and frozen is None and layers[index] is layer:
+            index += 1
+        yield layer, recomputed, start, index - start
+        left -= (index - start) * int(recomputed)
+        start = index
 
 
 def tied_ends(model: Model) -> bool:

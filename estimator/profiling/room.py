@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from estimator.layers.shards import shard_layer
-from estimator.memory import OPTIMIZERS
+from estimator.pricing.optimizers import OPTIMIZERS
+from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.setting import Setting
 from models_zoo.layers import Layer
 from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from estimator.cells.job import MicroBatchRule
-from estimator.memory import OPTIMIZERS
 from estimator.pricing.recipe import OffloadPart, Overlap, ScheduleName
+from estimator.profiling.setting import MEASURED_OPTIMIZERS
 from planner.shared.options import Freedom, Group, Option, options_of
 from profiles.vocabulary import DType
 
@@ -149,7 +149,7 @@ def add_dtype_option(parser: _ActionsContainer) -> None:
 
 def add_optimizer_option(parser: _ActionsContainer) -> None:
     """`--optimizer`."""
-    parser.add_argument("--optimizer", choices=tuple(OPTIMIZERS), default="adamw", help="(default: %(default)s)")
+    parser.add_argument("--optimizer", choices=MEASURED_OPTIMIZERS, default="adamw", help="(default: %(default)s)")
 
 
 def add_cluster_option(parser: ArgumentParser, *, required: bool = True) -> None:
