@@ -30,7 +30,6 @@ from planner.many_jobs.jobs.records import CellOption, Job, Pool, Workload
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.checkpoint import CheckpointWriter
 from planner.many_jobs.simulation.engine import simulate
-from planner.many_jobs.simulation.request import Request, Source
 from planner.many_jobs.simulation.settings import CheckpointFile, Settings
 
 SIZES, SHARES = (1, 2, 4, 8, 16, 32, 64), (50, 15, 12, 13, 5, 3, 2)
@@ -190,9 +189,10 @@ def _timed(function: Any, found: list[float]) -> Any:
 def compare_with_ray(address: str) -> str:
     """Whether a sweep over Ray gives what it gives here."""
     from planner.many_jobs.simulation.sweep import make_requests, run_sweep
+    from planner.shared.options.simulate import SweepOptions
 
-    base = Request(source=Source(trace=str(SMALL), cluster="a40:4x2+a10:4x2"), policy="")
-    requests = make_requests(base, policies=("fcfs", "sjf"), seeds=(0, 1), loads=(1.0, 2.0))
+    many = SweepOptions(SMALL, cluster="a40:4x2+a10:4x2", policies=("fcfs", "sjf"), seeds=(0, 1), loads=(1.0, 2.0))
+    requests = make_requests(many)
     runs = [run_sweep(requests), run_sweep(requests, ray_address=address)]
     for sweep in runs:
         for run in sweep:

@@ -8,18 +8,19 @@ Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
+from planner.shared.options.call import takes
+from planner.shared.options.simulate import SimulateOptions, SweepOptions
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable, Recompute
 
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import Backend, World
     from estimator.profiling.setting import Framework
-    from planner.many_jobs.simulation.request import OptionValue, SimulateOptions
     from planner.many_jobs.simulation.run import Simulated
     from planner.one_job.search.choices import Choice
     from planner.one_job.search.explain import Explanation
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, float | None, str], None]
 """Called with things done, things in all, seconds left (None: unknown) and what comes next."""
+
+
+def request_schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema of the options that the function called `command` takes: `estimate(**request)` is what it
+    answers."""
+    from planner.shared.options.record import schema_of
+
+    return schema_of(globals()[command].options)
 
 
 def models_list() -> list[dict[str, Any]]:
@@ -59,21 +68,26 @@ def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16"
 
 
 def hardware_list() -> dict[str, list[dict[str, Any]]]:
-    """The devices and links of the catalogue."""
+    """Return the devices and links of the catalogue, and what each training software is declared to do."""
+    from estimator.pricing.software import describe_framework, load_frameworks
     from planner.one_job.cells.describe import describe_device
     from profiles.hardware import device_names, link_names, load_device, load_link
 
     return {
         "devices": [describe_device(load_device(name)) for name in device_names()],
         "links": [asdict(load_link(name)) for name in link_names()],
+        "software": [describe_framework(framework) for framework in load_frameworks().values()],
     }
 
 
 def hardware_show(name: str) -> dict[str, Any]:
-    """One device or link of the catalogue."""
+    """Return one device or link of the catalogue, or one training software with its declared features."""
+    from estimator.pricing.software import describe_framework, load_frameworks
     from planner.one_job.cells.describe import describe_device
     from profiles.hardware import link_names, load_device, load_link
 
+    if name in load_frameworks():
+        return describe_framework(load_frameworks()[name])
     return asdict(load_link(name)) if name in link_names() else describe_device(load_device(name))
 
 
@@ -480,78 +494,29 @@ def validate(path: Path, *, store: Path | None = None, progress: Progress | None
         return validate_runs(path, store=opened, progress=progress)
 
 
-def simulate(
-    trace: Path,
-    *,
-    cluster: str,
-    policy: str = "fcfs",
-    option: Mapping[str, OptionValue] | None = None,
-    jobs_csv: Path | None = None,
-    series_csv: Path | None = None,
-    timeline: Path | None = None,
-    plot: Path | None = None,
-    bound: bool = False,
-    checkpoint: Path | None = None,
-    checkpoint_every_s: float = 60.0,
-    resume: bool = False,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
-    **rest: Unpack[SimulateOptions],
-) -> Simulated:
+@takes(SimulateOptions)
+def simulate(options: SimulateOptions) -> Simulated:
     """Replay a trace on a cluster under a policy of `planner.many_jobs.policies.catalogue` (or
-    `package.module:Class`) with its options. `planner.many_jobs.simulation.result.Summary` says what the figures are,
-    `planner.many_jobs.simulation.request` what the arguments mean.
+    `package.module:Class`) with its options, and return what it comes to.
 
-    `jobs_csv`, `series_csv`, `timeline` and `plot` are files to write; `bound` adds what no policy can beat. With
-    `checkpoint` the run writes there what it takes to go on, every `checkpoint_every_s` seconds and when `stop` says
-    that it must end (KeyboardInterrupt); with `resume` it goes on from that file, where there is one, to the very
-    result of a run without a stop.
+    `planner.many_jobs.simulation.result.Summary` says what the figures are. `jobs_csv`, `series_csv`, `timeline` and
+    `plot` are files to write; `bound` adds what no policy can beat. With `checkpoint` the run writes there what it
+    takes to go on, every `checkpoint_every_s` seconds and when `stop` says that it must end (KeyboardInterrupt); with
+    `resume` it goes on from that file, where there is one, to the very result of a run without a stop.
     """
-    from planner.many_jobs.simulation.request import make_request
-    from planner.many_jobs.simulation.run import Outputs, simulate_request
-    from planner.many_jobs.simulation.settings import checkpoint_file
+    from planner.many_jobs.simulation.run import simulate_trace
 
-    request = make_request(str(trace), cluster=cluster, policy=policy, options=option or {}, rest=rest)
-    return simulate_request(
-        request,
-        outputs=Outputs(jobs_csv=jobs_csv, series_csv=series_csv, timeline=timeline, plot=plot),
-        bound=bound,
-        checkpoint=checkpoint_file(checkpoint, every_s=checkpoint_every_s, resume=resume, label=repr(request.options)),
-        progress=progress,
-        stop=stop,
-    )
+    return simulate_trace(options)
 
 
-def simulate_sweep(
-    trace: Path,
-    *,
-    cluster: str,
-    policies: tuple[str, ...],
-    seeds: tuple[int, ...] = (0,),
-    loads: tuple[float, ...] = (1.0,),
-    option: Mapping[str, OptionValue] | None = None,
-    workers: int = 1,
-    ray: str | None = None,
-    csv: Path | None = None,
-    progress: Progress | None = None,
-    **rest: Unpack[SimulateOptions],
-) -> dict[str, Any]:
-    """`simulate` for each policy, seed and load, in so many processes of this machine or on the Ray cluster at `ray`:
-    `runs` (a summary of each) and `means` over the seeds with half the width of their 95% confidence intervals.
+@takes(SweepOptions)
+def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
+    """Run `simulate` for each policy, seed and load, in `workers` processes of this machine or on the Ray cluster at
+    `ray`, and return `runs` (a summary of each) and `means` over the seeds with half the width of their 95% confidence
+    intervals."""
+    from planner.many_jobs.simulation.sweep import simulate_sweep as sweep
 
-    An option `crius.depth` is one of the policy `crius` alone. `csv` is a file to write, a row for each run.
-    """
-    from planner.many_jobs.simulation.request import make_request
-    from planner.many_jobs.simulation.sweep import make_requests, run_sweep, summarize, sweep_csv
-    from profiles.files import write_atomically
-
-    base = make_request(str(trace), cluster=cluster, policy=policies[0] if policies else "", options={}, rest=rest)
-    given = tuple((option or {}).items())
-    requests = make_requests(base, policies=policies, seeds=seeds, loads=loads, options=given)
-    runs = run_sweep(requests, workers=workers, ray_address=ray, progress=progress)
-    if csv is not None:
-        write_atomically(csv, sweep_csv(runs))
-    return {"runs": list(runs), "means": summarize(runs)}
+    return sweep(options)
 
 
 def profiles_export(file: Path, *, store: Path) -> dict[str, int]:
@@ -595,11 +560,12 @@ def export(
 ) -> dict[str, Any]:
     """The plan in the file `plan` as what a tool is started with: its files and what the user should know of them.
 
-    `to` is a format of `planner.one_job.export.formats`; `script` the training script that a launcher starts; `output`
-    a file, or a folder where there are several. NothingFits where the tool cannot run the plan, with the key of the
-    plan, the nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
+    `to` is a format of `planner.one_job.exporting.formats`; `script` the training script that a launcher starts;
+    `output` a file, or a folder where there are several. NothingFits where the tool cannot run the plan, with the key
+    of the plan, the nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in
+    `estimate`.
     """
-    from planner.one_job.export.exporting import export_plan
+    from planner.one_job.exporting.exporting import export_plan
 
     return export_plan(plan, to=to, script=script, nearest=nearest, output=output, store=store)
 

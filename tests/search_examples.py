@@ -16,13 +16,12 @@ from estimator.pricing.evaluate import evaluate, experts_a_token
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup
+from estimator.pricing.software import load_frameworks
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.one_job.explicit.request import software_of
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.cuts import Cut, cuts_of
 from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
-from planner.one_job.validation.software import load_frameworks
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies
@@ -77,7 +76,7 @@ def random_search(rng: random.Random) -> tuple[Space, BulkEvaluator]:
         seq_len=model.seq_len,
         dtype=dtype,
         grad_dtype="fp32" if rng.random() < 0.5 else dtype,
-        software=software_of(framework),
+        software=framework.software,
         overlap=frozenset(rng.sample(overlaps, rng.randint(0, 3))),
     )
     schedules: tuple[tuple[ScheduleName, ...], ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 from bench.accuracy.fitting import Values
 from bench.accuracy.left_out import Slopes
 from bench.accuracy.markdown import table
-from estimator.pricing.memory_features import MEMORY_FEATURES
+from estimator.pricing.software import load_frameworks
 from profiles.efficiencies import read_efficiencies
 from profiles.training_parameters import load_training_rows
 
@@ -75,8 +75,8 @@ def write_elsewhere() -> str:
                 sources = sorted({name.split("-")[0] for name in runs})
                 single = " (one source)" if len(sources) == 1 else ""
                 rows.append((f"efficiencies.toml, {where or architecture}", ", ".join(runs) + single))
-    for name, features in MEMORY_FEATURES.items():
-        rows.append((f"memory of {name}", features.basis))
+    declared = load_frameworks().values()
+    rows.extend((f"memory of {each.name}", each.memory_basis) for each in declared if each.memory_basis)
     rows.append(
         (
             "saved activations of experts and context parallelism, Transformer Engine's scratch",

@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from bench.clusters.whole_blocks import WholeBlocks
 from estimator.host_cpu import cpu_name
 from planner.many_jobs.sites.buddy import BuddyAllocator
 from planner.many_jobs.sites.domains import LEVELS, Domain, uniform_domain
@@ -46,10 +47,10 @@ class Allocator(Protocol):
 
 
 class Buddy:
-    """The allocator of the product."""
+    """The allocator of the product, or the one of whole blocks."""
 
-    def __init__(self, domain: Domain, rounding: Any) -> None:
-        self.own = BuddyAllocator(domain, rounding=rounding)
+    def __init__(self, domain: Domain, way: str) -> None:
+        self.own = WholeBlocks(domain) if way == "block" else BuddyAllocator(domain)
 
     def get(self, wanted: int) -> tuple[Any, tuple[int, ...]] | None:
         """As the allocator."""

@@ -3,7 +3,7 @@
     python -m bench.clusters.table2 [--sizes 128,512,2048] [--families layered,random] [--seeds 3] [--graphs 1]
                                     [--ilp 60] [--genetic 60] [--long 8] [--json FILE]
 
-The paper gives nodes and edges alone. Ours, stated: `planner.many_jobs.sites.partition_graphs` (loads 1 to 4, eight
+The paper gives nodes and edges alone. Ours, stated: `bench.clusters.partitions.graphs` (loads 1 to 4, eight
 parts in the proportions of the paper's eight clusters, capacities 1.1 times a part's share), four edges a node. The
 quality of a cut is its traffic over the best known: the least that anything in this run found, among it a run of our
 own partitioner with `--long` times the work and another seed. The ILP (HiGHS) has `--ilp` seconds of the clock (0: it
@@ -26,12 +26,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bench.clusters.partitions.graphs import FAMILIES, Family, capacities_for, draw_graph
+from bench.clusters.partitions.ilp import IlpPartition, partition_by_ilp
+from bench.clusters.partitions.multilevel import effort_for, partition_graph
 from estimator.host_cpu import cpu_name
-from planner.many_jobs.sites.partition import Partition, PartitionGraph, measure
-from planner.many_jobs.sites.partition_genetic import breed_partition
-from planner.many_jobs.sites.partition_graphs import FAMILIES, Family, capacities_for, draw_graph
-from planner.many_jobs.sites.partition_ilp import IlpPartition, partition_by_ilp
-from planner.many_jobs.sites.partition_multilevel import effort_for, partition_graph
+from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
+from planner.many_jobs.scheduling.sites.partition_genetic import breed_partition
 
 PAPER = {
     128: {

@@ -20,9 +20,9 @@ from typing import Any
 
 from bench.exports.facts import differences
 from bench.exports.plans import make_plans
-from planner.one_job.export.exporting import write_export
-from planner.one_job.export.formats import load_exporter
-from planner.one_job.export.records import CannotExpress, ExportContext
+from planner.one_job.exporting.exporting import write_export
+from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.tools.export_records import CannotExpress, ExportContext
 from planner.shared.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]

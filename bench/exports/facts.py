@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.one_job.export.common import uniform
+from planner.one_job.tools.shape import uniform
 from planner.shared.plan import Plan
 
 

@@ -27,7 +27,7 @@ from estimator.host_cpu import cpu_name
 from planner.many_jobs.jct.commands import predict_file
 from planner.many_jobs.jct.evaluation import Setting, evaluate
 from planner.many_jobs.jct.features import job_features
-from planner.many_jobs.jct.jobs import Jobs, part_of
+from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from planner.many_jobs.jct.model import predict
 from planner.many_jobs.jct.model_file import save_model
 from planner.many_jobs.jct.prepared import prepare
@@ -46,6 +46,21 @@ TARGETS = {"rmse_intervals": 7.5, "mae_intervals": 4.75, "within_2x": 0.66}
 """What Philly is to reach at cap 24 over five rolling origins."""
 BEST_HOPED_RMSE = 7.3
 NAMES = {"rmse_intervals": "RMSE", "mae_intervals": "MAE", "log_rmse": "RMSE of log", "within_2x": "within 2x"}
+
+
+def part_of(jobs: Jobs, first: int, last: int) -> Jobs:
+    """The jobs from `first` up to `last` as a trace of their own."""
+    part = slice(first, last)
+    return make_jobs(
+        ids=jobs.ids[part],
+        submit_s=jobs.submit_s[part],
+        duration_s=jobs.duration_s[part],
+        gpus=jobs.gpus[part],
+        queue_s=jobs.queue_s[part],
+        numbers={name: column[part] for name, column in jobs.numbers.items()},
+        words={name: [str(code) for code in column[part].tolist()] for name, column in jobs.words.items()},
+        status=["killed" if killed else "" for killed in jobs.killed[part].tolist()],
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

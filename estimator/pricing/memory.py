@@ -14,8 +14,6 @@ from estimator.pricing.held import expert_shards, held_parameters
 from estimator.pricing.memory_features import (
     CHANNEL_BYTES_PER_S,
     COMMUNICATOR_BYTES_PER_CHANNEL,
-    GENERIC,
-    MEMORY_FEATURES,
     MOST_CHANNELS,
     MemoryFeatures,
 )
@@ -83,7 +81,7 @@ class StandingMemory:
 
 def features_of(recipe: Recipe) -> MemoryFeatures:
     """The memory habits that are declared for the recipe's software."""
-    return MEMORY_FEATURES.get(recipe.software.name, GENERIC)
+    return recipe.software.memory
 
 
 def standing_memory(

@@ -1,4 +1,4 @@
-"""What frameworks hold besides weights, gradients, optimizer state and activations: declared, with its basis."""
+"""What training software holds besides weights, gradients, optimizer state and activations, as declared features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WeightGradientScratch = Literal["none", "current", "cached"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFeatures:
-    """One framework's habits.
+    """What a framework is declared to hold; profiles/data/software.toml says which does what, and on what that rests.
 
     `weight_gradient_scratch`: a tensor of the weight's size and compute dtype that backward hands to autograd beside
     the gradient buffer. none: the gradient itself is that tensor; current: one, while a product runs; cached: one for
@@ -52,51 +52,7 @@ class MemoryFeatures:
     context_bytes: int = LAZY_CONTEXT_BYTES
     fragmentation: float = 0.5
     activation_fragmentation: float = 0.1
-    basis: str = ""
 
 
-GENERIC = MemoryFeatures(basis="no framework declared: gradients are their own buffers")
-
-_MEGATRON_CORE = MemoryFeatures(
-    weight_gradient_scratch="cached",
-    basis="Megatron Core with Transformer Engine: products add into the fp32 gradient buffer and return a dummy"
-    " gradient kept for each shape (TE get_dummy_wgrad); the output layer (tensor_parallel/layers.py) and grouped"
-    " products return fresh ones. Confirmed by the peaks of SMXB, whose excess over activations is that of the"
-    " weights' shapes",
-)
-_FSDP = MemoryFeatures(
-    weights_are_masters=True,
-    keeps_ends_gathered=True,
-    basis="PyTorch FSDP: the shards are fp32 parameters, cast when gathered; the root unit (embedding, final norm,"
-    " head) is not resharded after forward",
-)
-
-MEMORY_FEATURES: dict[str, MemoryFeatures] = {
-    "megatron-core": _MEGATRON_CORE,
-    "megatron-bridge": _MEGATRON_CORE,
-    "nemo": _MEGATRON_CORE,
-    "simumax": _MEGATRON_CORE,
-    "llm-foundry": _FSDP,
-    "torchtitan": _FSDP,
-    "megatron-deepspeed": MemoryFeatures(
-        gradient_copy_bytes=3.5,
-        step_copy_bytes=6.0,
-        bucket_elements=500_000_000,
-        bucket_copies=2,
-        context_bytes=EAGER_CONTEXT_BYTES,
-        basis="DeepSpeed: BF16_Optimizer keeps 16-bit gradients (2 bytes) beside fp32 ones, and copies for their"
-        " reduction (1.5 bytes, fitted on BSA-0126, -0128, -0131, -0133 to -0136 and -0141); ZeRO-1 in fp16 flattens"
-        " its shard's gradients and casts them to fp32 in the step (2 + 4 bytes; stage_1_and_2.py); buckets of 5e8"
-        " elements are its defaults for reducing and gathering",
-    ),
-    "internevo": MemoryFeatures(
-        step_copy_bytes=12.0,
-        basis="its hybrid ZeRO optimizer flattens its shard's 16-bit gradients and casts them to fp32 in the step"
-        " (2 + 4 bytes; internlm/solver/optimizer/hybrid_zero_optim.py); as much again by what its memory falls with"
-        " every rank more (29 bytes a parameter in all: IEVO-0057, IEVO-0060, IEVO-0061, IEVO-0063, IEVO-0064)",
-    ),
-    "nanotron": MemoryFeatures(
-        gradient_copy_bytes=2.0,
-        basis="its fp32 gradient accumulator stands beside the 16-bit gradients (nanotron, optim/gradient_accumulator)",
-    ),
-}
+GENERIC = MemoryFeatures()
+"""No framework declared: gradients are their own buffers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import AttentionKernel, DType
@@ -34,7 +35,8 @@ class Software:
     one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
     once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
-    some of its experts (DeepEP and its like); all_to_all: once for each expert.
+    some of its experts (DeepEP and its like); all_to_all: once for each expert. `memory`: what it holds besides
+    weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Software:
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
+    memory: MemoryFeatures = GENERIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _run(arguments: Namespace) -> None:
     from planner import api
-    from planner.one_job.export.exporting import list_formats
+    from planner.one_job.exporting.exporting import list_formats
 
     if arguments.list:
         _print_formats(list_formats(), as_json=arguments.json)

@@ -11,11 +11,11 @@ from planner.cli.output import format_bytes, format_count, format_seconds, print
 def add_arguments(parser: ArgumentParser) -> None:
     """`hardware list` and `hardware show NAME`."""
     actions = parser.add_subparsers(metavar="list|show", required=True)
-    listing = actions.add_parser("list", help="all devices and links")
+    listing = actions.add_parser("list", help="all devices, links and training software")
     add_json_option(listing)
     listing.set_defaults(run=_list)
-    show = actions.add_parser("show", help="one device or link, with its source")
-    show.add_argument("name", metavar="NAME", help="a device or link")
+    show = actions.add_parser("show", help="one device, link or training software, with its source")
+    show.add_argument("name", metavar="NAME", help="a device, a link or a training software")
     add_json_option(show)
     show.set_defaults(run=_show)
 
@@ -50,6 +50,11 @@ def _list(arguments: Namespace) -> None:
         for link in hardware["links"]
     ]
     print_table("Links (one direction)", ("link", "kind", "bandwidth", "latency", "efficiency"), links)
+    software = [
+        (each["name"], ", ".join(f"{name}={value}" for name, value in each["beyond_generic"].items()) or "-")
+        for each in hardware["software"]
+    ]
+    print_table("Training software (--software)", ("name", "features beyond the generic (--feature)"), software)
 
 
 def _show(arguments: Namespace) -> None:

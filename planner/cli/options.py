@@ -259,7 +259,7 @@ def words_or_none(allowed: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     return words
 
 
-REPEATED = ("fix", "max", "min")
+REPEATED = ("fix", "max", "min", "feature")
 """Options that can be given several times."""
 
 READERS: dict[str, Callable[[str], Any]] = {

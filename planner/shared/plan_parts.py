@@ -5,10 +5,13 @@ Also what all records of the plan file share. Everything here is optional in the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import Self
 
+from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.outcome import TimeBreakdown
 from estimator.pricing.recipe import GradDType, Overlap, Software
+from estimator.pricing.software import load_frameworks
 from profiles.errors import InputError
 
 
@@ -30,9 +33,29 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMemoryFeatures(MemoryFeatures, FileRecord):
+    """What the training framework is declared to hold, as strictly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSoftware(Software, FileRecord):
     """What the training framework is declared to do: the estimator's record, read and written as strictly as the
-    plan's own."""
+    plan's own. `memory` null, as older files have it: what is declared today for that name."""
+
+    memory: PlanMemoryFeatures | None = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, software: Software) -> Self:
+        """Return `software` as the plan file keeps it."""
+        return cls(**{**asdict(software), "memory": PlanMemoryFeatures(**asdict(software.memory))})
+
+    def features(self) -> Software:
+        """Return the estimator's record of the same features."""
+        stated = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "memory"}
+        if self.memory is not None:
+            return Software(**stated, memory=MemoryFeatures(**asdict(self.memory)))
+        declared = load_frameworks().get(self.name)
+        return Software(**stated, memory=declared.software.memory if declared else MemoryFeatures())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

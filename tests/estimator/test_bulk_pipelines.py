@@ -16,10 +16,9 @@ from estimator.pricing.evaluate import evaluate, experts_a_token
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup
+from estimator.pricing.software import load_frameworks
 from models_zoo.catalogue import load_model
-from planner.one_job.explicit.request import software_of
 from planner.one_job.search.cuts import cuts_of
-from planner.one_job.validation.software import load_frameworks
 from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import load_training_parameters
@@ -53,7 +52,7 @@ def _evaluator(rng: random.Random, name: str) -> BulkEvaluator:
         global_batch=rng.choice([16, 24, 48]),
         seq_len=min(model.seq_len, 1024),
         grad_dtype=rng.choice(["fp32", "bf16"]),
-        software=software_of(framework),
+        software=framework.software,
         overlap=frozenset(rng.sample(overlaps, rng.randint(0, 4))),
         vocabulary_multiple=rng.choice([1, 128]),
         frozen_layers=(0, 2) if rng.random() < 0.2 else None,

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.memory import rank_memory
-from estimator.pricing.memory_features import GENERIC, MEMORY_FEATURES, MemoryFeatures
+from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from estimator.pricing.optimizers import OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
-from estimator.pricing.recipe import Recipe, Setup, Software
+from estimator.pricing.recipe import Recipe, Setup
+from estimator.pricing.software import load_framework
 from estimator.pricing.stage_work import stage_chunks
 from models_zoo.catalogue import load_model
 from models_zoo.families import llama, mixtral
@@ -36,6 +37,7 @@ EXPERTS = mixtral(
     vocab=4096,
     seq_len=256,
 )
+MEGATRON_CORE = load_framework("megatron-core").software
 RECIPE = Recipe(global_batch=32, seq_len=256)
 
 
@@ -141,7 +143,7 @@ def test_more_micro_batches_in_flight_never_take_less(first: int, more: int) -> 
 
 
 def test_parts_sum_to_the_peak_and_the_need() -> None:
-    found = memory(build(dp=4, tp=2, sequence_parallel=True, zero=3), features=MEMORY_FEATURES["megatron-core"])
+    found = memory(build(dp=4, tp=2, sequence_parallel=True, zero=3), features=MEGATRON_CORE.memory)
     parts = ("weight", "gradient", "optimizer", "activation", "temporary", "communication")
     assert found.peak_bytes == sum(getattr(found, f"{part}_bytes") for part in parts)
     assert found.needed_bytes == found.peak_bytes + found.reserve_bytes
@@ -202,13 +204,15 @@ def test_loose_blocks_are_given_back_when_the_device_is_full() -> None:
     assert modest.needed_bytes == capacity
 
 
-def test_software_declares_its_features_by_name() -> None:
-    recipe = replace(RECIPE, software=Software(name="megatron-core"))
+def test_declared_features_alone_change_the_memory() -> None:
+    recipe = replace(RECIPE, software=replace(RECIPE.software, memory=MEGATRON_CORE.memory))
     chunks = stage_chunks(build(recipe), 0)
     assert not isinstance(chunks, Infeasible)
     named = rank_memory(build(recipe), 0, chunks, (1.0,))
-    assert named == memory(build(recipe), features=MEMORY_FEATURES["megatron-core"])
+    assert named == memory(build(recipe), features=MEGATRON_CORE.memory)
     assert named.temporary_bytes > memory(build(recipe)).temporary_bytes
+    renamed = replace(RECIPE, software=replace(RECIPE.software, name="megatron-core"))
+    assert rank_memory(build(renamed), 0, chunks, (1.0,)) == memory(build())
 
 
 def test_chunks_and_micro_batches_in_flight_must_be_as_many() -> None:

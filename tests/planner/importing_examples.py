@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from planner.one_job.importing.estimate import estimate_imported
-from planner.one_job.importing.records import Launcher
+from planner.one_job.tools.import_records import Launcher
 from profiles.errors import NothingFits
 
 PUBLISHED: dict[str, list[dict[str, Any]]] = tomllib.loads(

@@ -12,8 +12,8 @@ from planner import api
 from planner.many_jobs.jobs.records import Pool, Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pools_of
 from planner.many_jobs.scheduling.measured import OPTIMIZER, cells_on
-from planner.many_jobs.simulation.request import Source
 from planner.many_jobs.simulation.run import load_inputs
+from planner.shared.options.simulate import TraceOptions
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -59,9 +59,9 @@ def test_free_devices_of_no_whole_node_are_said_to_be_left_out(tmp_path: Path) -
         "job_id,submit_time_s,duration_s,gpus,model,global_batch\n0,0,60,1,bert-mini,32\n", encoding="utf-8"
     )
     assert left_out(load_cluster(str(path))) == {("north", "v100-32gb"): 1, ("south", "a10"): 3}
-    notes = load_inputs(Source(trace=str(trace), cluster=str(path))).notes
+    notes = load_inputs(TraceOptions(trace, cluster=str(path))).notes
     assert "3 free a10 of site south left out: not all of their node is free" in notes
-    assert not any("left out" in note for note in load_inputs(Source(trace=str(trace), cluster="a40:3x2")).notes)
+    assert not any("left out" in note for note in load_inputs(TraceOptions(trace, cluster="a40:3x2")).notes)
     path.write_text(
         "schema: cellplan.cluster/1\nsites:\n  - {name: x, nodes: [{count: 1, device: a10, devices: 4, free: 3}]}\n",
         encoding="utf-8",
@@ -69,7 +69,7 @@ def test_free_devices_of_no_whole_node_are_said_to_be_left_out(tmp_path: Path) -
     with pytest.raises(
         InputError, match=r"sites\.yaml: free: found no node that is wholly free, expected at least one"
     ):
-        load_inputs(Source(trace=str(trace), cluster=str(path)))
+        load_inputs(TraceOptions(trace, cluster=str(path)))
 
 
 def test_common_dtype() -> None:

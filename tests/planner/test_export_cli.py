@@ -11,7 +11,7 @@ import pytest
 from bench.exports.plans import make_plan
 from planner import api
 from planner.cli import main as cli
-from planner.one_job.export.formats import FORMATS
+from planner.one_job.exporting.formats import FORMATS
 from planner.shared.plan_file import save_plan
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from bench.exports.plans import PLANS, make_plan
 from bench.exports.shell_arguments import expand_pattern
 from models_zoo.catalogue import load_model
-from planner.one_job.export.common import chunks_of, launcher_lines, load_plan_model, nodes_of, uniform
-from planner.one_job.export.decoder import decoder_of
-from planner.one_job.export.formats import FORMATS, load_exporter
-from planner.one_job.export.megatron import pattern
-from planner.one_job.export.megatron_fields import split_fields
-from planner.one_job.export.python_text import Code, call, comment, literal
-from planner.one_job.export.records import CannotExpress, ExportContext
+from planner.one_job.exporting.formats import FORMATS, load_exporter
+from planner.one_job.tools.decoder import decoder_of
+from planner.one_job.tools.export_records import CannotExpress, ExportContext
+from planner.one_job.tools.megatron.fields import split_fields
+from planner.one_job.tools.megatron.write import pattern
+from planner.one_job.tools.python_text import Code, call, comment, literal
+from planner.one_job.tools.shape import chunks_of, launcher_lines, load_plan_model, nodes_of, uniform
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 

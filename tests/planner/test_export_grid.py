@@ -14,11 +14,11 @@ import yaml
 
 from bench.exports.facts import differences
 from bench.exports.plans import PLANS, make_plan
-from planner.one_job.export.formats import load_exporter
-from planner.one_job.export.megatron import export_megatron
-from planner.one_job.export.records import CannotExpress, Export, ExportContext
-from planner.one_job.importing.megatron import read_megatron
-from planner.one_job.importing.megatron_arguments import known_arguments
+from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.megatron.arguments import known_arguments
+from planner.one_job.tools.megatron.read import read_megatron
+from planner.one_job.tools.megatron.write import export_megatron
 from planner.shared.plan import Plan
 from tests.planner.export_reading import READERS, file_of
 from tests.planner.plan_examples import example_plan

@@ -10,10 +10,10 @@ import pytest
 from bench.exports.facts import differences
 from bench.exports.plans import make_plan
 from planner import api
-from planner.one_job.export import nearest
-from planner.one_job.export.formats import load_exporter
-from planner.one_job.export.nearest import find_nearest
-from planner.one_job.export.records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.exporting import nearest
+from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.exporting.nearest import find_nearest
+from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, save_plan
 from profiles.errors import NothingFits

@@ -17,9 +17,9 @@ import pytest
 from bench.exports.plans import make_plan
 from models_zoo.catalogue import load_model
 from planner.one_job.explicit.recording import record_plan
-from planner.one_job.export.device_mesh import export_device_mesh
-from planner.one_job.export.jax_mesh import export_jax_mesh, stage_axes
-from planner.one_job.export.records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.device_mesh import export_device_mesh
+from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.jax_mesh import export_jax_mesh, stage_axes
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanStage, Sharding
 from tests.planner.explicit_plan_examples import fake_evaluate, setup_of

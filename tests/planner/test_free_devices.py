@@ -239,7 +239,7 @@ def test_names_of_drivers_and_labels(said: str, name: str) -> None:
 
 
 def test_the_labels_that_an_export_asks_for_are_read_back() -> None:
-    from planner.one_job.export.gpu_names import PRODUCT_LABELS
+    from planner.one_job.launchers.gpu_names import PRODUCT_LABELS
 
     for device, label in PRODUCT_LABELS.items():
         assert device in device_names()

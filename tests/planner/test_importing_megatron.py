@@ -9,10 +9,10 @@ import pytest
 
 from estimator.frontends.load import load_any_model
 from models_zoo.layers import Experts, TransformerBlock
-from planner.one_job.importing.megatron import read_megatron
-from planner.one_job.importing.megatron_arguments import known_arguments, read_arguments
-from planner.one_job.importing.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
-from planner.one_job.importing.records import Imported
+from planner.one_job.tools.import_records import Imported
+from planner.one_job.tools.megatron.arguments import known_arguments, read_arguments
+from planner.one_job.tools.megatron.read import read_megatron
+from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
 from planner.shared.options import EstimateOptions, with_defaults
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import setup_of
@@ -56,8 +56,8 @@ def test_a_vocabulary_that_is_not_stated_may_follow_from_the_layers() -> None:
 
 
 def test_every_argument_is_of_one_kind_and_used_ones_are_read() -> None:
-    folder = Path(__file__).resolve().parents[2] / "planner" / "one_job" / "importing"
-    sources = "".join(path.read_text(encoding="utf-8") for path in folder.glob("megatron*.py"))
+    folder = Path(__file__).resolve().parents[2] / "planner" / "one_job" / "tools" / "megatron"
+    sources = "".join((folder / name).read_text(encoding="utf-8") for name in ("read.py", "arguments.py", "model.py"))
     used = [name for name, argument in known_arguments().items() if argument.role == "used"]
     assert len(known_arguments()) > 600
     assert [name for name in used if f'"{name}"' not in sources] == []

@@ -9,17 +9,18 @@ import pytest
 
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
-from planner.one_job.export.records import Export, ExportContext
 from planner.one_job.importing.estimate import estimate_imported
-from planner.one_job.importing.records import Launcher
 from planner.one_job.search.differences import describe_differences
+from planner.one_job.tools.export_records import Export, ExportContext
+from planner.one_job.tools.import_records import Launcher
+from planner.one_job.tools.megatron.write import export_megatron
+from planner.one_job.tools.torchtitan.write import export_torchtitan_toml
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from tests.planner.explicit_plan_examples import request_of
 
-megatron = pytest.importorskip("planner.one_job.export.megatron", reason="plans are not yet exported for Megatron-LM")
 torchtitan = pytest.importorskip(
-    "planner.one_job.export.torchtitan", reason="plans are not yet exported for torchtitan"
+    "planner.one_job.tools.torchtitan.write", reason="plans are not yet exported for torchtitan"
 )
 
 CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "global_batch": 64}
@@ -66,7 +67,7 @@ def test_exported_arguments_read_back_give_the_same_plan(
     model: str, cluster: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plan = plan_of(model, cluster, {**CORE, **options})
-    check_round_trip(plan, megatron.export_megatron(plan, ExportContext()), "megatron", tmp_path)
+    check_round_trip(plan, export_megatron(plan, ExportContext()), "megatron", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +89,4 @@ def test_an_exported_toml_file_read_back_gives_the_same_plan(
     model: str, cluster: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plan = plan_of(model, cluster, {**TITAN, **options})
-    check_round_trip(plan, torchtitan.export_torchtitan_toml(plan, ExportContext()), "torchtitan", tmp_path)
+    check_round_trip(plan, export_torchtitan_toml(plan, ExportContext()), "torchtitan", tmp_path)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.one_job.importing.expressions import evaluate_expression
-from planner.one_job.importing.shell import read_command, unknown_variable
+from planner.one_job.tools.megatron.expressions import evaluate_expression
+from planner.one_job.tools.megatron.shell import read_command, unknown_variable
 from profiles.errors import InputError
 
 

@@ -10,10 +10,10 @@ import pytest
 from estimator.frontends.hugging_face import config_model
 from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model
-from planner.one_job.importing.pipeline import weighted_blocks
-from planner.one_job.importing.records import Imported
-from planner.one_job.importing.settings import load_data
-from planner.one_job.importing.torchtitan import read_torchtitan
+from planner.one_job.tools.import_records import Imported
+from planner.one_job.tools.pipeline import weighted_blocks
+from planner.one_job.tools.settings import load_data
+from planner.one_job.tools.torchtitan.read import read_torchtitan
 from planner.shared.options import EstimateOptions, with_defaults
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
@@ -62,7 +62,7 @@ def test_flavors_have_the_parameters_of_their_releases(name: str, flavor: str, b
 
 
 def test_every_flavor_is_a_zoo_model_or_describes_one(tmp_path: Path) -> None:
-    for name, flavors in load_data("torchtitan_models.toml").items():
+    for name, flavors in load_data("torchtitan/models.toml").items():
         for flavor, entry in flavors.items():
             found = read(tmp_path, f'[model]\nname = "{name}"\nflavor = "{flavor}"\n')
             if "zoo" in entry:

@@ -112,6 +112,7 @@ def test_the_public_functions_are_these() -> None:
         "profiles_export",
         "profiles_import",
         "profiles_show",
+        "request_schema",
         "run",
         "side_by_side",
         "simulate",

@@ -26,13 +26,13 @@ from planner.cli.simulate import _stopped
 from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.plot import draw
-from planner.many_jobs.simulation.request import Request, Source
 from planner.many_jobs.simulation.result import Result, summary_json
 from planner.many_jobs.simulation.settings import Settings
 from planner.many_jobs.simulation.sweep import T_95, make_requests, mean_of, run_one, summarize
 from planner.many_jobs.simulation.tables import JOB_COLUMNS, jobs_csv, series_csv
 from planner.many_jobs.simulation.timeline import save_timeline, timeline_events
 from planner.many_jobs.simulation.totals import SERIES
+from planner.shared.options.simulate import RunOptions, SweepOptions
 from profiles.errors import InputError
 from tests.planner.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools
@@ -126,7 +126,7 @@ def test_command(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert all(path.stat().st_size for path in files.values())
     assert main(line) == 0
     assert "3 of 3 finished" in capsys.readouterr().out
-    answer = api.simulate(trace, cluster="a40:1x2", cells_file=str(files["cells.json"]))
+    answer = api.simulate(trace, cluster="a40:1x2", cells_file=files["cells.json"])
     assert {name: found[name] for name in asdict(answer.result.summary)} == asdict(answer.result.summary)
 
 
@@ -164,7 +164,7 @@ def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     found = json.loads(capsys.readouterr().out)
     asked = [(run["load"], run["seed"], run["policy"]) for run in found["runs"]]
     assert asked == [(load, seed, policy) for load in (1.0, 2.0) for seed in (0, 1) for policy in ("fcfs", "sjf")]
-    alone = run_one(Request(source=Source(trace=str(trace), cluster="a40:1x2", load=2.0, seed=1), policy="sjf"))
+    alone = run_one(RunOptions(trace, cluster="a40:1x2", load=2.0, seed=1, policy="sjf"))
     for run in (alone, found["runs"][7]):
         del run["timing"]
     assert found["runs"][7] == alone
@@ -191,7 +191,7 @@ def test_over_ray(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def remote(function: Any) -> Any:
-        def start(request: Request) -> Any:
+        def start(request: RunOptions) -> Any:
             calls.append(request)
             return function(request)
 
@@ -207,7 +207,7 @@ def test_over_ray(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", ray)
     found = api.simulate_sweep(trace, cluster="a40:1x2", policies=("fcfs",), seeds=(0, 1), ray="auto")
     assert calls[0]["address"] == "auto"
-    assert [request.source.seed for request in calls[1:-1]] == [0, 1]
+    assert [request.seed for request in calls[1:-1]] == [0, 1]
     assert calls[-1] == "shutdown"
     assert [run["finished"] for run in found["runs"]] == [3, 3]
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -229,9 +229,8 @@ def test_intervals_are_students() -> None:
 
 
 def test_options_of_one_policy_among_several() -> None:
-    base = Request(source=Source(trace="t", cluster="c"), policy="")
-    found = make_requests(base, policies=("a", "b"), seeds=(0,), loads=(1.0,), options=(("a.depth", 3), ("all", True)))
-    assert [request.options for request in found] == [(("depth", 3), ("all", True)), (("all", True),)]
+    sweep = SweepOptions(Path("t"), cluster="c", policies=("a", "b"), option={"a.depth": 3, "all": True})
+    assert [request.option for request in make_requests(sweep)] == [{"depth": 3, "all": True}, {"all": True}]
 
 
 def test_absent_figures_do_not_count(result: Result) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -16,10 +17,10 @@ from planner.many_jobs.jobs.records import Decision, Grant, Job, Policy, Pool, V
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures
-from planner.many_jobs.simulation.request import Request, Source
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.run import load_inputs, run_request
 from planner.many_jobs.simulation.settings import CheckpointFile, Settings
+from planner.shared.options.simulate import RunOptions
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
 from tests.planner.site_policy_examples import (
@@ -345,8 +346,8 @@ def test_a_trace_with_jobs_larger_than_any_site(tmp_path: Path) -> None:
     cluster, trace = tmp_path / "sites.yaml", tmp_path / "t.csv"
     cluster.write_text(LINKED, encoding="utf-8")
     trace.write_text(ROWS, encoding="utf-8")
-    source = Source(trace=str(trace), cluster=str(cluster), oversize="spread")
-    inputs = load_inputs(source)
+    options = RunOptions(trace, cluster=str(cluster), oversize="spread")
+    inputs = load_inputs(options)
     assert any(note.startswith("2 jobs ask for more devices than their pool has") for note in inputs.notes)
     wanted: tuple[tuple[str, set[str]], ...] = (
         ("spiderflow", set()),
@@ -356,12 +357,12 @@ def test_a_trace_with_jobs_larger_than_any_site(tmp_path: Path) -> None:
         ("fcfs", {"six", "eight"}),
     )
     for policy, left in wanted:
-        result = run_request(Request(source=source, policy=policy), inputs)
+        result = run_request(replace(options, policy=policy), inputs)
         assert set(result.unfinished) == left, policy
         assert result.summary.violations == 0
         assert all(reason == f"policy {policy} leaves it waiting for ever" for reason in result.unfinished.values())
         most = max(len(parts) for parts in result.granted)
         assert most == (3 if policy == "spiderflow-no-tpa" else 1), policy  # SpiderFlow gives back what does not help.
-    untrimmed = run_request(Request(source=source, policy="spiderflow", options=(("trim", False),)), inputs)
+    untrimmed = run_request(replace(options, policy="spiderflow", option={"trim": False}), inputs)
     assert not untrimmed.unfinished
     assert max(len(parts) for parts in untrimmed.granted) == 3

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.many_jobs.simulation.placing import PoolNodes
+from bench.clusters.whole_blocks import WholeBlocks
 from planner.many_jobs.sites.block_tree import build_tree
-from planner.many_jobs.sites.buddy import Allocation, BuddyAllocator, Rounding
-from planner.many_jobs.sites.buddy_pool import BuddyPool
+from planner.many_jobs.sites.buddy import Allocation, BuddyAllocator
 from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site, uniform_domain
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
@@ -51,9 +50,9 @@ def check_blocks(buddy: BuddyAllocator, held: dict[int, Allocation]) -> None:
 
 
 @settings(deadline=None, max_examples=examples(120))
-@given(domains(), st.sampled_from(("composed", "block")), st.lists(st.integers(-8, 13), max_size=24))
-def test_requests_and_returns(domain: Domain, rounding: Rounding, steps: list[int]) -> None:
-    buddy = BuddyAllocator(domain, rounding=rounding)
+@given(domains(), st.sampled_from((BuddyAllocator, WholeBlocks)), st.lists(st.integers(-8, 13), max_size=24))
+def test_requests_and_returns(domain: Domain, maker: type[BuddyAllocator], steps: list[int]) -> None:
+    buddy = maker(domain)
     held: dict[int, Allocation] = {}
     for step in steps:
         if step < 1:
@@ -63,7 +62,7 @@ def test_requests_and_returns(domain: Domain, rounding: Rounding, steps: list[in
         free = {device for block in buddy.free_blocks() for device in block}
         blocks = buddy.free_blocks()
         found = buddy.allocate(step)
-        if rounding == "composed":
+        if maker is BuddyAllocator:
             assert (found is None) == (step > len(free))
         else:
             assert (found is None) == (max(map(len, blocks), default=0) < step)
@@ -71,7 +70,7 @@ def test_requests_and_returns(domain: Domain, rounding: Rounding, steps: list[in
             continue
         held[found.id] = found
         assert LEVELS.index(found.level) == shared_level(buddy.tree, found.devices)
-        if rounding == "composed":
+        if maker is BuddyAllocator:
             assert len(found.devices) == step
             assert LEVELS.index(found.level) == least_level(buddy.tree, free, step)
             check_parts(buddy, found, free, step)
@@ -104,8 +103,8 @@ def check_parts(buddy: BuddyAllocator, found: Allocation, free: set[int], wanted
 def test_larger_sites_in_the_same_way(seed: int) -> None:
     rng = Random(seed)
     domain = uniform_domain(rng.randint(5, 20), rng.choice((4, 6, 8)), island=2, nodes_per_rack=rng.choice((0, 4)))
-    for rounding in ("composed", "block"):
-        buddy, held = BuddyAllocator(domain, rounding=rounding), dict[int, Allocation]()
+    for maker in (BuddyAllocator, WholeBlocks):
+        buddy, held = maker(domain), dict[int, Allocation]()
         for number in range(600):
             found = buddy.allocate(rng.choice((1, 1, 2, 2, 3, 4, 5, 8, 12, 16)))
             if found is not None:
@@ -121,10 +120,10 @@ def test_larger_sites_in_the_same_way(seed: int) -> None:
 
 
 def test_the_two_slips_of_the_listing() -> None:
-    three = BuddyAllocator(Domain(level="node", devices=4), rounding="block").allocate(3)
+    three = WholeBlocks(Domain(level="node", devices=4)).allocate(3)
     assert three is not None
     assert three.devices == (0, 1, 2, 3)
-    buddy = BuddyAllocator(Domain(level="node", devices=8), rounding="block")
+    buddy = WholeBlocks(Domain(level="node", devices=8))
     two = buddy.allocate(2)
     assert two is not None
     assert two.devices == (0, 1)
@@ -175,8 +174,6 @@ def test_wrong_requests() -> None:
         buddy.free(found)
     with pytest.raises(ValueError, match="at least 1"):
         buddy.allocate(0)
-    with pytest.raises(ValueError, match="rounding"):
-        BuddyAllocator(Domain(level="node", devices=4), rounding="up")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="lower levels"):
         Domain(level="node", parts=(Domain(level="rack", devices=2),))
     with pytest.raises(ValueError, match="devices or parts"):
@@ -217,41 +214,3 @@ def test_numa_domains_and_islands_over_nodes() -> None:
         "rack": 2,
         "site": 1,
     }
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_pool_keeps_the_books_of_the_simulator(seed: int) -> None:
-    rng = Random(seed)
-    nodes, size = rng.randint(1, 6), rng.choice((1, 3, 4, 8))
-    pool, plain = BuddyPool(nodes, size), PoolNodes(nodes, size)
-    held: list[tuple[tuple[int, int], ...]] = []
-    down: set[int] = set()
-    for _ in range(200):
-        free = sum(pool.counts)
-        step = rng.random()
-        if step < 0.5 and free:
-            pieces = pool.take(rng.randint(1, free))
-            plain.hold(pieces)
-            held.append(pieces)
-        elif step < 0.8 and held:
-            pieces = held.pop(rng.randrange(len(held)))
-            keep = tuple((node, mask & -mask) for node, mask in pieces) if rng.random() < 0.3 else ()
-            back = tuple((node, mask & ~dict(keep).get(node, 0)) for node, mask in pieces)
-            for one in (pool, plain):
-                one.give(tuple(piece for piece in back if piece[1]))
-            held += [keep] if keep else []
-        else:
-            node = rng.randrange(nodes)
-            if node in down:
-                down.discard(node)
-                pool.repair(node)
-                plain.repair(node)
-            elif pool.counts[node] == size:
-                down.add(node)
-                pool.fail(node)
-                plain.fail(node)
-        assert (pool.masks, pool.counts) == (plain.masks, plain.counts)
-        assert sum(pool.counts) == pool.buddy.free_devices
-    assert (pool.violations, plain.violations) == (0, 0)
-    pool.give(((0, 1),)) if pool.masks[0] & 1 else pool.hold(((0, 1),))
-    assert pool.violations == 1

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.many_jobs.sites.monitor import BandwidthMonitor, LinkMeasurement, measurement_of, measurements_of
-from planner.many_jobs.sites.networkx_graph import from_networkx, to_networkx
 from planner.many_jobs.sites.paths import joining_links, spanning_s
 from planner.many_jobs.sites.records import Demand
 from planner.many_jobs.sites.scoring import tree_s
@@ -73,9 +72,11 @@ def test_a_cluster_file_is_a_table(tmp_path: Path) -> None:
 def test_paths_are_those_of_brute_force(seed: int) -> None:
     topology = random_topology(Random(seed), 1 + seed % 9)
     wide, far, hops = all_paths(topology)
-    assert topology.widest_matrix.tolist() == wide
+    assert [topology.widest(site) for site in range(len(topology))] == wide
     np.testing.assert_allclose([topology.quickest(site) for site in range(len(topology))], far)
-    assert topology.hop_matrix.tolist() == [[-1 if one == float("inf") else one for one in row] for row in hops]
+    for site in range(len(topology)):
+        counted = {other: hop for hop, layer in enumerate(topology.hops(site)) for other in layer}
+        assert [counted.get(other, float("inf")) for other in range(len(topology))] == hops[site]
 
 
 @pytest.mark.parametrize("seed", seeds(100))
@@ -88,11 +89,12 @@ def test_trees_and_links_of_sets(seed: int) -> None:
     assert spanning_s(topology.neighbours, sites) == pytest.approx(tree(far, sites))
     links = joining_links(topology.forest_neighbours, sites)
     graph = nx.Graph(links)
+    bandwidth = {frozenset(edge[:2]): edge[2] for edge in topology.edges}
     for a in sites:
         for b in sites:
             if a != b and wide[a][b]:
                 path = nx.shortest_path(graph, a, b)
-                assert min(topology.bandwidth_matrix[c][d] for c, d in pairwise(path)) == wide[a][b]
+                assert min(bandwidth[frozenset(link)] for link in pairwise(path)) == wide[a][b]
 
 
 def test_new_figures_keep_what_they_do_not_change() -> None:
@@ -107,22 +109,6 @@ def test_new_figures_keep_what_they_do_not_change() -> None:
     without = topology.with_figures(down.tolist(), topology.latency_s.tolist())
     assert without.hops(0) != topology.hops(0)
     assert without.quickest(0)[6] == pytest.approx(0.015)
-
-
-def test_networkx_and_back() -> None:
-    table = make_table(
-        {"x": {"a40": 3}, "y": {"a40": 0, "a10": 2}, "z": 5}, {("x", "y"): (1e9, 0.1), ("y", "z"): (0.0, 0.2)}
-    )
-    graph = to_networkx(table)
-    back = from_networkx(graph)
-    assert (back.types, back.free, back.topology.names) == (table.types, table.free, table.topology.names)
-    assert back.topology.edges == table.topology.edges
-    assert graph.edges["y", "z"]["bandwidth_bytes_per_s"] == 0.0
-    graph.edges["x", "y"].pop("latency_s")
-    with pytest.raises(InputError, match="latency_s"):
-        from_networkx(graph)
-    with pytest.raises(InputError, match="DiGraph"):
-        from_networkx(nx.DiGraph())
 
 
 def test_taking_and_giving() -> None:

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.scheduling.small_trace import small_trace
 from models_zoo.catalogue import load_model, model_names
 from planner.many_jobs.jobs.records import Job, Pool, Workload
 from planner.many_jobs.traces.assign import CHECKPOINT_BYTES_PER_PARAMETER, assign_workloads, count_parameters
 from planner.many_jobs.traces.draws import PURPOSES, draws
 from planner.many_jobs.traces.records import Trace, TraceRow, head
-from planner.many_jobs.traces.small import small_trace
 from planner.many_jobs.traces.workloads import (
-    SMALL_MODELS,
     TABLE_2,
     ModelFamily,
     all_choices,
@@ -76,7 +75,6 @@ def test_table_2_is_the_papers_and_all_of_it_is_in_the_zoo() -> None:
         "GShard MoE": [0.69e9, 1.3e9, 2.4e9, 10e9, 27e9],
     }
     assert [family.global_batches for family in TABLE_2] == [(256, 512, 1024), (128, 256, 512), (256, 512, 1024)]
-    assert {model for family in SMALL_MODELS for model in family.models} <= set(model_names())
 
 
 def test_what_a_row_states_stays() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from planner.many_jobs.traces.read import FORMATS, Format, read_trace
+from planner.many_jobs.traces.read import FORMATS, read_trace
 from planner.many_jobs.traces.records import Trace
+from planner.shared.options.simulate import TraceFormat
 from profiles.errors import InputError
 
 HELIOS = (
@@ -196,7 +197,7 @@ def test_pai_fractions_refused(tmp_path: Path) -> None:
         ("job_id,submit_time_s,duration_s,gpus\na,0,5,1", "cellplan"),
     ],
 )
-def test_the_form_is_told_by_the_first_line_packed_or_not(tmp_path: Path, text: str, form: Format) -> None:
+def test_the_form_is_told_by_the_first_line_packed_or_not(tmp_path: Path, text: str, form: TraceFormat) -> None:
     plain = read_trace(written(tmp_path, text))
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(("\ufeff" + text).encode()))

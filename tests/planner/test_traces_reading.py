@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.scheduling.small_trace import small_trace, trace_csv
 from planner.many_jobs.traces.cellplan_csv import COLUMNS
 from planner.many_jobs.traces.read import SMALL_TRACE, read_trace
 from planner.many_jobs.traces.records import Trace, TraceRow, head, load, window
-from planner.many_jobs.traces.small import small_trace
-from planner.many_jobs.traces.write import save_trace, trace_csv
 from profiles.errors import InputError
 
 HEADER = "job_id,submit_time_s,duration_s,gpus,user,deadline_s"
@@ -273,7 +272,7 @@ def rows_(draw: st.DrawFn) -> tuple[TraceRow, ...]:
 @given(rows=rows_())
 def test_what_is_saved_is_read_again(tmp_path_factory: pytest.TempPathFactory, rows: tuple[TraceRow, ...]) -> None:
     path = tmp_path_factory.mktemp("saved") / "trace.csv"
-    save_trace(path, trace_of(*rows))
+    path.write_text(trace_csv(trace_of(*rows)), encoding="utf-8")
     assert read_trace(path).rows == rows
 
 

@@ -12,14 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator.layers.graph import build_graph
-from estimator.pricing.memory_features import MEMORY_FEATURES
 from planner.one_job.validation import columns
 from planner.one_job.validation.columns import COLUMNS
 from planner.one_job.validation.measured import convention_of, time_from_flops
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.rows import RunRow, parse_table, read_table
 from planner.one_job.validation.setups import setup_of
-from planner.one_job.validation.software import load_frameworks
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.run_row_examples import run_row
@@ -228,7 +226,3 @@ def test_times_from_tflops_agree_with_those_that_the_table_derives() -> None:
     for row in read_table(DATA).rows:
         if row.metric_name == "tflops_per_gpu" and row.derived_iter_time_s is not None:
             assert time_from_flops(row)[0] == pytest.approx(row.derived_iter_time_s, rel=1e-4)
-
-
-def test_frameworks_have_memory_features_of_the_same_names() -> None:
-    assert set(MEMORY_FEATURES) <= set(load_frameworks())

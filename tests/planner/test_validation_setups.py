@@ -16,7 +16,7 @@ from planner.one_job.validation.devices import cluster_of
 from planner.one_job.validation.models import model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.setups import setup_of
-from planner.one_job.validation.software import framework_of, load_frameworks
+from planner.one_job.validation.software import framework_of, load_row_frameworks
 from profiles.cluster import Cluster
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
@@ -137,7 +137,7 @@ def test_an_unknown_framework_is_the_users_error() -> None:
 
 
 def test_every_framework_says_what_it_rests_on_and_its_patterns_compile() -> None:
-    for framework in load_frameworks().values():
+    for framework in load_row_frameworks().values():
         assert len(framework.basis) > 20
         assert {dtype for dtype, _ in framework.grad_dtype} >= {"fp32", "fp16", "bf16", "fp8"}
         for pattern in framework.patterns:

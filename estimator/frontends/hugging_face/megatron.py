@@ -1,6 +1,6 @@
 """Decoders as Megatron-LM's arguments make them: no class of transformers, but keys in its way.
 
-`planner.one_job.importing` writes such a `config.json` where a user's arguments make no model of the zoo. Beside the
+The planner's reader of them writes such a `config.json` where a user's arguments make no model of the zoo. Beside the
 usual keys it states what other families take for granted: `normalization` (LayerNorm or RMSNorm),
 `position_embedding_type` (learned_absolute, rope or none), `gated`, `linear_bias`, `attention_bias` (of queries, keys
 and values), `query_key_norm`, `dropout`, and with experts the `expert_layers` that have them.

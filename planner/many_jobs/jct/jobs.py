@@ -80,18 +80,3 @@ def make_jobs(
 
 def _killed(status: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([word.strip().lower().startswith(KILLED) for word in status], dtype=bool)
-
-
-def part_of(jobs: Jobs, first: int, last: int) -> Jobs:
-    """The jobs from `first` up to `last` as a trace of their own."""
-    part = slice(first, last)
-    return make_jobs(
-        ids=jobs.ids[part],
-        submit_s=jobs.submit_s[part],
-        duration_s=jobs.duration_s[part],
-        gpus=jobs.gpus[part],
-        queue_s=jobs.queue_s[part],
-        numbers={name: column[part] for name, column in jobs.numbers.items()},
-        words={name: [str(code) for code in column[part].tolist()] for name, column in jobs.words.items()},
-        status=["killed" if killed else "" for killed in jobs.killed[part].tolist()],
-    )

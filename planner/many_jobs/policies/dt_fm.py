@@ -16,8 +16,8 @@ class DtFm(SitePolicy):
     scheduler, so its jobs are served first come, first served, each over all devices that are free at its time.
 
     A grid of pieces, as square as the devices allow, is dealt to the free devices of all sites that links join to the
-    job's own by the genetic search of `planner.many_jobs.sites.partition_genetic`, for the least traffic cut. On the
-    devices that this takes of each site the same search makes the plan ("genetic").
+    job's own by the genetic search of `planner.many_jobs.scheduling.sites.partition_genetic`, for the least traffic
+    cut. On the devices that this takes of each site the same search makes the plan ("genetic").
 
     Args:
         seed: of the search over sites.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from planner.many_jobs.jobs.records import CellBook, Job, Pool
 from planner.many_jobs.policies.catalogue import make_policy
@@ -16,20 +17,20 @@ from planner.many_jobs.scheduling.measured import cells_on
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.plot import check_plot, save_plot
-from planner.many_jobs.simulation.request import Request, Source
-from planner.many_jobs.simulation.result import Result
+from planner.many_jobs.simulation.result import Result, summary_json
 from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Settings, Sharing, Truth
 from planner.many_jobs.simulation.tables import jobs_csv, series_csv
 from planner.many_jobs.simulation.timeline import check_timeline, save_timeline
 from planner.many_jobs.traces.assign import assign_workloads
 from planner.many_jobs.traces.read import read_trace
 from planner.many_jobs.traces.records import head, load, window
+from planner.shared.options.record import Progress
+from planner.shared.options.simulate import PolicyOption, RunOptions, SimulateOptions, TraceOptions
 from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.files import write_atomically
 
-Progress = Callable[[int, int, float | None, str], None]
 SCOPE = (
     "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
     " doubled, or as some job got in this run; JCT and makespan are compared over the jobs that finished"
@@ -47,40 +48,28 @@ class Inputs:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Files that a run writes, whole or not at all; what cannot be written is said before it begins."""
+def check_files(options: SimulateOptions) -> None:
+    """Raise InputError for a file that the run cannot write, whole or not at all, before it begins."""
+    for name in ("jobs_csv", "series_csv"):
+        path: Path | None = getattr(options, name)
+        if path is not None and not path.resolve().parent.is_dir():
+            raise options.wrong(name, found=path, expected="a path in an existing folder")
+    if options.timeline is not None:
+        check_timeline(options.timeline)
+    if options.plot is not None:
+        check_plot(options.plot)
 
-    jobs_csv: Path | None = None
-    series_csv: Path | None = None
-    timeline: Path | None = None
-    plot: Path | None = None
 
-    def check(self) -> None:
-        """InputError for a name or a folder that cannot be."""
-        for key, path in (("--jobs-csv", self.jobs_csv), ("--series-csv", self.series_csv)):
-            if path is not None and not path.resolve().parent.is_dir():
-                raise InputError(where="simulate", key=key, found=path, expected="a path in an existing folder")
-        if self.timeline is not None:
-            check_timeline(self.timeline)
-        if self.plot is not None:
-            check_plot(self.plot)
-
-    def save(self, result: Result) -> None:
-        """Write them."""
-        if self.jobs_csv is not None:
-            write_atomically(self.jobs_csv, jobs_csv(result))
-        if self.series_csv is not None:
-            write_atomically(self.series_csv, series_csv(result))
-        if self.timeline is not None:
-            save_timeline(self.timeline, result)
-        if self.plot is not None:
-            save_plot(self.plot, {result.summary.policy: result})
-
-    @property
-    def series(self) -> bool:
-        """Whether they need the series."""
-        return any(path is not None for path in (self.series_csv, self.timeline, self.plot))
+def save_files(options: SimulateOptions, result: Result) -> None:
+    """Write the files that the options name."""
+    if options.jobs_csv is not None:
+        write_atomically(options.jobs_csv, jobs_csv(result))
+    if options.series_csv is not None:
+        write_atomically(options.series_csv, series_csv(result))
+    if options.timeline is not None:
+        save_timeline(options.timeline, result)
+    if options.plot is not None:
+        save_plot(options.plot, {result.summary.policy: result})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,38 +82,45 @@ class Simulated:
     skipped: Mapping[str, int]
     bounds: Bounds | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as values that `json.dumps` takes."""
+        bounds = None if self.bounds is None else asdict(self.bounds)
+        more = {"bounds": bounds, "skipped_lines": dict(self.skipped), "notes": list(self.notes)}
+        return summary_json(self.result) | more
 
-def simulate_request(
-    request: Request,
-    *,
-    outputs: Outputs,
-    bound: bool = False,
-    checkpoint: CheckpointFile | None = None,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Simulated:
-    """Run one request and write its files; `bound`: with what no policy can beat
-    (`planner.many_jobs.scheduling.bound`)."""
-    outputs.check()
-    make_policy(request.policy, **dict(request.options))  # What is wrong with it is said before a long trace is read.
-    inputs = load_inputs(request.source)
+
+def simulate_trace(options: SimulateOptions) -> Simulated:
+    """Return what a run comes to, and write its files. Raise as `load_inputs` and `run_request`."""
+    check_files(options)
+    given = options_of(options.policy, options.option, (options.policy,))
+    options = replace(options, option=given)
+    make_policy(options.policy, **given)  # What is wrong with it is said before a long trace is read.
+    inputs = load_inputs(options)
+    checkpoint = None
+    if options.checkpoint is not None:
+        checkpoint = CheckpointFile(
+            path=options.checkpoint,
+            every_s=options.checkpoint_every_s,
+            resume=options.resume,
+            label=repr(tuple(given.items())),
+        )
     result = run_request(
-        request,
+        options,
         inputs,
-        series=outputs.series,
-        slices=outputs.timeline is not None,
+        series=any(path is not None for path in (options.series_csv, options.timeline, options.plot)),
+        slices=options.timeline is not None,
         checkpoint=checkpoint,
-        progress=progress,
-        stop=stop,
+        progress=options.progress,
+        stop=options.stop,
     )
-    outputs.save(result)
+    save_files(options, result)
     restart = (
-        f"a restart takes {request.restart_s:g} s and the checkpoint's bytes at"
-        f" {request.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
+        f"a restart takes {options.restart_s:g} s and the checkpoint's bytes at"
+        f" {options.storage_bandwidth_bytes_per_s / 1e9:g} GB/s, under every policy; the first start is free"
     )
     notes = [*inputs.notes, restart]
-    bounds = bound_result(result, inputs.pools, inputs.cells) if bound else None
-    if bound:
+    bounds = bound_result(result, inputs.pools, inputs.cells) if options.bound else None
+    if options.bound:
         notes.append(SCOPE if bounds else "no bound: it holds for grants on one pool, and this run joined several")
     return Simulated(result=result, notes=tuple(notes), skipped=inputs.skipped, bounds=bounds)
 
@@ -149,16 +145,16 @@ def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> 
     return replace(done, throughput_mean=whole.throughput_mean, throughput_prices=whole.throughput_prices)
 
 
-def load_inputs(source: Source) -> Inputs:
+def load_inputs(source: TraceOptions) -> Inputs:
     """Read everything; InputError, NothingFits as the readers say."""
     cluster = load_cluster(source.cluster)
-    cells = cells_on(cluster, None if source.store is None else Path(source.store))
+    cells = cells_on(cluster, source.store)
     pools = dict(cells.pools)
     if not pools:
         expected = "at least one node all of whose devices are free, as pools are made of whole nodes"
         raise InputError(where=source.cluster, key="free", found="no node that is wholly free", expected=expected)
     if source.cells_file is not None:
-        cells.load(Path(source.cells_file))
+        cells.load(source.cells_file)
     trace = read_trace(source.trace, format=source.format, lenient=source.lenient, fractional=source.fractional)
     notes = [f"{count} lines of {source.trace} left out: {reason}" for reason, count in trace.reasons.items()]
     notes += [
@@ -196,7 +192,7 @@ def load_inputs(source: Source) -> Inputs:
             " duration / (the time of that Cell x its devices / the job's)"
         )
     if source.cells_file is not None:
-        cells.save(Path(source.cells_file))
+        cells.save(source.cells_file)
     where = "" if source.store is None else f", layers and links that {source.store} has as measured there"
     notes.append(f"all iteration times are modelled: those of the Cells that the estimator finds{where}")
     if len(cluster.sites) > 1:
@@ -206,8 +202,26 @@ def load_inputs(source: Source) -> Inputs:
     return Inputs(jobs=jobs, pools=pools, cells=cells, notes=tuple(notes), skipped=trace.reasons)
 
 
+def options_of(
+    policy: str, given: Mapping[str, PolicyOption] | None, policies: Sequence[str]
+) -> dict[str, PolicyOption]:
+    """Return those of the options `given` that go to the policy, without its name before them; raise InputError for one
+    of a policy that is none of `policies`."""
+    chosen: dict[str, PolicyOption] = {}
+    for key, value in (given or {}).items():
+        owner, dot, own_key = key.rpartition(".")
+        if not dot:
+            chosen[key] = value
+        elif owner == policy:
+            chosen[own_key] = value
+        elif owner not in policies:
+            expected = "an option's name, or POLICY.NAME of a policy that runs: " + ", ".join(policies)
+            raise InputError(where="simulate", key="--option", found=key, expected=expected)
+    return chosen
+
+
 def run_request(
-    request: Request,
+    options: RunOptions,
     inputs: Inputs,
     *,
     series: bool = False,
@@ -217,34 +231,29 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    policy = make_policy(request.policy, **dict(request.options))
+    policy = make_policy(options.policy, **(options.option or {}))
     truth, sharing, site_links = _over_sites(inputs.cells)
-    try:
-        settings = Settings(
-            truth=truth,
-            sharing=sharing,
-            site_links=site_links,
-            round_s=request.round_s,
-            restart_s=request.restart_s,
-            storage_bandwidth_bytes_per_s=request.storage_bandwidth_bytes_per_s,
-            failures=read_failure_option(request.failures, seed=request.source.seed),
-            checkpoint_interval_s=request.checkpoint_interval_s,
-            until_s=request.until_s,
-            predictor=make_predictor(request.jct),
-            series=series,
-            slices=slices,
-            checkpoint=checkpoint,
-            progress=progress,
-            stop=stop,
-        )
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(where="simulate", found=str(error), expected="settings that can be") from error
+    settings = Settings(
+        truth=truth,
+        sharing=sharing,
+        site_links=site_links,
+        round_s=options.round_s,
+        restart_s=options.restart_s,
+        storage_bandwidth_bytes_per_s=options.storage_bandwidth_bytes_per_s,
+        failures=read_failure_option(options.failures, seed=options.seed),
+        checkpoint_interval_s=options.checkpoint_interval_s,
+        until_s=options.until_s,
+        predictor=make_predictor(options.jct),
+        series=series,
+        slices=slices,
+        checkpoint=checkpoint,
+        progress=progress,
+        stop=stop,
+    )
     with _out_of_the_collectors_way():
         result = simulate(inputs.jobs, inputs.pools, inputs.cells, policy, settings=settings)
-    if request.source.cells_file is not None:
-        inputs.cells.save(Path(request.source.cells_file))
+    if options.cells_file is not None:
+        inputs.cells.save(options.cells_file)
     return result
 
 
@@ -260,7 +269,7 @@ def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tu
 
 
 def make_predictor(jct: str | None) -> Predictor | None:
-    """What predicts durations (`Request.jct`); InputError where the file is no model."""
+    """What predicts durations (the option `jct`); InputError where the file is no model."""
     if jct is None:
         return None
     from planner.many_jobs.jct.model_file import load_model

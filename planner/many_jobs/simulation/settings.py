@@ -10,12 +10,9 @@ from typing import Protocol
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.placing import Pieces
+from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
-
-RESTART_S = 60.0
-STORAGE_BANDWIDTH_BYTES_PER_S = 2e9
-CHECKPOINT_INTERVAL_S = 1800.0
 
 Placement = Mapping[str, Pieces]
 """Where a job sits: for each pool, its nodes and the devices there, see `planner.many_jobs.simulation.placing`."""
@@ -58,15 +55,6 @@ class CheckpointFile:
     every_s: float = 60.0
     resume: bool = False
     label: str = ""
-
-
-def checkpoint_file(path: Path | None, *, every_s: float, resume: bool, label: str) -> CheckpointFile | None:
-    """The file that a user names, if any; InputError where it is to be read, and not named."""
-    if path is not None:
-        return CheckpointFile(path=path, every_s=every_s, resume=resume, label=label)
-    if resume:
-        raise InputError(where="simulate", key="--resume", found="no --checkpoint", expected="the file to go on from")
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

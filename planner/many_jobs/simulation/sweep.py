@@ -14,10 +14,12 @@ from importlib import import_module
 from io import StringIO
 from typing import Any
 
-from planner.many_jobs.simulation.request import OptionValue, Request, Source
 from planner.many_jobs.simulation.result import summary_json
-from planner.many_jobs.simulation.run import Inputs, Progress, load_inputs, run_request
+from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
+from planner.shared.options.record import Progress
+from planner.shared.options.simulate import RunOptions, SweepOptions, TraceOptions
 from profiles.errors import InputError, MachineError, NothingFits
+from profiles.files import write_atomically
 
 T_95 = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
@@ -45,51 +47,29 @@ MEANS = (
 """Figures of a run that are averaged over seeds."""
 
 
-def make_requests(
-    base: Request,
-    *,
-    policies: Sequence[str],
-    seeds: Sequence[int],
-    loads: Sequence[float],
-    options: Sequence[tuple[str, OptionValue]] = (),
-) -> tuple[Request, ...]:
-    """A request for each load, seed and policy. An option `crius.depth` goes to the policy `crius` alone."""
-    for name, values in (("--policies", policies), ("--seeds", seeds), ("--loads", loads)):
-        if not values or len(set(values)) != len(values):
-            found = ",".join(map(str, values)) or "nothing"
-            raise InputError(where="simulate", key=name, found=found, expected="one or more, each once")
+def make_requests(options: SweepOptions) -> tuple[RunOptions, ...]:
+    """Return a run for each load, seed and policy. An option `crius.depth` goes to the policy `crius` alone."""
+    policies = options.policies or (options.policy,)
+    base = options.part(RunOptions)
     return tuple(
-        replace(
-            base,
-            source=replace(base.source, seed=seed, load=load),
-            policy=policy,
-            options=options_of(policy, options, policies),
-        )
-        for load in loads
-        for seed in seeds
+        replace(base, seed=seed, load=load, policy=policy, option=options_of(policy, options.option, policies))
+        for load in options.loads or (options.load,)
+        for seed in options.seeds or (options.seed,)
         for policy in policies
     )
 
 
-def options_of(
-    policy: str, options: Sequence[tuple[str, OptionValue]], policies: Sequence[str]
-) -> tuple[tuple[str, OptionValue], ...]:
-    """Those of `options` that go to the policy, without its name."""
-    found = []
-    for key, value in options:
-        owner, dot, own_key = key.rpartition(".")
-        if not dot:
-            found.append((key, value))
-        elif owner == policy:
-            found.append((own_key, value))
-        elif owner not in policies:
-            expected = "an option's name, or POLICY.NAME of a policy that runs: " + ", ".join(policies)
-            raise InputError(where="simulate", key="--option", found=key, expected=expected)
-    return tuple(found)
+def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
+    """Return the summary of each run (`runs`) and the `means` over the seeds; write the table of runs."""
+    requests = make_requests(options)
+    runs = run_sweep(requests, workers=options.workers, ray_address=options.ray, progress=options.progress)
+    if options.csv is not None:
+        write_atomically(options.csv, sweep_csv(runs))
+    return {"runs": list(runs), "means": summarize(runs)}
 
 
 def run_sweep(
-    requests: Sequence[Request],
+    requests: Sequence[RunOptions],
     *,
     workers: int = 1,
     ray_address: str | None = None,
@@ -108,27 +88,27 @@ def run_sweep(
         _raise_error(answer)
         found.append(answer)
         if progress is not None:
-            progress(len(found), len(requests), None, f"{request.policy}, seed {request.source.seed}")
+            progress(len(found), len(requests), None, f"{request.policy}, seed {request.seed}")
     return tuple(found)
 
 
-def run_one(request: Request) -> dict[str, Any]:
+def run_one(request: RunOptions) -> dict[str, Any]:
     """One run in this process: its summary, or its expected failure as a value, because exceptions with arguments of
     their own do not survive the way between processes."""
     try:
-        summary = summary_json(run_request(request, _inputs(request.source)))
+        summary = summary_json(run_request(request, _inputs(request.part(TraceOptions))))
     except InputError as error:
         words = {"where": error.where, "key": error.key, "found": str(error.found), "expected": error.expected}
         return {"failed": "InputError", **words}
     except (NothingFits, MachineError) as error:
         return {"failed": type(error).__name__, "message": str(error)}
     del summary["reasons"]
-    asked = {"load": request.source.load, "seed": request.source.seed, "options": dict(request.options)}
+    asked = {"load": request.load, "seed": request.seed, "options": dict(request.option or {})}
     return asked | summary | {"policy": request.policy}
 
 
 @lru_cache(maxsize=1)
-def _inputs(source: Source) -> Inputs:
+def _inputs(source: TraceOptions) -> Inputs:
     """Runs of one load and seed follow each other, and share what they read."""
     return load_inputs(source)
 
@@ -142,7 +122,7 @@ def _raise_error(answer: dict[str, Any]) -> None:
         raise (NothingFits if failed == "NothingFits" else MachineError)(answer["message"])
 
 
-def _over_cores(requests: Sequence[Request], workers: int) -> Iterator[dict[str, Any]]:
+def _over_cores(requests: Sequence[RunOptions], workers: int) -> Iterator[dict[str, Any]]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -156,7 +136,7 @@ def _over_cores(requests: Sequence[Request], workers: int) -> Iterator[dict[str,
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _over_ray(requests: Sequence[Request], address: str) -> Iterator[dict[str, Any]]:
+def _over_ray(requests: Sequence[RunOptions], address: str) -> Iterator[dict[str, Any]]:
     try:
         ray = import_module("ray")
     except ImportError:

@@ -1,19 +1,18 @@
 """The buddy allocator: which devices of a site a job gets, near each other (SpiderFlow, appendix A.1).
 
 The appendix' prose is followed, not its listing, which splits below what was asked for (a request of 3 ends with 2
-devices) and looks for blocks of exactly the rounded size only (a free site of 8 has none for a request of 2).
+devices) and looks for blocks of exactly the rounded size only (a free site of 8 has none for a request of 2). One whole
+block for every request, as there, finds no place more often: `bench.clusters.whole_blocks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from planner.many_jobs.sites.block_tree import build_tree
 from planner.many_jobs.sites.domains import LEVELS, Domain
 from planner.many_jobs.sites.free_blocks import FreeBlocks
-
-Rounding = Literal["composed", "block"]
 
 
 class Allocation(NamedTuple):
@@ -29,14 +28,10 @@ class Allocation(NamedTuple):
 class BuddyAllocator:
     """Devices of one site and type. Deterministic: the answer depends on which devices are free, and nothing else.
 
-    `composed`: a request gets exactly as many devices. Locality first: the lowest level at which some domain has so
+    A request gets exactly as many devices. Locality first: the lowest level at which some domain has so
     many free; there a free block of that size and as few parts of its domain as may be; else devices of the domain with
     the fewest that are enough, in as few of its parts as may be (a request of 3 is 2 + 1). It fails only if fewer
     devices are free.
-
-    `block`: a request gets one free block, the smallest that is large enough (3 get 4; where counts are no powers of
-    two, perhaps 3): the nearest first, then the one that splits the smallest block. Fails where the free devices are
-    scattered.
 
     >>> buddy = BuddyAllocator(Domain(level="node", devices=8))
     >>> one, two = buddy.allocate(3), buddy.allocate(4)
@@ -46,15 +41,11 @@ class BuddyAllocator:
     (None, None, ((0, 1, 2, 3, 4, 5, 6, 7),))
     """
 
-    def __init__(self, domain: Domain, *, rounding: Rounding = "composed") -> None:
-        if rounding not in ("composed", "block"):
-            raise ValueError(f"buddy allocator: rounding {rounding!r}, expected composed or block")
+    def __init__(self, domain: Domain) -> None:
         self.tree = build_tree(domain)
-        self.rounding = rounding
         self.blocks = FreeBlocks(self.tree)
         self.held: dict[int, tuple[int, ...]] = {}
         self._next = 0
-        self._nearest = _NearestBlocks(self.tree.level, self.tree.size, self.tree.right, self.tree.shape)
 
     @property
     def free_devices(self) -> int:
@@ -88,7 +79,7 @@ class BuddyAllocator:
         """The blocks that a request would get; none if there is no place. Nothing is held yet."""
         if wanted < 1:
             raise ValueError(f"buddy allocator: {wanted} devices wanted, expected at least 1")
-        return self._whole(wanted) if self.rounding == "block" else self._composed(wanted)
+        return self.choose_blocks(wanted)
 
     def devices(self, blocks: Sequence[int]) -> tuple[int, ...]:
         """The devices of these blocks, ascending."""
@@ -101,7 +92,8 @@ class BuddyAllocator:
         found.sort()
         return tuple(found)
 
-    def _composed(self, wanted: int) -> list[int]:
+    def choose_blocks(self, wanted: int) -> list[int]:
+        """As `find`, of a number that is right."""
         blocks, tree = self.blocks, self.tree
         if wanted == 1:
             lone = blocks.first_free(0, 1)
@@ -161,18 +153,6 @@ class BuddyAllocator:
                 block = least if wanted <= count[least] < count[most] else most
         found += self.blocks.free_within(block)
 
-    def _whole(self, wanted: int) -> list[int]:
-        """One free block for a request, by the free lists."""
-        heads = ((target, self.blocks.head(shape)) for target, shape in self._nearest.order(wanted))
-        target, block = next(((target, head) for target, head in heads if head is not None), ((0, 0), -1))
-        if block < 0:
-            return []
-        size, level, right = self.tree.size, self.tree.level, self.tree.right
-        while (level[block], size[block]) != target:
-            left = block + 1
-            block = left if self._nearest.best(left, wanted) == target else right[block]
-        return [block]
-
     def _level(self, blocks: tuple[int, ...]) -> int:
         """The level of the lowest domain that holds these."""
         first, size, above = self.tree.first, self.tree.size, self.tree.above
@@ -184,40 +164,3 @@ class BuddyAllocator:
         while first[block] > low or first[block] + size[block] < high:
             block = above[block]
         return self.tree.level[block]
-
-
-class _NearestBlocks:
-    """For a request and a shape: (level, size) of the nearest block inside that is large enough, each found once."""
-
-    def __init__(self, level: list[int], size: list[int], right: list[int], shape: list[int]) -> None:
-        self.level, self.size, self.right, self.shape = level, size, right, shape
-        self.example = {shape: block for block, shape in enumerate(shape)}
-        self.known: dict[int, list[tuple[int, int] | None]] = {}
-        self.orders: dict[int, list[tuple[tuple[int, int], int]]] = {}
-
-    def order(self, wanted: int) -> list[tuple[tuple[int, int], int]]:
-        """Shapes to look for, with the nearest block in each: the nearest first, then the smallest shape."""
-        if wanted not in self.orders:
-            able = [(best, shape) for shape, best in enumerate(self.of(wanted)) if best is not None]
-            able.sort(key=lambda one: (one[0], self.size[self.example[one[1]]], one[1]))
-            self.orders[wanted] = able
-        return self.orders[wanted]
-
-    def of(self, wanted: int) -> list[tuple[int, int] | None]:
-        """By shape; None where even the whole is too small."""
-        if wanted not in self.known:
-            found: list[tuple[int, int] | None] = [None] * len(self.example)
-            self.known[wanted] = found
-            # A shape's number is that of its first block's turn, and halves have theirs before the whole.
-            for shape in range(len(found)):
-                block = self.example[shape]
-                if self.size[block] < wanted:
-                    continue
-                halves = (block + 1, self.right[block]) if self.right[block] else ()
-                inside = [best for half in halves if (best := found[self.shape[half]]) is not None]
-                found[shape] = min(inside, default=(self.level[block], self.size[block]))
-        return self.known[wanted]
-
-    def best(self, block: int, wanted: int) -> tuple[int, int] | None:
-        """Of one block."""
-        return self.of(wanted)[self.shape[block]]

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.many_jobs.sites.buddy import BuddyAllocator, Rounding
+from planner.many_jobs.sites.buddy import BuddyAllocator
 from planner.many_jobs.sites.domains import domain_of_site
 from planner.many_jobs.sites.records import Share
 from profiles.cluster import Cluster, DeviceSlot
 
 
-def give_devices(
-    cluster: Cluster, shares: Sequence[Share], *, rounding: Rounding = "composed"
-) -> tuple[DeviceSlot, ...] | None:
-    """The free devices of `cluster` that these shares get, near each other, site by site in the order of the cluster.
-
-    None where a site cannot give them: with `composed` if fewer are free, with `block` also where they are scattered
-    (a request of 3 then gets a block of 4). KeyError for a site that there is not.
-    """
+def give_devices(cluster: Cluster, shares: Sequence[Share]) -> tuple[DeviceSlot, ...] | None:
+    """Return the free devices of `cluster` that these shares get, near each other, in the order of the cluster; None
+    where a site has fewer free. KeyError for a site that there is not."""
     free = set(cluster.free_slots)
-    found: set[DeviceSlot] = set()
+    taken: set[DeviceSlot] = set()
     for share in shares:
         for device, count in share.devices:
             domain, slots = domain_of_site(cluster.site(share.site), device)
-            buddy = BuddyAllocator(domain, rounding=rounding)
+            buddy = BuddyAllocator(domain)
             for number, slot in enumerate(slots):
                 if slot not in free:
                     buddy.blocks.take(buddy.tree.leaf[number])
             given = buddy.allocate(count)
             if given is None:
                 return None
-            found.update(slots[number] for number in given.devices)
-    return tuple(slot for slot in cluster.free_slots if slot in found)
+            taken.update(slots[number] for number in given.devices)
+    return tuple(slot for slot in cluster.free_slots if slot in taken)

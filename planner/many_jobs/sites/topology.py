@@ -96,32 +96,6 @@ class Topology:
         return [math.fsum(bandwidth for _, bandwidth, _ in links) for links in self.neighbours]
 
     @cached_property
-    def bandwidth_matrix(self) -> NDArray[np.float64]:
-        """Bytes/s of the direct link of two sites (sites x sites); 0 where none is up."""
-        return self._matrix(self.bandwidth_bytes_per_s, 0.0)
-
-    @cached_property
-    def latency_matrix(self) -> NDArray[np.float64]:
-        """Seconds of the direct link of two sites (sites x sites); infinite where none is up, 0 on the diagonal."""
-        found = self._matrix(self.latency_s, math.inf)
-        np.fill_diagonal(found, 0.0)
-        return found
-
-    @cached_property
-    def widest_matrix(self) -> NDArray[np.float64]:
-        """Bytes/s of the widest path of two sites (equation 1); infinite on the diagonal."""
-        return np.array([self.widest(site) for site in range(len(self))]).reshape(len(self), len(self))
-
-    @cached_property
-    def hop_matrix(self) -> NDArray[np.int64]:
-        """Links on the path of fewest; -1 where there is none."""
-        found = np.full((len(self), len(self)), -1, dtype=np.int64)
-        for site in range(len(self)):
-            for hops, layer in enumerate(self.hops(site)):
-                found[site, list(layer)] = hops
-        return found
-
-    @cached_property
     def _kept(self) -> dict[str, dict[int, list[float]]]:
         return {"widest": {}, "quickest": {}}
 
@@ -203,13 +177,6 @@ class Topology:
     def _make_room(self, kept: dict[Any, Any]) -> None:
         if (len(kept) + 1) * len(self) > max(MOST_KEPT, len(self)):
             kept.clear()
-
-    def _matrix(self, figures: NDArray[np.float64], missing: float) -> NDArray[np.float64]:
-        found = np.full((len(self), len(self)), missing)
-        up = self.bandwidth_bytes_per_s > 0
-        first, second = self.ends[up].T
-        found[first, second] = found[second, first] = figures[up]
-        return found
 
 
 def make_topology(names: Sequence[str], links: Sequence[Edge]) -> Topology:

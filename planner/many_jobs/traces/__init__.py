@@ -3,7 +3,6 @@ jobs that a scheduler can run.
 
     read.read_trace(path)              the rows of a trace, whichever of five forms it is in
     records.window, head, load         a part of a trace, or the same jobs arriving faster
-    write.save_trace(path, trace)      a trace as our own CSV
     assign.assign_workloads(trace, ..) jobs: a model, devices and an amount of work for each row
 
 The forms, each documented in the module that reads it: `cellplan_csv` (our own), `philly`, `helios`, `pai`, `sacct`.

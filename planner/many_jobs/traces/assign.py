@@ -12,9 +12,9 @@ from planner.many_jobs.jobs.records import CellBook, Job, Pool
 from planner.many_jobs.traces.choosing import Chooser
 from planner.many_jobs.traces.draws import PURPOSES, draws
 from planner.many_jobs.traces.garbage import collection_paused
-from planner.many_jobs.traces.places import Counts, Oversize, UnknownDevice
 from planner.many_jobs.traces.records import Trace, TraceRow
 from planner.many_jobs.traces.workloads import TABLE_2, ModelFamily
+from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError
 from profiles.vocabulary import DType, Shard
 

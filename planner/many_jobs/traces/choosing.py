@@ -9,9 +9,6 @@ from itertools import accumulate
 from estimator.frontends.load import load_any_model
 from planner.many_jobs.jobs.records import CellBook, Pool, Workload
 from planner.many_jobs.traces.places import (
-    Counts,
-    Oversize,
-    UnknownDevice,
     devices_like,
     devices_of,
     pools_of,
@@ -19,6 +16,7 @@ from planner.many_jobs.traces.places import (
 )
 from planner.many_jobs.traces.records import TraceRow
 from planner.many_jobs.traces.workloads import ModelFamily, all_choices, fallbacks, family_shares, pick, size_shares
+from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError, NothingFits
 from profiles.vocabulary import DType
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from planner.many_jobs.traces.cells import BadCell, date_at
 from planner.many_jobs.traces.records import Trace, TraceRow, count_reasons
+from planner.shared.options.simulate import Fractional
 from profiles.errors import InputError
-
-Fractional = Literal["round-up", "refuse"]
 
 NO_GPUS = "asked for no GPU"
 NEVER_RAN = "never ran"

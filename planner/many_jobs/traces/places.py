@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 from planner.many_jobs.jobs.records import Pool
 from planner.many_jobs.traces.records import TraceRow
+from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError
 from profiles.hardware import load_device
-
-Counts = Literal["keep", "powers"]
-Oversize = Literal["refuse", "clip", "spread"]
-UnknownDevice = Literal["refuse", "draw"]
 
 
 def pools_of(row: TraceRow, pools: Mapping[str, Pool], unknown: UnknownDevice, *, source: str) -> tuple[str, ...]:

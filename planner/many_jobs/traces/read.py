@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TextIO, get_args
+from typing import TextIO, get_args
 
 from planner.many_jobs.traces import cellplan_csv, helios, pai, philly, sacct
-from planner.many_jobs.traces.collect import Collector, Fractional
+from planner.many_jobs.traces.collect import Collector
 from planner.many_jobs.traces.garbage import collection_paused
 from planner.many_jobs.traces.lines import open_text
 from planner.many_jobs.traces.records import Trace
+from planner.shared.options.simulate import Fractional, TraceFormat
 from profiles.errors import InputError
 
-Format = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
-FORMATS: tuple[str, ...] = get_args(Format)
+FORMATS: tuple[str, ...] = get_args(TraceFormat)
 
 SMALL_TRACE = Path(__file__).with_name("small.csv")
-"""The trace that comes with the project: 60 jobs of our own making (`planner.many_jobs.traces.small`)."""
+"""The trace that comes with the project: 60 jobs of our own making (`bench.scheduling.small_trace`)."""
 
 READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
     "cellplan": cellplan_csv.read,
@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
 
 
 def read_trace(
-    path: str | Path, *, format: Format = "auto", lenient: bool = False, fractional: Fractional = "round-up"
+    path: str | Path, *, format: TraceFormat = "auto", lenient: bool = False, fractional: Fractional = "round-up"
 ) -> Trace:
     """The trace in a file (plain or gzip; for PAI also the folder of its tables).
 

@@ -61,14 +61,6 @@ TABLE_2 = (
 )
 """Crius, table 2: all its models are in the zoo, in its sizes."""
 
-SMALL_MODELS = (
-    ModelFamily(name="Wide-ResNet", models=("wide-resnet-mini",), global_batches=(32,)),
-    ModelFamily(name="BERT", models=("bert-mini",), global_batches=(32,)),
-    ModelFamily(name="GPT", models=("gpt-mini",), global_batches=(32,)),
-    ModelFamily(name="GShard MoE", models=("moe-mini",), global_batches=(32,)),
-)
-"""The same kinds in sizes that CPUs train in seconds, for real runs on small machines."""
-
 
 @lru_cache(maxsize=4096)
 def size_shares(devices: int, sizes: int) -> tuple[float, ...]:

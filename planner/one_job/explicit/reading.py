@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
-from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, Software, StageSetup
+from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, StageSetup
 from models_zoo.model import Model
 from planner.one_job.cells.request import load_place
 from planner.one_job.explicit.request import ExplicitRequest, canonical
@@ -121,8 +121,7 @@ def _recipe(plan: Plan, attention: str) -> Recipe:
         grads = {"bf16": "bf16", "fp16": "fp16"}.get(plan.model.dtype, "fp32")
         return Recipe(**common, grad_dtype=grads)  # type: ignore[arg-type]
     own = {part.name: getattr(stated, part.name) for part in fields(stated)}
-    software = Software(**{part.name: getattr(stated.software, part.name) for part in fields(stated.software)})
-    return Recipe(**{**common, **own, "overlap": frozenset(stated.overlap), "software": software})
+    return Recipe(**{**common, **own, "overlap": frozenset(stated.overlap), "software": stated.software.features()})
 
 
 def _stage(stage: PlanStage, slots: tuple[DeviceSlot, ...]) -> StageSetup:

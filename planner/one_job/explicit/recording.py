@@ -91,7 +91,6 @@ def record_estimate(setup: Setup, evaluation: Evaluation, flops: SetupFlops) -> 
 
 
 def _record_recipe(recipe: Recipe) -> PlanRecipe:
-    software = recipe.software
     return PlanRecipe(
         grad_dtype=recipe.grad_dtype,
         vocabulary_multiple=recipe.vocabulary_multiple,
@@ -100,7 +99,7 @@ def _record_recipe(recipe: Recipe) -> PlanRecipe:
         moe_capacity_factor=recipe.moe_capacity_factor,
         moe_imbalance=recipe.moe_imbalance,
         overlap=tuple(sorted(recipe.overlap)),
-        software=PlanSoftware(**{part.name: getattr(software, part.name) for part in fields(PlanSoftware)}),
+        software=PlanSoftware.of(recipe.software),
     )
 
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast, get_args
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.build import uniform_setup
-from estimator.pricing.recipe import Recipe, RecomputeKind, ScheduleName, Setup, Software, StageSetup, ZeroStage
+from estimator.pricing.recipe import Recipe, RecomputeKind, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.batch import Batch, choose_batch
-from planner.one_job.validation.software import Framework, load_frameworks
 from planner.shared.options import SharedOptions, options_of
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel, DType, Infeasible
 
-GENERIC = "generic"
 DEGREE_NAMES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp")
 
 
@@ -118,16 +117,10 @@ def make_recipe(
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options["moe_imbalance"],
         overlap=framework.overlap_under(zero) if options["overlap"] is None else frozenset(options["overlap"]),
-        software=software_of(framework),
+        software=overruled(framework.software, options["feature"]),
     )
     assumed += _defaults(options, recipe)
     return recipe
-
-
-def software_of(framework: Framework) -> Software:
-    """The features that `framework` is declared to have; what its declaration leaves out is `Software`'s default."""
-    known = (part.name for part in fields(Software))
-    return Software(**{name: getattr(framework, name) for name in known if hasattr(framework, name)})
 
 
 def canonical(setup: Setup) -> Setup:
@@ -158,15 +151,10 @@ def _refuse_cell_options(options: Mapping[str, Any]) -> None:
 
 
 def named_framework(options: Mapping[str, Any], assumed: list[str]) -> Framework:
-    """The training software that the options name, or the generic one."""
-    known = load_frameworks()
-    name = options["software"]
-    if name is None:
+    """Return the training software that the options name, or the generic one."""
+    if options["software"] is None:
         assumed.append("training software: none named; what most do today (--software)")
-        return known[GENERIC]
-    if name not in known:
-        refuse("--software", repr(name), f"one of {', '.join(known)}")
-    return known[name]
+    return load_framework(options["software"], where="plan", key="--software")
 
 
 def _grid(model: Model, place: Cluster, options: Mapping[str, Any], assumed: list[str]) -> Grid:
@@ -274,6 +262,9 @@ def _defaults(options: Mapping[str, Any], recipe: Recipe) -> list[str]:
     if options["overlap"] is None:
         beside = " and ".join(sorted(recipe.overlap)) or "no"
         said.append(f"{beside} communication beside compute, as {recipe.software.name} software does (--overlap)")
+    beyond = ", ".join(f"{name}={value}" for name, value in features_beyond_generic(recipe.software).items())
+    if beyond:
+        said.append(f"{recipe.software.name} software, beyond what most do: {beyond} (--feature)")
     if options["vocab_pad"] is None and recipe.vocabulary_multiple > 1:
         said.append(f"vocabulary padded to a multiple of {recipe.vocabulary_multiple} * tp (--vocab-pad)")
     return said

@@ -16,6 +16,7 @@ from typing import Any
 from estimator.frontends.hugging_face import config_model
 from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
+from estimator.pricing.software import overruled
 from models_zoo.model import Model
 from planner.one_job.cells.request import load_place, open_existing
 from planner.one_job.explicit.dispatch import flag, whole_training
@@ -23,11 +24,11 @@ from planner.one_job.explicit.estimate import describe_estimated, estimate_expli
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
-from planner.one_job.importing.deepspeed import read_deepspeed
-from planner.one_job.importing.megatron import read_megatron
-from planner.one_job.importing.pipeline import with_blocks
-from planner.one_job.importing.records import Imported, Reader
-from planner.one_job.importing.torchtitan import read_torchtitan
+from planner.one_job.tools.deepspeed.read import read_deepspeed
+from planner.one_job.tools.import_records import Imported, Reader
+from planner.one_job.tools.megatron.read import read_megatron
+from planner.one_job.tools.pipeline import with_blocks
+from planner.one_job.tools.torchtitan.read import read_torchtitan
 from planner.shared.options import EstimateOptions, beyond_default, with_defaults
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits
@@ -132,7 +133,7 @@ def read_imported(
         said.append("the model is not in the catalogue: -o PLAN writes its config.json beside the plan")
     return replace(
         request,
-        setups=tuple(_adjusted(setup, imported) for setup in request.setups),
+        setups=tuple(_adjusted(setup, imported, options) for setup in request.setups),
         assumptions=tuple(dict.fromkeys((*said, *request.assumptions))),
     )
 
@@ -190,9 +191,9 @@ def _in_own_words(error: InputError, imported: Imported, given: Collection[str])
     )
 
 
-def _adjusted(setup: Setup, imported: Imported) -> Setup:
-    """What the settings say and no option does: features of the software, blocks of each chunk."""
-    software = replace(setup.recipe.software, **imported.software)
+def _adjusted(setup: Setup, imported: Imported, options: Mapping[str, Any]) -> Setup:
+    """What the settings say and no option does: features of the software (less those stated), blocks of each chunk."""
+    software = overruled(replace(setup.recipe.software, **imported.software), options["feature"])
     setup = replace(setup, recipe=replace(setup.recipe, software=software))
     if imported.blocks is None or setup.recipe.schedule == "dualpipe":
         return setup

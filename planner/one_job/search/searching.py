@@ -36,6 +36,7 @@ CELLS_LACK = (
     "profile_budget",
     "free",
     "software",
+    "feature",
     "grad_dtype",
     "vocab_pad",
     "freeze",

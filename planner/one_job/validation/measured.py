@@ -12,7 +12,7 @@ from planner.one_job.validation.results import MemoryKind
 
 if TYPE_CHECKING:
     from planner.one_job.validation.rows import RunRow
-    from planner.one_job.validation.software import Framework
+    from planner.one_job.validation.software import RowFramework
 
 FlopsConvention = Literal["model", "causal", "hardware"]
 """How a published TFLOP/s counts: attention in full and nothing twice (PaLM, appendix B), causal attention half, or
@@ -86,7 +86,7 @@ def batch_from_tokens(row: RunRow, seq_len: int | None) -> int | None:
     return round(tokens / seq_len) or None
 
 
-def assumed_batch(row: RunRow, model: Model, framework: Framework) -> tuple[int, str] | None:
+def assumed_batch(row: RunRow, model: Model, framework: RowFramework) -> tuple[int, str] | None:
     """Samples of an iteration of a row that does not state them, and the sentence that says where they come from."""
     samples = batch_from_tokens(row, model.seq_len)
     if samples:

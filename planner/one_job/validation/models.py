@@ -29,7 +29,7 @@ from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from planner.one_job.validation.rows import RunRow
-    from planner.one_job.validation.software import Framework
+    from planner.one_job.validation.software import RowFramework
 
 RESNET18_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """(channels, first stride) of the four stages of two basic blocks: He et al. 2015, table 1, 18 layers."""
@@ -38,7 +38,9 @@ MASKED_SHARE = 0.15
 """Of a sample's tokens that a masked language model predicts (Devlin et al. 2019, section 3.1)."""
 
 
-def model_of(row: RunRow, *, dropout: bool, assumed: list[str], framework: Framework | None = None) -> Model | Skipped:
+def model_of(
+    row: RunRow, *, dropout: bool, assumed: list[str], framework: RowFramework | None = None
+) -> Model | Skipped:
     """The row's model, with the row's tokens a sample, or what it lacks.
 
     A zoo name or a config file counts where the row states no sizes of its own. Adds to `assumed` what is not stated.

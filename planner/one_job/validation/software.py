@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
-from estimator.pricing.recipe import Dispatch, GradDType, Kernels, Launch, Overlap, RecomputeKind, Software, ZeroStage
+from estimator.pricing.recipe import GradDType, Kernels, Launch, Overlap, RecomputeKind, Software, ZeroStage
+from estimator.pricing.software import GENERIC, Framework, load_frameworks
 from profiles.errors import InputError
 from profiles.vocabulary import DType
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from planner.one_job.validation.rows import RunRow
 
 Word = TypeVar("Word", bound=str)
-
-GENERIC = "generic"
 
 DTYPES: dict[str, DType] = {name: name for name in get_args(DType)}
 GRAD_DTYPES: dict[str, GradDType] = {name: name for name in get_args(GradDType)}
@@ -38,38 +37,16 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Framework:
-    """An entry of software.toml; the file says what each key means."""
+class RowFramework(Framework):
+    """A framework, and how rows of its published runs are read."""
 
-    name: str
     patterns: tuple[str, ...]
-    kernels: Kernels
-    launch: Launch
-    fused_cross_entropy: bool
-    grad_dtype: tuple[tuple[str, GradDType], ...]
-    overlap: frozenset[Overlap]
-    vocabulary_multiple: int
-    dtype: str
-    zero: ZeroStage
-    sequence_parallel: bool
-    dropout: bool
-    basis: str
     tensor_parallel: bool = True
-    fused_accumulation: bool = False
-    bucket_bytes: int = 0
-    broadcast_weights: bool = False
-    flash_generation: Literal[1, 2, 3] = 2
     predicts_masked_only: bool = False
     fed_lengths: tuple[tuple[int, int], ...] = ()
     seq_len: int = 0
     samples_per_device: int = 0
     recompute: RecomputeKind = "none"
-    dispatch: Dispatch = "all_to_all"
-
-    def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
-        """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
-        DeepSpeed's overlap_comm, whose default is true for stage 3 alone (its runtime/zero/config.py)."""
-        return self.overlap | {"dp"} if zero == 3 else self.overlap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +56,7 @@ class Declared:
     `dtype` is that of the matrix products.
     """
 
-    framework: Framework
+    framework: RowFramework
     software: Software
     dtype: DType
     grad_dtype: GradDType
@@ -87,30 +64,26 @@ class Declared:
 
 
 @cache
-def load_frameworks() -> dict[str, Framework]:
+def load_row_frameworks() -> dict[str, RowFramework]:
     """All entries of software.toml by name, in the file's order."""
     entries = tomllib.loads(files("profiles").joinpath("data/software.toml").read_text(encoding="utf-8"))
-    return {
-        name: Framework(
-            name=name,
-            **{
-                **entry,
-                "patterns": tuple(entry["patterns"]),
-                "grad_dtype": tuple(entry["grad_dtype"].items()),
-                "overlap": frozenset(entry["overlap"]),
-                "fed_lengths": tuple((int(full), fed) for full, fed in entry.get("fed_lengths", {}).items()),
-            },
-        )
-        for name, entry in entries.items()
-    }
+    read = [part.name for part in fields(RowFramework)[len(fields(Framework)) :]]
+    found = {}
+    for name, declared in load_frameworks().items():
+        entry = entries[name]
+        entry["fed_lengths"] = tuple((int(full), fed) for full, fed in entry.get("fed_lengths", {}).items())
+        entry["patterns"] = tuple(entry["patterns"])
+        common = {part.name: getattr(declared, part.name) for part in fields(Framework)}
+        found[name] = RowFramework(**common, **{key: entry[key] for key in read if key in entry})
+    return found
 
 
-def framework_of(row: RunRow, assumed: list[str]) -> Framework:
+def framework_of(row: RunRow, assumed: list[str]) -> RowFramework:
     """The row's framework: by its column, else by the first pattern found in its text, else the generic one.
 
     InputError for a `framework` that the file does not have.
     """
-    known = load_frameworks()
+    known = load_row_frameworks()
     if row.framework:
         name = row.framework.strip().lower()
         if name not in known:
@@ -125,7 +98,7 @@ def framework_of(row: RunRow, assumed: list[str]) -> Framework:
     return known[GENERIC]
 
 
-def declared_of(row: RunRow, framework: Framework, assumed: list[str]) -> Declared | str:
+def declared_of(row: RunRow, framework: RowFramework, assumed: list[str]) -> Declared | str:
     """What the row trains with; a string says why it cannot be told. Adds to `assumed` what the row leaves open."""
     word = dtype_of(row, framework, assumed)
     dtype = DTYPES.get(word)
@@ -133,17 +106,13 @@ def declared_of(row: RunRow, framework: Framework, assumed: list[str]) -> Declar
         return f"dtype: {word} is none of {', '.join(DTYPES)}"
     pure = "mode pure" in row.optimizer_notes.lower()
     masters = row.optimizer_masters if row.optimizer_masters is not None else not pure
-    software = Software(
-        name=framework.name,
-        kernels=KERNELS.get(row.kernels, "fused" if _compiled(row) else framework.kernels),
-        launch=LAUNCHES.get(row.launch, framework.launch),
-        fused_cross_entropy=_first(row.fused_cross_entropy, framework.fused_cross_entropy),
+    usual = framework.software
+    software = replace(
+        usual,
+        kernels=KERNELS.get(row.kernels, "fused" if _compiled(row) else usual.kernels),
+        launch=LAUNCHES.get(row.launch, usual.launch),
+        fused_cross_entropy=_first(row.fused_cross_entropy, usual.fused_cross_entropy),
         optimizer_masters=masters,
-        fused_accumulation=framework.fused_accumulation,
-        bucket_bytes=framework.bucket_bytes,
-        broadcast_weights=framework.broadcast_weights,
-        flash_generation=framework.flash_generation,
-        dispatch=framework.dispatch,
     )
     return Declared(
         framework=framework,
@@ -164,7 +133,7 @@ def _compiled(row: RunRow) -> bool:
     return re.search(r"torch\.compile|\bcompiled?\b", text) is not None and "no compile" not in text
 
 
-def dtype_of(row: RunRow, framework: Framework, assumed: list[str]) -> str:
+def dtype_of(row: RunRow, framework: RowFramework, assumed: list[str]) -> str:
     """Compute dtype of the row's matrix products: `tf32` too, and the row's own word where it is none of them."""
     text = row.dtype.lower()
     if not text:
@@ -176,7 +145,7 @@ def dtype_of(row: RunRow, framework: Framework, assumed: list[str]) -> str:
     return found
 
 
-def _grad_dtype(row: RunRow, framework: Framework, dtype: DType, *, pure: bool) -> GradDType:
+def _grad_dtype(row: RunRow, framework: RowFramework, dtype: DType, *, pure: bool) -> GradDType:
     if row.grad_dtype:
         return GRAD_DTYPES[row.grad_dtype]
     if "fp32 grad" in row.dtype.lower():
@@ -196,7 +165,7 @@ def chosen(row: RunRow, field: str, words: dict[str, Word]) -> set[Word]:
     return {words[word] for word in found}
 
 
-def overlap_of(row: RunRow, framework: Framework, zero: ZeroStage, assumed: list[str]) -> frozenset[Overlap]:
+def overlap_of(row: RunRow, framework: RowFramework, zero: ZeroStage, assumed: list[str]) -> frozenset[Overlap]:
     """What the row runs beside compute: the column, else what the notes say outright, else the framework's default (an
     assumption)."""
     if row.overlap:

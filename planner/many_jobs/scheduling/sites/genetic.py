@@ -16,8 +16,8 @@ from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.layers import Embedding, TransformerBlock
 from models_zoo.model import Model
-from planner.many_jobs.sites.partition import PartitionGraph
-from planner.many_jobs.sites.partition_genetic import Breeding, breed_partition
+from planner.many_jobs.scheduling.sites.partition import PartitionGraph
+from planner.many_jobs.scheduling.sites.partition_genetic import Breeding, breed_partition
 from planner.many_jobs.traces.assign import count_parameters
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import DTYPE_BYTES

@@ -1,0 +1,168 @@
+"""Training software by name: the features that each is declared to have, read from `profiles/data/software.toml`.
+
+A name stands for its features and for nothing else: estimates see the features alone, and any of them can be stated in
+place of the declared one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, get_args, get_type_hints
+
+from estimator.pricing.memory_features import MemoryFeatures
+from estimator.pricing.recipe import GradDType, Overlap, Software, ZeroStage
+from profiles.errors import InputError
+
+GENERIC = "generic"
+"""What most frameworks of today do: taken where none is named."""
+
+WORDS_FOR_FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """An entry of software.toml; the file says what each key means. `software` are its features, the rest are the
+    settings of a training that it has by default."""
+
+    name: str
+    software: Software
+    grad_dtype: tuple[tuple[str, GradDType], ...]
+    overlap: frozenset[Overlap]
+    vocabulary_multiple: int
+    dtype: str
+    zero: ZeroStage
+    sequence_parallel: bool
+    dropout: bool
+    basis: str
+    memory_basis: str
+
+    def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
+        """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
+        DeepSpeed's overlap_comm, whose default is true for stage 3 alone (its runtime/zero/config.py)."""
+        return self.overlap | {"dp"} if zero == 3 else self.overlap
+
+
+def load_framework(name: str | None, *, where: str = "software", key: str | None = None) -> Framework:
+    """Return the declaration of the training software `name`, of the generic one for None.
+
+    InputError with all names if there is no such entry; `where` and `key` say where the name was read.
+
+    >>> load_framework("megatron-core").software.fused_cross_entropy
+    True
+    """
+    declared = load_frameworks()
+    plain = GENERIC if name is None else name.strip().lower()
+    if plain not in declared:
+        raise InputError(where=where, key=key, found=repr(name), expected=f"one of {', '.join(declared)}")
+    return declared[plain]
+
+
+@cache
+def load_frameworks() -> Mapping[str, Framework]:
+    """Return all entries of software.toml by name, in the file's order."""
+    entries = tomllib.loads(files("profiles").joinpath("data/software.toml").read_text(encoding="utf-8"))
+    return {name: _framework(name, entry) for name, entry in entries.items()}
+
+
+def _framework(name: str, entry: dict[str, Any]) -> Framework:
+    stated = {part.name: entry[part.name] for part in fields(Software) if part.name in entry}
+    stated.setdefault("fused_accumulation", False)
+    stated["memory"] = MemoryFeatures(**entry.get("memory", {}))
+    return Framework(
+        name=name,
+        software=Software(name=name, **stated),
+        grad_dtype=tuple(entry["grad_dtype"].items()),
+        overlap=frozenset(entry["overlap"]),
+        vocabulary_multiple=entry["vocabulary_multiple"],
+        dtype=entry["dtype"],
+        zero=entry["zero"],
+        sequence_parallel=entry["sequence_parallel"],
+        dropout=entry["dropout"],
+        basis=entry["basis"],
+        memory_basis=entry.get("memory_basis", ""),
+    )
+
+
+def features(software: Software) -> dict[str, Any]:
+    """Return the features of `software` by name, those of its memory among them.
+
+    >>> features(load_framework("nanotron").software)["gradient_copy_bytes"]
+    2.0
+    """
+    listed = asdict(software)
+    memory = listed.pop("memory")
+    del listed["name"]
+    return {**listed, **memory}
+
+
+def describe_framework(framework: Framework) -> dict[str, Any]:
+    """Return what `framework` stands for, as a value that `json.dumps` takes: its features, those beyond the generic
+    software's, its default settings, and what the declaration rests on."""
+    return {
+        "name": framework.name,
+        "features": features(framework.software),
+        "beyond_generic": features_beyond_generic(framework.software),
+        "grad_dtype": dict(framework.grad_dtype),
+        "overlap": sorted(framework.overlap),
+        "vocabulary_multiple": framework.vocabulary_multiple,
+        "dtype": framework.dtype,
+        "zero": framework.zero,
+        "sequence_parallel": framework.sequence_parallel,
+        "basis": framework.basis,
+        "memory_basis": framework.memory_basis,
+    }
+
+
+def features_beyond_generic(software: Software) -> dict[str, Any]:
+    """Return those features of `software` in which it differs from the generic one."""
+    usual = features(load_framework(GENERIC).software)
+    return {name: value for name, value in features(software).items() if value != usual[name]}
+
+
+def overruled(software: Software, stated: tuple[str, ...], *, where: str = "plan", key: str = "--feature") -> Software:
+    """Return `software` with the features that `stated` gives as NAME=VALUE in place of the declared ones.
+
+    InputError for a feature that there is none of, and for a value that it cannot have.
+
+    >>> overruled(Software(name="generic"), ("kernels=eager", "fragmentation=0.2")).memory.fragmentation
+    0.2
+    """
+    changed: dict[str, Any] = {}
+    kinds = {**get_type_hints(Software), **get_type_hints(MemoryFeatures)}
+    usable = [name for name in kinds if name not in ("name", "memory")]
+    for text in stated:
+        name, equals, word = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in usable:
+            expected = f"NAME=VALUE with one of {', '.join(usable)}"
+            raise InputError(where=where, key=key, found=repr(text), expected=expected)
+        changed[name] = _value(word.strip(), kinds[name], where=where, key=f"{key} {name}")
+    memory = {part.name: changed.pop(part.name) for part in fields(MemoryFeatures) if part.name in changed}
+    return replace(software, **changed, memory=replace(software.memory, **memory))
+
+
+def _value(word: str, kind: Any, *, where: str, key: str) -> Any:
+    """The value of a feature of type `kind` (words or numbers to choose from, a flag, a count, a factor)."""
+    value: Any
+    if kind is bool:
+        value, expected = WORDS_FOR_FLAGS.get(word.lower()), "yes or no"
+    elif kind in (int, float):
+        value, expected = _number(word, kind), "a number from 0" if kind is float else "a whole number from 0"
+    else:
+        choices = {str(choice): choice for choice in get_args(kind)}
+        value, expected = choices.get(word.lower()), f"one of {', '.join(choices)}"
+    if value is None:
+        raise InputError(where=where, key=key, found=repr(word), expected=expected)
+    return value
+
+
+def _number(word: str, kind: type[int] | type[float]) -> float | None:
+    try:
+        value = kind(word)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None

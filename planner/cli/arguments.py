@@ -1,0 +1,126 @@
+"""The arguments of a command, made from its records of options; and the record that they come back as."""
+
+from __future__ import annotations
+
+import os
+from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, _ActionsContainer
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from planner.shared.options.record import Entry, Options, entries
+from planner.shared.options.values import Values, WrongValueError
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+def add_json_option(parser: ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help="machine-readable output alone on stdout")
+
+
+def add_options(parser: ArgumentParser, *kinds: type[Options]) -> None:
+    """Give `parser` an argument for each option of these records, under the headings of their groups, and `--json`."""
+    groups: dict[str | None, _ActionsContainer] = {None: parser}
+    for name, entry in {name: entry for kind in kinds for name, entry in entries(kind).items()}.items():
+        group = entry.option.group
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        groups[group].add_argument(*_names(entry), **_words(name, entry))
+    add_json_option(parser)
+
+
+def chosen(arguments: Namespace, kind: type[O], **hooks: Any) -> O:
+    """Return the record that the arguments mean, with `hooks` for what is no option. Raise InputError for options that
+    contradict each other."""
+    own = entries(kind)
+    values = {name: getattr(arguments, name) for name in own}
+    for name, entry in own.items():
+        if entry.option.supplied and values[name] is None:
+            values[name] = SUPPLIED[name]()
+    known = {field.name for field in fields(kind)}
+    return kind(**values, **{name: hook for name, hook in hooks.items() if name in known})
+
+
+def _names(entry: Entry) -> list[str]:
+    if entry.positional:
+        return [entry.name]
+    return [*([entry.option.short] if entry.option.short else []), entry.flag]
+
+
+def _words(name: str, entry: Entry) -> dict[str, Any]:
+    """What argparse is told of one option."""
+    option = entry.option
+    words: dict[str, Any] = {"help": option.help, "default": None if entry.required else entry.default}
+    if entry.positional:
+        words |= {"nargs": None if entry.required else "?"}
+    else:
+        words |= {"dest": name, "required": entry.required and not option.supplied}
+    if entry.members == (bool,):
+        return words | {"action": BooleanOptionalAction if entry.default else "store_true"}
+    if option.metavar is not None:
+        words["metavar"] = option.metavar
+    if option.nargs is not None:
+        words["nargs"] = option.nargs
+    if option.repeated:
+        words |= {"action": _Collect}
+    if entry.choices:
+        return words | {"choices": entry.choices, "type": type(entry.choices[0])}
+    if entry.values is not None:
+        return words | {"type": _reader(entry.values)}
+    return words | ({"type": Path} if "Path" in str(entry.hint) else {})
+
+
+def _reader(values: Values) -> Callable[[str], Any]:
+    """What reads a word for argparse, which prints the message of ArgumentTypeError alone as it is."""
+
+    def read(word: str) -> Any:
+        try:
+            return values.parse(word)
+        except WrongValueError as wrong:
+            raise ArgumentTypeError(str(wrong)) from None
+
+    return read
+
+
+class _Collect(Action):
+    """Keeps all values of an option that is given several times."""
+
+    def __call__(
+        self,
+        _: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        setattr(namespace, self.dest, (*(getattr(namespace, self.dest) or ()), values))
+
+
+def user_store() -> Path:
+    """Return the profile store of whoever runs the command: `$CELLPLAN_STORE`, else a file among the user's data. Only
+    the command line looks into the environment."""
+    named = os.environ.get("CELLPLAN_STORE")
+    return Path(named) if named else _user_folder() / "store.sqlite"
+
+
+def make_user_folder() -> None:
+    """Make the folder of the user's own profile store, for a command that writes there."""
+    if not os.environ.get("CELLPLAN_STORE"):
+        _user_folder().mkdir(parents=True, exist_ok=True)
+
+
+def _user_folder() -> Path:
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "cellplan"
+
+
+def user_cells() -> Path:
+    """Return the folder of Cells beside the user's profile store, and make it."""
+    folder = user_store().parent / "cells"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+SUPPLIED: dict[str, Callable[[], Path]] = {"store": user_store, "cells_file": user_cells}
+"""What the command line says where nobody does, for options that are `supplied`."""

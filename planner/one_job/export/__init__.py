@@ -1,1 +1,0 @@
-"""Plans in the formats of launchers and cluster managers."""

@@ -1,0 +1,1 @@
+"""A plan in a tool's format, or the nearest that the tool runs."""

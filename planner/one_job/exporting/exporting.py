@@ -1,0 +1,108 @@
+"""What `planner.api.export` does: a plan file in a tool's format, or why not and what the tool could run instead."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from planner.one_job.cells.request import open_existing
+from planner.one_job.exporting.formats import FORMATS, load_exporter
+from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
+from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.shared.plan_file import load_plan, plan_to_json
+from profiles.errors import InputError, MachineError, NothingFits
+from profiles.files import parse_json, write_atomically
+
+
+def list_formats() -> list[dict[str, str]]:
+    """The formats, each with a line about it."""
+    return [{"format": name, "summary": found.summary} for name, found in FORMATS.items()]
+
+
+def export_plan(
+    file: Path,
+    *,
+    to: str,
+    script: str | None = None,
+    nearest: bool = False,
+    output: Path | None = None,
+    store: Path | None = None,
+) -> dict[str, Any]:
+    """As `planner.api.export`."""
+    exporter = load_exporter(to)
+    plan = load_plan(file)
+    context = ExportContext(script=script)
+    try:
+        export = exporter(plan, context)
+    except CannotExpress as refusal:
+        with open_existing(store) as opened:
+            search = find_nearest(plan, exporter=exporter, context=context, store=opened)
+        if not nearest or search.nearest is None:
+            raise NothingFits(_say_refusal(refusal, search), result=_describe_refusal(to, refusal, search)) from None
+        export = _with_note(search.nearest, refusal, search)
+    if output is not None:
+        write_export(export, output)
+    return {"format": to, "files": [asdict(one) for one in export.files], "notes": list(export.notes)}
+
+
+def _with_note(nearest: Nearest, refusal: CannotExpress, search: Search) -> Export:
+    """The nearest plan's files; the first note says what they are of."""
+    said = f"{refusal}; these files are of the nearest plan that it runs: {_say_nearest(nearest, search)}"
+    return Export(files=nearest.export.files, notes=(said, *nearest.export.notes))
+
+
+def _say_nearest(nearest: Nearest, search: Search) -> str:
+    time_s = nearest.plan.estimate.iteration_time_s
+    return (
+        f"{'; '.join(nearest.changes) or 'the same, stage by stage'}; estimated {time_s:.4g} s an iteration,"
+        f" where the plan itself takes {search.refused_time_s:.4g} s"
+    )
+
+
+def _say_refusal(refusal: CannotExpress, search: Search) -> str:
+    if search.nearest is None:
+        return f"{refusal}; no plan near it was found that {refusal.tool} runs and that fits"
+    return f"{refusal}; the nearest plan that it runs (--nearest exports it): {_say_nearest(search.nearest, search)}"
+
+
+def _describe_refusal(to: str, refusal: CannotExpress, search: Search) -> dict[str, Any]:
+    nearest = search.nearest
+    return {
+        "format": to,
+        "refused": {
+            "key": refusal.key,
+            "found": str(refusal.found),
+            "expected": refusal.expected,
+            "iteration_time_s": search.refused_time_s,
+        },
+        "nearest": None
+        if nearest is None
+        else {
+            "changes": list(nearest.changes),
+            "iteration_time_s": nearest.plan.estimate.iteration_time_s,
+            "plan": parse_json(plan_to_json(nearest.plan), where="plan"),
+        },
+    }
+
+
+def write_export(export: Export, output: Path) -> None:
+    """Write the files: one to the file `output`, or into it where it is a folder; several into the folder `output`,
+    which is made where its own folder exists.
+
+    InputError where several would go into one file. Each file is written whole or not at all.
+    """
+    if len(export.files) == 1 and not output.is_dir():
+        write_atomically(output, export.files[0].text)
+        return
+    if output.exists() and not output.is_dir():
+        names = ", ".join(one.name for one in export.files)
+        raise InputError(where="export", key="--output", found=f"{output}, a file", expected=f"a folder for {names}")
+    if not output.parent.is_dir():
+        raise InputError(where=str(output), found=f"no folder {output.parent}", expected="a path in an existing folder")
+    try:
+        output.mkdir(exist_ok=True)
+    except OSError as error:
+        raise MachineError(f"{output}: could not be made: {error.strerror or error}") from error
+    for one in export.files:
+        write_atomically(output / one.name, one.text)

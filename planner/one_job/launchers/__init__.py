@@ -1,0 +1,1 @@
+"""Launch formats: a plan as a job of a cluster manager."""

@@ -1,0 +1,126 @@
+"""A decoder-only transformer in the numbers that launchers ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from models_zoo.layers import (
+    Activation,
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LatentAttention,
+    Norm,
+    TransformerBlock,
+)
+from models_zoo.model import Model, TokenInput
+from planner.one_job.tools.export_records import CannotExpress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """Sizes are counts of elements. What differs between blocks is a tuple with an entry for each.
+
+    `feed_forward_hidden` is the dense blocks', one expert's where no block is dense. `positions` rows of learned
+    positions, 0 for none; `rotary_dim` 0 for none. `windows` are tokens that attention is limited to.
+    """
+
+    blocks: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward_hidden: int
+    gated: bool
+    activation: Activation
+    qkv_bias: bool
+    output_bias: bool
+    feed_forward_bias: bool
+    norm: Norm
+    query_key_norm: str
+    rotary_dim: int
+    positions: int
+    vocab: int
+    tied: bool
+    dropout: bool
+    windows: tuple[int | None, ...]
+    latent: LatentAttention | None
+    experts: Experts | None
+    expert_blocks: tuple[bool, ...]
+
+
+def decoder_of(model: Model, tool: str) -> Decoder:
+    """`model` as a decoder whose blocks are alike but for windows and experts. CannotExpress (key `model`) for any
+    other."""
+
+    def refuse(found: str, expected: str) -> CannotExpress:
+        return CannotExpress(tool=tool, key="model", found=f"{model.name}, {found}", expected=expected)
+
+    first, *middle, last = model.layers
+    alike = "an embedding, transformer blocks and a head"
+    if not (isinstance(first, Embedding) and isinstance(last, Head) and isinstance(model.input, TokenInput)):
+        raise refuse(f"a {model.family} model", alike)
+    blocks = [layer for layer in middle if isinstance(layer, TransformerBlock)]
+    if len(blocks) != len(middle) or not blocks:
+        raise refuse(f"a {model.family} model", alike)
+    for found in _unusual(first, blocks, last):
+        raise refuse(found, "decoders with a norm before each part, one residual after another, and a plain head")
+    attentions = {replace(block.attention, window=None) for block in blocks}
+    frames = {replace(block, attention=blocks[0].attention, feed_forward=blocks[0].feed_forward) for block in blocks}
+    experts = {block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)}
+    dense = {block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)}
+    if max(len(attentions), len(frames), len(experts), len(dense)) > 1:
+        raise refuse("whose blocks differ", "blocks of one size (experts in some of them)")
+    return _describe(first, blocks, last, next(iter(attentions)), next(iter(experts), None), next(iter(dense), None))
+
+
+def _unusual(embedding: Embedding, blocks: list[TransformerBlock], head: Head) -> list[str]:
+    """What a plain decoder does not have, in words."""
+    found = []
+    if embedding.norm or embedding.factor or embedding.token_types:
+        found.append("whose embedding is more than a table of tokens")
+    if head.bias or head.transform or head.pooler or head.factor or head.predicted or not head.vocab or not head.norm:
+        found.append("whose head is more than a norm and a projection")
+    for block in blocks:
+        if block.placement != "pre" or block.parallel or block.cross_attention or not block.attention.causal:
+            found.append("whose blocks are not causal ones with a norm before each part")
+            break
+    return found
+
+
+def _describe(
+    embedding: Embedding,
+    blocks: list[TransformerBlock],
+    head: Head,
+    attention: Attention,
+    experts: Experts | None,
+    dense: FeedForward | None,
+) -> Decoder:
+    feed_forward = dense or (experts.expert if experts else None)
+    assert feed_forward is not None, "a block has a feed-forward"
+    return Decoder(
+        blocks=len(blocks),
+        hidden=blocks[0].hidden,
+        heads=attention.heads,
+        kv_heads=attention.kv_heads,
+        head_dim=attention.head_dim,
+        feed_forward_hidden=feed_forward.hidden,
+        gated=feed_forward.gated,
+        activation=feed_forward.activation,
+        qkv_bias=attention.qkv_bias,
+        output_bias=attention.output_bias,
+        feed_forward_bias=feed_forward.bias,
+        norm=blocks[0].norm,
+        query_key_norm=attention.query_key_norm,
+        rotary_dim=attention.rotary_dim,
+        positions=embedding.positions,
+        vocab=embedding.vocab,
+        tied=head.tied,
+        dropout=any(block.dropout for block in blocks),
+        windows=tuple(block.attention.window for block in blocks),
+        latent=attention.latent,
+        experts=experts,
+        expert_blocks=tuple(isinstance(block.feed_forward, Experts) for block in blocks),
+    )

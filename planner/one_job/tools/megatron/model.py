@@ -1,0 +1,243 @@
+"""The model that Megatron-LM's arguments describe: a zoo model, or the keys of a `config.json`.
+
+A zoo name is kept where all layers are the same, so that the plan needs no file beside it. Vocabularies are counted
+before padding (`--make-vocab-size-divisible-by` is an option of the plan); NullTokenizer's own token for the end of a
+document is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from estimator.frontends.hugging_face import config_model
+from models_zoo.catalogue import load_model, model_names
+from models_zoo.layers import Embedding, Experts, FeedForward, TransformerBlock
+from models_zoo.model import Model
+from planner.one_job.tools.megatron.arguments import Arguments
+from planner.one_job.tools.megatron.expressions import evaluate_expression
+
+TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
+"""Tokens of the tokenizers whose files are the same everywhere (GPT-2's release; Llama 2's, which Mixtral shares)."""
+
+DEFAULT_TOKENIZER = "GPT2BPETokenizer"
+"""What pretrain_gpt.py sets where no --tokenizer-type is given."""
+
+MODEL_ARGUMENTS = ("num-layers", "encoder-num-layers", "hidden-size", "num-attention-heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModel:
+    """A model and how to find it again: `reference`, or the keys of a `config.json`."""
+
+    model: Model
+    reference: str | None = None
+    config: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def find_model(arguments: Arguments) -> FoundModel:
+    """The model that the arguments describe. InputError for sizes that do not go together, or are missing."""
+    vocab, notes = _vocabulary(arguments)
+    values = describe_config(arguments, vocab=vocab or 1, notes=notes)
+    for name in model_names():
+        zoo = load_model(name)
+        known = zoo.layers[0].vocab if isinstance(zoo.layers[0], Embedding) else None
+        if known is None or vocab not in (None, known) or len(zoo.layers) != values["num_hidden_layers"] + 2:
+            continue
+        if _build({**values, "vocab_size": known}, arguments.setting).layers == zoo.layers:
+            if vocab is None:
+                notes.append(f"a vocabulary of {known}: that of {name}, whose layers these are (--vocab-size)")
+            return FoundModel(model=zoo, reference=name, notes=tuple(notes))
+    if vocab is None:
+        found = arguments.text("tokenizer-type")
+        raise arguments.wrong("vocab-size", f"nothing, and {found}", "the tokens that this tokenizer has")
+    return FoundModel(model=_build(values, arguments.setting), config=values, notes=tuple(notes))
+
+
+def _build(values: Mapping[str, Any], where: str) -> Model:
+    name = f"megatron-{values['num_hidden_layers']}x{values['hidden_size']}"
+    return config_model(values, where=where, name=name)
+
+
+def _vocabulary(arguments: Arguments) -> tuple[int | None, list[str]]:
+    """Tokens, None where the tokenizer's file alone tells; and what was taken for granted."""
+    stated = arguments.count("padded-vocab-size") or arguments.count("vocab-size")
+    if stated is not None:
+        return stated, []
+    tokenizer = arguments.text("tokenizer-type") or DEFAULT_TOKENIZER
+    known = TOKENIZERS.get(tokenizer)
+    if known is None:
+        return None, []
+    return known, [f"a vocabulary of {known}: {tokenizer}'s (--vocab-size)"]
+
+
+def describe_config(arguments: Arguments, *, vocab: int, notes: list[str]) -> dict[str, Any]:
+    """The keys of a `config.json` (estimator/frontends/hugging_face/megatron.py). Adds to `notes` what is left out.
+
+    Defaults are those of Megatron-LM's arguments.py and its `validate_args`.
+    """
+    hidden, layers, heads = _sizes(arguments)
+    gated = arguments.has("swiglu", "quick-geglu")
+    dense = arguments.count("ffn-hidden-size") or (4 * hidden * 2 // 3 // 64 * 64 if gated else 4 * hidden)
+    rope = arguments.has("use-rotary-position-embeddings")
+    kinds = ("learned_absolute", "rope", "mrope", "relative", "none")
+    positions = "rope" if rope else arguments.choice("position-embedding-type", kinds)
+    if positions in ("mrope", "relative"):
+        raise arguments.wrong("position-embedding-type", positions, "learned_absolute, rope or none")
+    bias = not arguments.has("disable-bias-linear")
+    values: dict[str, Any] = {
+        "model_type": "megatron",
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": _groups(arguments, heads, notes),
+        "intermediate_size": dense,
+        "hidden_act": "silu" if arguments.has("swiglu") else "relu" if arguments.has("squared-relu") else "gelu",
+        "gated": gated,
+        "max_position_embeddings": arguments.count("max-position-embeddings") or seq_length(arguments),
+        "position_embedding_type": positions,
+        "normalization": arguments.choice("normalization", ("LayerNorm", "RMSNorm")),
+        "linear_bias": bias,
+        "attention_bias": bias or arguments.has("add-qkv-bias"),
+        "dropout": max(arguments.number("hidden-dropout", 0.1), arguments.number("attention-dropout", 0.1)) > 0,
+        "tie_word_embeddings": not arguments.has("untie-embeddings-and-output-weights"),
+    }
+    return (
+        values | _attention(arguments, hidden, heads) | _windows(arguments, layers) | _experts(arguments, layers, dense)
+    )
+
+
+def seq_length(arguments: Arguments) -> int:
+    """Tokens of a sample."""
+    return arguments.count("encoder-seq-length") or arguments.required("seq-length")
+
+
+def layer_count(arguments: Arguments) -> int:
+    """Transformer blocks."""
+    return arguments.count("encoder-num-layers") or arguments.required("num-layers")
+
+
+def _sizes(arguments: Arguments) -> tuple[int, int, int]:
+    hidden = arguments.required("hidden-size")
+    heads = arguments.required("num-attention-heads")
+    if hidden % heads and not arguments.has("kv-channels", "multi-latent-attention"):
+        raise arguments.wrong("num-attention-heads", heads, f"a divisor of --hidden-size {hidden}")
+    layers = layer_count(arguments)
+    if layers > 10_000:
+        raise arguments.wrong("num-layers", layers, "at most 10000")
+    return hidden, layers, heads
+
+
+def _groups(arguments: Arguments, heads: int, notes: list[str]) -> int:
+    """Key-value heads, which Megatron takes from --num-query-groups under --group-query-attention alone."""
+    stated = arguments.count("num-query-groups")
+    if not arguments.has("group-query-attention"):
+        if stated is not None:
+            notes.append("--num-query-groups has no effect without --group-query-attention")
+        return heads
+    groups = stated or 1
+    if heads % groups:
+        raise arguments.wrong("num-query-groups", groups, f"a divisor of --num-attention-heads {heads}")
+    return groups
+
+
+def _attention(arguments: Arguments, hidden: int, heads: int) -> dict[str, Any]:
+    if arguments.has("multi-latent-attention"):
+        return {
+            "q_lora_rank": arguments.count("q-lora-rank"),
+            "kv_lora_rank": arguments.count("kv-lora-rank") or 32,
+            "qk_nope_head_dim": arguments.count("qk-head-dim") or 128,
+            "qk_rope_head_dim": arguments.count("qk-pos-emb-head-dim") or 64,
+            "v_head_dim": arguments.count("v-head-dim") or 128,
+        }
+    share = arguments.number("rotary-percent", 1.0)
+    return {
+        "head_dim": arguments.count("kv-channels") or hidden // heads,
+        "partial_rotary_factor": share if share <= 1 else share / 100,
+        "query_key_norm": arguments.has("qk-layernorm"),
+    }
+
+
+def _windows(arguments: Arguments, layers: int) -> dict[str, Any]:
+    """Sliding windows: --window-size is the tokens to the left and the right of one, -1 for all."""
+    text = arguments.text("window-size")
+    if text is None:
+        return {}
+    sizes = text.strip("()").split(",")
+    if not sizes[0].strip().removeprefix("-").isdigit():
+        raise arguments.wrong("window-size", repr(text), "tokens to the left and to the right, such as 4095,0")
+    left = int(sizes[0])
+    if left < 0:
+        return {}
+    slides = _pattern(arguments, "window-attn-skip-freq", layers, [True] * layers, first_of=False)
+    return {
+        "sliding_window": left + 1,
+        "layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides],
+    }
+
+
+def _pattern(arguments: Arguments, name: str, layers: int, default: list[bool], *, first_of: bool) -> list[bool]:
+    """A flag for each layer: N means 1 on each N-th layer (`first_of`: counted from the first), or 0 on it."""
+    text = arguments.text(name)
+    if text is None:
+        return default
+    found = evaluate_expression(text.strip("'\""))
+    if isinstance(found, int) and found > 0:
+        return [number % found == 0 if first_of else (number + 1) % found > 0 for number in range(layers)]
+    if isinstance(found, list) and len(found) == layers and set(found) <= {0, 1}:
+        return [bool(value) for value in found]
+    expected = f"a number, or a list of 0 and 1 for each of the {layers} layers such as ([0]*1+[1]*{layers - 1})"
+    raise arguments.wrong(name, repr(text), expected)
+
+
+def _experts(arguments: Arguments, layers: int, dense: int) -> dict[str, Any]:
+    count = arguments.count("num-experts", least=0)
+    if not count:
+        return {}
+    chosen = arguments.count("moe-router-topk") or 2
+    if chosen > count:
+        raise arguments.wrong("moe-router-topk", chosen, f"at most --num-experts {count}")
+    sparse = _pattern(arguments, "moe-layer-freq", layers, [True] * layers, first_of=True)
+    return {
+        "num_experts": count,
+        "num_experts_per_tok": chosen,
+        "moe_intermediate_size": arguments.count("moe-ffn-hidden-size") or dense,
+        "expert_layers": [number for number, flag in enumerate(sparse) if flag],
+        "shared_expert_intermediate_size": arguments.count("moe-shared-expert-intermediate-size", least=0) or 0,
+        "shared_expert_gate": arguments.has("moe-shared-expert-gate"),
+    }
+
+
+def check_model(model: Model, arguments: Arguments) -> None:
+    """InputError where an argument states another size than `model` has."""
+    blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
+    experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
+    dense = [block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)]
+    attention = [block.attention for block in blocks]
+    latent = [one.latent for one in attention if one.latent is not None]
+    grouped = arguments.has("group-query-attention")
+    routed = [one.expert for one in experts]
+    own: dict[str, set[int]] = {
+        "num-layers": {len(blocks)},
+        "encoder-num-layers": {len(blocks)},
+        "hidden-size": {block.hidden for block in blocks},
+        "num-attention-heads": {one.heads for one in attention},
+        "num-query-groups": {one.kv_heads for one in attention} if grouped else set(),
+        "kv-channels": {one.head_dim for one in attention if one.latent is None},
+        "ffn-hidden-size": {one.hidden for one in (dense or routed)},
+        "moe-ffn-hidden-size": {one.hidden for one in routed},
+        "num-experts": {one.count for one in experts} or {0},
+        "moe-router-topk": {one.top_k for one in experts},
+        "moe-shared-expert-intermediate-size": {one.shared_hidden for one in experts},
+        "q-lora-rank": {one.query_rank for one in latent if one.query_rank is not None},
+        "kv-lora-rank": {one.key_value_rank for one in latent},
+        "vocab-size": {layer.vocab for layer in model.layers if isinstance(layer, Embedding)},
+    }
+    for name, sizes in own.items():
+        stated = arguments.count(name, least=0)
+        if stated is not None and sizes and sizes != {stated}:
+            has = " and ".join(str(size) for size in sorted(sizes))
+            raise arguments.wrong(name, stated, f"{has}, as {model.name} has")

@@ -1,0 +1,60 @@
+"""Functions that take a record of options, or its fields as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_type_hints, overload
+
+from planner.shared.options.record import Options
+
+P = ParamSpec("P")
+O = TypeVar("O", bound=Options)  # noqa: E741
+O_contra = TypeVar("O_contra", bound=Options, contravariant=True)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Command(Protocol[P, O_contra, R_co]):
+    """A function of a record of options that also takes these as arguments, by the record's own signature."""
+
+    @overload
+    def __call__(self, options: O_contra, /) -> R_co: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+def takes(record: Callable[P, O]) -> Callable[[Callable[[O], R]], Command[P, O, R]]:
+    """Return what makes of a function of the record a `Command`, whose signature shows the record's fields with their
+    types and defaults; `options` of it is the record's class."""
+
+    def decorate(function: Callable[[O], R]) -> Command[P, O, R]:
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> R:
+            if len(args) == 1 and not options and isinstance(args[0], Options):
+                return function(args[0])  # type: ignore[arg-type]
+            return function(record(*args, **options))
+
+        call.options = record  # type: ignore[attr-defined]
+        call.__signature__ = _signature(record, function)  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _signature(record: Any, function: Callable[..., Any]) -> Signature:
+    """The record's fields as parameters, with their types as people write them, and what the function returns."""
+    hints = get_type_hints(record, include_extras=True)
+    parameters = [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=get_args(hints[field.name])[0],
+        )
+        for field in fields(record)
+    ]
+    parameters.sort(key=lambda parameter: parameter.kind)
+    return Signature(parameters, return_annotation=signature(function).return_annotation)

@@ -1,0 +1,159 @@
+"""Which values an option takes, beside its type: how one is read from a word of the command line, and what must hold.
+
+Numbers, lists and pairs are the same on the command line, from Python and in a request as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+
+class WrongValueError(ValueError):
+    """A value that an option does not take: `found`, and what was `expected`."""
+
+    def __init__(self, found: object, expected: str) -> None:
+        super().__init__(f"found {found}, expected {expected}")
+        self.found, self.expected = found, expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """`expected` in words; `read` makes one of a word (ValueError where it cannot), of which `holds` must be true;
+    `schema` are the keywords of JSON Schema that say the same."""
+
+    expected: str
+    read: Callable[[str], Any]
+    holds: Callable[[Any], bool] = lambda _: True
+    schema: Schema = field(default_factory=dict)
+
+    def parse(self, word: str) -> Any:
+        """Return the value that `word` means; raise WrongValueError if it means none."""
+        try:
+            value = self.read(word)
+        except WrongValueError:
+            raise
+        except ValueError:
+            raise WrongValueError(repr(word), self.expected) from None
+        if not self.holds(value):
+            raise WrongValueError(repr(word), self.expected)
+        return value
+
+    def check(self, value: Any) -> None:
+        """Raise WrongValueError if `value`, of the right type, is none of these."""
+        if not self.holds(value):
+            raise WrongValueError(repr(value) if isinstance(value, str) else value, self.expected)
+
+
+def read_whole(word: str) -> int:
+    """Return the whole number that `word` is in digits alone, 18 at most; raise ValueError if it is none."""
+    if not (word.isascii() and word.isdigit() and len(word) <= 18):
+        raise ValueError(word)
+    return int(word)
+
+
+def _read_large(word: str) -> float:
+    powers = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15}
+    power = powers.get(word[-1:].lower())
+    return float(word[:-1]) * power if power else float(word)
+
+
+def _above_zero(value: float) -> bool:
+    return 0 < value < float("inf")
+
+
+ABOVE_ZERO: Schema = {"exclusiveMinimum": 0}
+POSITIVE_INT = Values(
+    expected="a whole number of at least 1", read=read_whole, holds=lambda value: value >= 1, schema={"minimum": 1}
+)
+NATURAL = Values(
+    expected="a whole number of at least 0", read=read_whole, holds=lambda value: value >= 0, schema={"minimum": 0}
+)
+RATE = Values(expected="a number above 0", read=float, holds=_above_zero, schema=ABOVE_ZERO)
+SECONDS = Values(expected="seconds above 0", read=float, holds=_above_zero, schema=ABOVE_ZERO)
+LARGE = Values(
+    expected="a number above 0 such as 1.4T or 300e9", read=_read_large, holds=_above_zero, schema=ABOVE_ZERO
+)
+"""With k, M, G (or B), T or P behind it for powers of a thousand."""
+AMOUNT = Values(
+    expected="a number of at least 0",
+    read=float,
+    holds=lambda value: 0 <= value < float("inf"),
+    schema={"minimum": 0},
+)
+CLOCK = Values(expected="seconds on the trace's clock", read=float, holds=isfinite)
+SHARE = Values(
+    expected="a share between 0 and 1",
+    read=float,
+    holds=lambda value: 0 < value < 1,
+    schema={"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+)
+
+
+def _read_pair(word: str, between: str, read: Callable[[str], Any]) -> tuple[Any, Any]:
+    first, _, second = word.partition(between)
+    return read(first), read(second)
+
+
+LAYERS = Values(
+    expected="FIRST:END, layers from 0, END not included, such as 1:5",
+    read=partial(_read_pair, between=":", read=read_whole),
+    holds=lambda pair: 0 <= pair[0] < pair[1],
+)
+SPAN = Values(
+    expected="two rising numbers A:B of at least 0",
+    read=partial(_read_pair, between=":", read=float),
+    holds=lambda pair: 0 <= pair[0] <= pair[1] < float("inf"),
+)
+SHARD_X_REPLICATE = Values(
+    expected="SHARDxREPLICATE such as 8x4",
+    read=partial(_read_pair, between="x", read=read_whole),
+    holds=lambda pair: min(pair) >= 1,
+)
+
+
+def list_of(values: Values, *, rising: bool = False) -> Values:
+    """Return the lists of `values` with commas between; `rising`: read as each once, ascending."""
+
+    def read(word: str) -> tuple[Any, ...]:
+        parts = tuple(map(values.parse, word.split(",")))
+        return tuple(sorted(set(parts))) if rising else parts
+
+    return Values(
+        expected=f"{values.expected}, or several with commas between",
+        read=read,
+        holds=lambda parts: bool(parts) and all(map(values.holds, parts)),
+        schema={"items": values.schema, "minItems": 1},
+    )
+
+
+TEXTS = Values(expected="words with commas between", read=lambda word: tuple(word.split(",")))
+
+
+def words_of(allowed: tuple[str, ...], *, or_none: bool = False) -> Values:
+    """Return the lists of `allowed` words with commas between; `or_none`: each once and in their order, or `none`."""
+    expected = f"{'none, or ' if or_none else ''}one or more of {', '.join(allowed)}"
+
+    def read(word: str) -> tuple[str, ...]:
+        parts = () if or_none and word == "none" else tuple(word.split(","))
+        for part in parts:
+            if part not in allowed:
+                raise WrongValueError(repr(part), expected)
+        return tuple(part for part in allowed if part in parts) if or_none else parts
+
+    return Values(expected=expected, read=read, holds=lambda parts: or_none or bool(parts))
+
+
+def number_or(words: tuple[str, ...]) -> Values:
+    """Return the whole numbers of at least 1, and these `words`, which name rules."""
+    return Values(
+        expected=f"a whole number of at least 1, or {', '.join(words)}",
+        read=lambda word: word if word in words else read_whole(word),
+        holds=lambda value: value in words or (not isinstance(value, str) and value >= 1),
+        schema={"minimum": 1},
+    )
