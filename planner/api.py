@@ -58,7 +58,7 @@ def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16"
     from estimator.frontends.load import load_any_model
     from estimator.layers.graph import build_graph
     from planner.one_job.cells.describe import describe_layers, describe_model
-    from planner.one_job.cells.request import token_count
+    from planner.shared.inputs import token_count
     from profiles.vocabulary import Shard
 
     found = load_any_model(model)
@@ -367,9 +367,9 @@ def timeline(
     `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
     `profiles` (whose measured layer times count) as in `estimate`.
     """
-    from planner.one_job.cells.request import open_existing
     from planner.one_job.timeline.events import make_timeline
     from planner.one_job.timeline.save import save_timeline, timeline_form
+    from planner.shared.inputs import open_existing
     from planner.shared.plan_file import load_plan
 
     if output is not None:
@@ -487,8 +487,8 @@ def validate(path: Path, *, store: Path | None = None, progress: Progress | None
     Rows with errors, groups with statistics and baselines, and what could not be predicted with the reason; see
     `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model.
     """
-    from planner.one_job.cells.request import open_existing
     from planner.one_job.validation.run import validate_runs
+    from planner.shared.inputs import open_existing
 
     with open_existing(store) as opened:
         return validate_runs(path, store=opened, progress=progress)

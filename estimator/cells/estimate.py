@@ -38,17 +38,13 @@ def estimate_cells(
     cells: list[CellEstimate | CellFailure] = []
     for slots in _slots_by_type(cluster, devices):
         device = cluster.group_of(slots[0]).device
-        pricing = StagePricing(job, hardware_on(cluster, device, link_tables_for, lookup_for))
+        hardware = Hardware(
+            cluster=cluster, device=device, link_tables=tuple(link_tables_for(device)), lookup=lookup_for(device)
+        )
+        pricing = StagePricing(job, hardware)
         counts = _stage_counts(job, len(slots), stages, rules)
         cells += [estimate_cell(pricing, slots, count, rules) for count in counts]
     return tuple(cells)
-
-
-def hardware_on(cluster: Cluster, device: Device, link_tables_for: LinkTablesFor, lookup_for: LookupFor) -> Hardware:
-    """Return what is known of `device` in `cluster`."""
-    return Hardware(
-        cluster=cluster, device=device, link_tables=tuple(link_tables_for(device)), lookup=lookup_for(device)
-    )
 
 
 def _slots_by_type(cluster: Cluster, devices: int | None) -> list[list[DeviceSlot]]:

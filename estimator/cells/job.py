@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Literal, get_args
 
-from estimator.pricing.recipe import Recipe, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import OptimizerName, Recipe, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.software import load_framework
 from models_zoo.model import Model
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, Device
+from profiles.vocabulary import AttentionKernel, Device, DType
 
 TOKENS_PER_BATCH = 4 * 2**20
 SAMPLES_PER_BATCH = 1024
@@ -103,6 +104,29 @@ class Job:
         if self.micro_batches == "best":
             wanted = sorted([1 << doubling for doubling in doublings] + wanted)
         return tuple(dict.fromkeys(max(n for n in divisors if n <= most) for most in wanted))
+
+
+def cell_recipe(
+    *,
+    global_batch: int,
+    seq_len: int,
+    dtype: DType = "bf16",
+    optimizer: OptimizerName = "adamw",
+    schedule: ScheduleName = "1f1b",
+) -> Recipe:
+    """Return the recipe of a Cell, whose training software nobody names: that of an explicit plan of such software."""
+    framework = load_framework(None)
+    return Recipe(
+        global_batch=global_batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        grad_dtype=dict(framework.grad_dtype)[dtype],
+        optimizer=optimizer,
+        schedule=schedule,
+        vocabulary_multiple=framework.vocabulary_multiple,
+        overlap=framework.overlap,
+        software=framework.software,
+    )
 
 
 def _divisors(number: int) -> list[int]:

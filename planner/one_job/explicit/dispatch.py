@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn, cast, get_args
+from typing import Any, NoReturn, cast
 
-from estimator.cells.job import RecomputeRule
-from estimator.memory import OPTIMIZERS, Schedule
+from estimator.cells.job import CELL_SCHEDULES
 from planner.one_job.explicit.estimate import Whole
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
@@ -17,12 +16,6 @@ from profiles.store import ProfileStore
 
 EXPLICIT = "an explicit plan, which --tp, --pp, --dp or another degree makes it"
 
-CELL_WORDS: dict[str, tuple[str, ...]] = {
-    "optimizer": tuple(OPTIMIZERS),
-    "schedule": get_args(Schedule),
-    "recompute": get_args(RecomputeRule),
-}
-
 
 def options_of_cells(options: EstimateOptions) -> JobOptions:
     """The options of an estimate of Cells. InputError for what only an explicit plan can have."""
@@ -30,9 +23,8 @@ def options_of_cells(options: EstimateOptions) -> JobOptions:
     beyond = beyond_default(PlanOptions, given)
     if beyond:
         _refuse(flag(beyond[0]), given[beyond[0]], EXPLICIT)
-    for name, words in CELL_WORDS.items():
-        if given[name] not in words:
-            _refuse(flag(name), given[name], f"one of {', '.join(words)}, or {EXPLICIT}")
+    if given["schedule"] not in CELL_SCHEDULES:
+        _refuse("--schedule", given["schedule"], f"one of {', '.join(CELL_SCHEDULES)}, or {EXPLICIT}")
     return cast(JobOptions, {name: given[name] for name in options_of(JobOptions)})
 
 

@@ -13,8 +13,8 @@ from estimator.pricing.recipe import Recipe, RecomputeKind, ScheduleName, Setup,
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.batch import Batch, choose_batch
+from planner.shared.inputs import load_place, token_count
 from planner.shared.options import SharedOptions, options_of
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
@@ -318,14 +318,15 @@ def _sharding(options: Mapping[str, Any], grid: Grid, assumed: list[str]) -> tup
     ranks = grid.dp * grid.cp
     if min(shard, replicate) < 1 or shard * replicate != ranks:
         refuse("--hsdp", f"{shard}x{replicate}", f"SHARDxREPLICATE with SHARD * REPLICATE = dp * cp = {ranks}")
-    if options["zero"] == 0:
+    if options["zero"] in (None, 0):
         assumed.append("ZeRO 3: what --hsdp shards (--zero)")
     return zero, shard
 
 
 def _zero(options: Mapping[str, Any]) -> ZeroStage:
     """The stage of ZeRO: --hsdp alone shards weights."""
-    return 3 if options["zero"] == 0 and options["hsdp"] is not None else cast(ZeroStage, options["zero"])
+    zero = cast(ZeroStage, options["zero"] or 0)
+    return 3 if zero == 0 and options["hsdp"] is not None else zero
 
 
 def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:

@@ -18,7 +18,6 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, open_existing
 from planner.one_job.explicit.dispatch import flag, whole_training
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
@@ -29,6 +28,7 @@ from planner.one_job.tools.import_records import Imported, Reader
 from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.pipeline import with_blocks
 from planner.one_job.tools.torchtitan.read import read_torchtitan
+from planner.shared.inputs import load_place, open_existing
 from planner.shared.options import EstimateOptions, beyond_default, with_defaults
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits

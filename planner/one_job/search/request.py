@@ -20,12 +20,12 @@ from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_sto
 from estimator.profiling.setting import Framework
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
 from planner.one_job.search.assumptions import freedom_assumed, training_assumed
 from planner.one_job.search.constraints import TOOLS, Constraints, Number, read_numbers
 from planner.one_job.search.objectives import Objective, amount
 from planner.one_job.search.space import Space
+from planner.shared.inputs import load_place, token_count
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from estimator.cells.stage_pricing import StagePricing
 from planner.one_job.cells.request import (
     best_cell,
     count_assemblies,
     describe_sources,
     find_cells,
-    open_existing,
+    hardware_of,
     read_request,
 )
+from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.best import Best, Progress, find_best
 from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.tuning.crius import tune_cell
 from planner.one_job.tuning.local import Chosen, choose_by_running, run_here
+from planner.shared.inputs import open_existing
 from planner.shared.options import JobOptions, SearchOptions, options_of, with_defaults
 from planner.shared.plan import Plan
 from profiles.errors import InputError
@@ -103,8 +106,6 @@ def kind_of_search(options: Mapping[str, Any], model: str) -> str:
 def _plan_by_cells(
     model: str, kind: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any]
 ) -> Plan:
-    from planner.one_job.cells.planning import make_plan
-
     known = options_of(SearchOptions)
     for name in CELLS_LACK:
         if options[name] != known[name][1].default:
@@ -114,25 +115,20 @@ def _plan_by_cells(
     given = {name: options[name] for name in options_of(JobOptions) if name in known}
     given |= {
         "schedule": schedule,
-        "zero": options["zero"] or 0,
         "micro_batches": options["micro_batches"] or "best",
     }
     request = read_request(model, cluster=cluster, store=store, **cast(JobOptions, given))
     cells = find_cells(request, store)
-    machine, best = best_cell(cells)
+    best = best_cell(cells)
     assumptions, size = request.assumptions, count_assemblies(cells)
     if kind == "crius":
-        tuned = tune_cell(request.job, machine, best, request.rules)
+        hardware = hardware_of(request, store, best)
+        tuned = tune_cell(StagePricing(request.job, hardware), best, request.rules)
         best, size = tuned.cell, size + tuned.priced
         assumptions += (
             f"the best Cell tuned in the halves of its stages' plans that they favour (Crius, section 5.2):"
             f" {tuned.plans} of its {tuned.all_plans} plans, of which {tuned.priced} can be had",
         )
-    return make_plan(
-        request.job,
-        machine,
-        best,
-        reference=model,
-        search_space_size=size,
-        assumptions=(*assumptions, *describe_sources(request, machine, best, store)),
-    )
+    assumptions = (*assumptions, *describe_sources(request, best, store))
+    plan = record_plan(best.setup, best.evaluation, reference=model, assumptions=assumptions)
+    return replace(plan, provenance=replace(plan.provenance, search_space_size=size))

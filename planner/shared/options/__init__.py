@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 
 from estimator.cells.cell import Formula, Method
-from estimator.cells.job import MicroBatchRule, RecomputeRule
+from estimator.cells.job import MicroBatchRule
 from estimator.cells.stage_places import Partition
-from estimator.memory import OPTIMIZERS, Schedule, Zero
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
 from estimator.profiling.setting import Framework
 from profiles.vocabulary import AttentionKernel, DType
@@ -49,7 +48,10 @@ class SharedOptions(TypedDict, total=False):
     ]
     seq_len: Annotated[int | None, Option(help="tokens per sample (default: the model's)", metavar="N")]
     dtype: Annotated[DType, Option(help="compute type (default: %(default)s)", default="bf16")]
-    zero: Annotated[Zero, Option(help="what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP)", default=0)]
+    zero: Annotated[
+        ZeroStage | None,
+        Option(help="what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP) (default: 0; open for Cells)"),
+    ]
     attention: Annotated[
         AttentionKernel | None, Option(help="(default: flash where the device has it, else math)", default=None)
     ]
@@ -66,9 +68,9 @@ class SharedOptions(TypedDict, total=False):
 class JobOptions(SharedOptions, total=False):
     """What `plan` takes besides model and cluster: the options of Cells."""
 
-    optimizer: Annotated[str, Option(help="(default: %(default)s)", default="adamw", choices=tuple(OPTIMIZERS))]
-    schedule: Annotated[Schedule, Option(help="(default: %(default)s)", default="1f1b")]
-    recompute: Annotated[RecomputeRule, Option(help="auto: only where needed to fit (default)", default="auto")]
+    optimizer: Annotated[OptimizerName, Option(help="(default: %(default)s)", default="adamw")]
+    schedule: Annotated[ScheduleName, Option(help="(default: %(default)s)", default="1f1b")]
+    recompute: Annotated[str, Option(help="auto: only where needed to fit (default)", default="auto")]
 
 
 class PlanOptions(TypedDict, total=False):
