@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import fields
 
 from estimator.layer_times import Lookup, nothing_measured
+from estimator.layers.graph import shared_weights
 from estimator.layers.split import Split, Work
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import memory_interval, time_interval
@@ -20,7 +21,7 @@ from estimator.pricing.stage_cost import EfficienciesOf, StageCost, price_stage
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import boundary_bytes, stage_chunks, stage_device, table_parameters, tied_ends
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
-from models_zoo.layers import Experts, Layer, TransformerBlock
+from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters, load_training_parameters
@@ -267,7 +268,7 @@ def _after_backward(
         reduce_s, gather_s = exposed_sync_s(setup, stage, cost, time, known)
         latest = max(latest, max(0.0, reduce_s - early_s) + gather_s)
     size = tied_bytes(setup)
-    tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
+    tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else _shared_s(setup, links)
     optimizer_s = max(cost.once.optimizer_s for cost in costs) + known.of("iteration_s")
     return latest + tied_s + _mirrored_s(setup, costs, links), optimizer_s
 
@@ -315,6 +316,22 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
         )
         sums.append(links.pair_sum_s(one, other, learning * width) if one is not other else 0.0)
     return max(sums)
+
+
+def _shared_s(setup: Setup, links: LinkTimes) -> float:
+    """Seconds in which stages sum the gradients of weights that layers of a traced module share, group after group."""
+    if len(setup.stages) == 1 or not any(isinstance(layer, TracedLayer) for layer in setup.model.layers):
+        return 0.0
+    seconds = 0.0
+    for group in shared_weights(setup.model, min(stage.tp for stage in setup.stages)):
+        holding = [
+            stage
+            for stage in setup.stages
+            if any(first <= layer < end for first, end in stage.chunks for layer in group.holders)
+        ]
+        if len(holding) > 1:
+            seconds += links.stages_sum_s(holding, group.parameters * GRAD_WIDTH[setup.recipe.grad_dtype])
+    return seconds
 
 
 def tied_bytes(setup: Setup) -> int:

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from estimator.layers.graph import repeated_parameters, shared_weights
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.recipe import Setup, StageSetup
-from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
+from models_zoo.layers import Embedding, Head, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Device, Infeasible
@@ -112,7 +113,10 @@ def table_parameters(model: Model, multiple: int, tp: int) -> int:
 
 
 def shared_in_chunk(model: Model, first: int, end: int, multiple: int, tp: int) -> int:
-    """Parameters that layers [first, end) hold together but count each: copies of a tied table beyond the first."""
+    """Parameters that layers [first, end) hold together but count each: copies of a tied table beyond the first, and
+    what several layers of a traced module share."""
+    if any(isinstance(layer, TracedLayer) for layer in model.layers):
+        return repeated_parameters(shared_weights(model, tp), first, end)
     if not any(isinstance(layer, Head | Embedding) and layer.tied for layer in model.layers):
         return 0
     holders = sum(
