@@ -136,7 +136,7 @@ class Head:
     `vocab` 0 means no projection (a bare encoder). `transform` is a hidden x hidden matrix with bias, gelu and a
     layernorm; `pooler` a hidden x hidden matrix with bias; both BERT's. `factor` > 0 puts a (hidden x factor) matrix
     without bias, whole on every tp rank, before a (factor x vocab) projection (OPT-350m). `predicted` positions of a
-    sample alone are projected and predicted, as masked language models may (0: all; estimator.layers.shards counts
+    sample alone are projected and predicted, as masked language models may (0: all; the modules here predict
     all).
     """
 

@@ -8,18 +8,29 @@ Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from planner.shared.options.call import takes
+from planner.shared.options.catalogue import HardwareShowOptions, ModelsShowOptions
+from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
+from planner.shared.options.measuring import (
+    CommFitOptions,
+    CommMeasureOptions,
+    CommShowOptions,
+    ProfileOptions,
+    ProfilesExportOptions,
+    ProfilesImportOptions,
+    ProfilesShowOptions,
+)
+from planner.shared.options.record import Progress
+from planner.shared.options.running import ExportOptions, RunOptions, ValidateOptions
 from planner.shared.options.simulate import SimulateOptions, SweepOptions
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, CollectiveOp, DType, LinkTable, Recompute
+from profiles.vocabulary import LinkTable
 
 if TYPE_CHECKING:
-    from estimator.communication.measure_torch import Backend, World
     from estimator.profiling.setting import Framework
     from planner.many_jobs.simulation.run import Simulated
     from planner.one_job.search.choices import Choice
@@ -29,9 +40,6 @@ if TYPE_CHECKING:
     from planner.shared.options import EstimateOptions, SearchOptions, Tool
     from planner.shared.plan import Plan
     from profiles.store import ProfileStore
-
-Progress = Callable[[int, int, float | None, str], None]
-"""Called with things done, things in all, seconds left (None: unknown) and what comes next."""
 
 
 def request_schema(command: str) -> dict[str, Any]:
@@ -50,21 +58,20 @@ def models_list() -> list[dict[str, Any]]:
     return [describe_model(load_model(name)) for name in model_names()]
 
 
-def models_show(model: str, *, seq_len: int | None = None, dtype: DType = "bf16") -> dict[str, Any]:
-    """One model, layer by layer, for one sample of `seq_len` tokens (default: the model's own).
-
-    `model` is a zoo name, a path to a Hugging Face config.json, or `package.module:factory`.
-    """
+@takes(ModelsShowOptions)
+def models_show(options: ModelsShowOptions) -> dict[str, Any]:
+    """Return one model, layer by layer, for one sample of `seq_len` tokens (default: the model's own)."""
     from estimator.frontends.load import load_any_model
     from estimator.layers.graph import build_graph
     from planner.one_job.cells.describe import describe_layers, describe_model
     from planner.shared.inputs import token_count
     from profiles.vocabulary import Shard
 
-    found = load_any_model(model)
-    tokens = token_count(found, seq_len)
-    graph = build_graph(found, shard=Shard(seq_len=tokens, dtype=dtype))
-    return describe_model(found) | {"seq_len": tokens or None, "dtype": dtype, "layers": describe_layers(graph)}
+    model = load_any_model(options.model)
+    tokens = token_count(model, options.seq_len)
+    graph = build_graph(model, shard=Shard(seq_len=tokens, dtype=options.dtype))
+    about = {"seq_len": tokens or None, "dtype": options.dtype}
+    return describe_model(model) | about | {"layers": describe_layers(graph)}
 
 
 def hardware_list() -> dict[str, list[dict[str, Any]]]:
@@ -80,39 +87,22 @@ def hardware_list() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def hardware_show(name: str) -> dict[str, Any]:
+@takes(HardwareShowOptions)
+def hardware_show(options: HardwareShowOptions) -> dict[str, Any]:
     """Return one device or link of the catalogue, or one training software with its declared features."""
     from estimator.pricing.software import describe_framework, load_frameworks
     from planner.one_job.cells.describe import describe_device
     from profiles.hardware import link_names, load_device, load_link
 
-    if name in load_frameworks():
-        return describe_framework(load_frameworks()[name])
-    return asdict(load_link(name)) if name in link_names() else describe_device(load_device(name))
+    if options.name in load_frameworks():
+        return describe_framework(load_frameworks()[options.name])
+    if options.name in link_names():
+        return asdict(load_link(options.name))
+    return describe_device(load_device(options.name))
 
 
-def profile(
-    model: str,
-    *,
-    framework: Framework | None = None,
-    device: str = "cpu",
-    tp: tuple[int, ...] = (1,),
-    micro_batch: tuple[int, ...] = (1,),
-    cluster: str | None = None,
-    global_batch: int | None = None,
-    seq_len: int | None = None,
-    dtype: DType = "bf16",
-    attention: AttentionKernel | None = None,
-    threads: int = 1,
-    budget: float | None = None,
-    compile: bool = False,
-    stage: tuple[int, int] | None = None,
-    optimizer: str = "adamw",
-    sequence_parallel: bool = False,
-    recompute: Recompute = "none",
-    store: Path,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
+@takes(ProfileOptions)
+def profile(options: ProfileOptions) -> dict[str, Any]:
     """Measure the model's layer shards on one device into the store; what is there already is not measured again.
 
     `framework` None: torch, or that of the factory's own model.
@@ -122,43 +112,13 @@ def profile(
     `attention` None: flash where the device has it. With `stage`, layers [first, end) alone, and as one piece besides,
     through torch.compile if `compile`.
     """
-    from planner.one_job.profiling.profiling import ProfileOptions, profile_model
+    from planner.one_job.profiling.profiling import profile_model
 
-    options = ProfileOptions(
-        framework=framework,
-        device=device,
-        tp=tp,
-        micro_batch=micro_batch,
-        cluster=cluster,
-        global_batch=global_batch,
-        seq_len=seq_len,
-        dtype=dtype,
-        attention=attention,
-        threads=threads,
-        budget=budget,
-        compile=compile,
-        stage=stage,
-        optimizer=optimizer,
-        sequence_parallel=sequence_parallel,
-        recompute=recompute,
-    )
-    return profile_model(model, options, store=store, progress=progress)
+    return profile_model(options)
 
 
-def comm_measure(
-    *,
-    link: str = "loopback",
-    backend: Backend = "gloo",
-    ranks: tuple[int, ...] = (2,),
-    sizes: tuple[int, ...] | None = None,
-    ops: tuple[CollectiveOp, ...] | None = None,
-    repeats: int = 20,
-    busy: bool = False,
-    timeout: float = 120.0,
-    store: Path,
-    progress: Progress | None = None,
-    world: World | None = None,
-) -> list[dict[str, Any]]:
+@takes(CommMeasureOptions)
+def comm_measure(options: CommMeasureOptions) -> list[dict[str, Any]]:
     """Measure collectives over `link` between processes on this machine, or the ranks of `world`, into the store.
 
     `sizes` in bytes, as nccl-tests counts them; `busy`: the ranks compute before each call, as in a training. Of
@@ -167,27 +127,28 @@ def comm_measure(
     from estimator.communication.measure_torch import ALL_OPS, DEFAULT_SIZES, measure_links
 
     def report(done: int, total: int, what: str) -> None:
-        if progress is not None:
-            progress(done, total, None, what)
+        if options.progress is not None:
+            options.progress(done, total, None, what)
 
     tables = measure_links(
-        link_name=link,
-        backend=backend,
-        ranks=ranks,
-        sizes=sizes or DEFAULT_SIZES,
-        ops=ops or ALL_OPS,
-        repeats=repeats,
-        busy=busy,
-        timeout_s=timeout,
+        link_name=options.link,
+        backend=options.backend,
+        ranks=options.ranks,
+        sizes=options.sizes or DEFAULT_SIZES,
+        ops=options.ops or ALL_OPS,
+        repeats=options.repeats,
+        busy=options.busy,
+        timeout_s=options.timeout,
         progress=report,
-        world=world,
+        world=options.world,
     )
-    if world is None or world.rank == 0:
-        _store_link_tables(store, tables)
+    if options.world is None or options.world.rank == 0:
+        _store_link_tables(options.store, tables)
     return [asdict(table) for table in tables]
 
 
-def comm_fit(file: Path, *, link: str, op: CollectiveOp | None = None, store: Path) -> list[dict[str, Any]]:
+@takes(CommFitOptions)
+def comm_fit(options: CommFitOptions) -> list[dict[str, Any]]:
     """Read the output of nccl-tests, fit alpha and beta, and put the link tables into the store.
 
     `link` is the link that was measured and `op` the collective, where the output does not say which.
@@ -195,17 +156,20 @@ def comm_fit(file: Path, *, link: str, op: CollectiveOp | None = None, store: Pa
     from estimator.communication.nccl_tests import read_nccl_tests
     from profiles.files import read_text
 
-    tables = read_nccl_tests(read_text(file), where=str(file), link=link, op=op)
-    _store_link_tables(store, tables)
+    tables = read_nccl_tests(read_text(options.file), where=str(options.file), link=options.link, op=options.op)
+    _store_link_tables(options.store, tables)
     return [asdict(table) for table in tables]
 
 
-def comm_show(*, link: str | None = None, size: int | None = None, store: Path) -> list[dict[str, Any]]:
-    """The link tables of the store (of `link` alone); with `size` also the seconds of so many bytes, by each method."""
+@takes(CommShowOptions)
+def comm_show(options: CommShowOptions) -> list[dict[str, Any]]:
+    """Return the link tables of the store (of `link` alone); with `size` also the seconds of so many bytes, by each
+    method."""
     from estimator.communication.tables import METHODS
 
-    with _open_to_read(store) as opened:
-        tables = opened.link_tables(link)
+    with _open_to_read(options.store) as opened:
+        tables = opened.link_tables(options.link)
+    size = options.size
     if size is None:
         return [asdict(table) for table in tables]
     return [
@@ -430,27 +394,8 @@ def place(
     return describe_placed(placed, plan, other_ways(placed, wanted))
 
 
-def run(
-    file: Path,
-    *,
-    backend: Framework = "torch",
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    steps: int = 5,
-    warm_up: int = 1,
-    seed: int = 0,
-    learning_rate: float = 1e-3,
-    data: Path | None = None,
-    data_dtype: str = "uint16",
-    threads: int = 1,
-    pin: bool = True,
-    timeout: float = 300.0,
-    profile: bool = False,
-    learn: bool = False,
-    trace: Path | None = None,
-    store: Path | None = None,
-    progress: Progress | None = None,
-    world: World | None = None,
-) -> dict[str, Any] | None:
+@takes(RunOptions)
+def run(options: RunOptions) -> dict[str, Any] | None:
     """Train some iterations with exactly the plan in `file`, and set what was measured beside the estimate.
 
     Each rank is a process of this machine (torch) or a device of one process (JAX), or this process is one rank of
@@ -460,38 +405,30 @@ def run(
     without any rank getting on it is given up. `profile` first measures on one device what the store lacks for the
     estimate; `learn` puts what the run measured into the store; `trace` is a file for Perfetto.
     """
-    from planner.one_job.running.run import RunOptions, run_plan
+    from planner.one_job.running.run import run_plan
 
-    options = RunOptions(
-        backend=backend,
-        device=device,
-        steps=steps,
-        warm_up=warm_up,
-        seed=seed,
-        learning_rate=learning_rate,
-        data=data,
-        data_dtype=data_dtype,
-        threads=threads,
-        pin=pin,
-        timeout=timeout,
-        profile=profile,
-        learn=learn,
-        trace=trace,
-    )
-    return run_plan(file, options, store=store, progress=progress, world=world)
+    return run_plan(options)
 
 
-def validate(path: Path, *, store: Path | None = None, progress: Progress | None = None) -> dict[str, Any]:
+@takes(ValidateOptions)
+def validate(options: ValidateOptions) -> dict[str, Any]:
     """Predict every run of the CSV table at `path` from its configuration alone, beside what was measured.
 
     Rows with errors, groups with statistics and baselines, and what could not be predicted with the reason; see
-    `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model.
+    `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model. `plot` is a file
+    for the picture, coloured by `group` (None: by source).
     """
+    from planner.one_job.validation.plot import plot_format, save_plot
     from planner.one_job.validation.run import validate_runs
     from planner.shared.inputs import open_existing
 
-    with open_existing(store) as opened:
-        return validate_runs(path, store=opened, progress=progress)
+    if options.plot is not None:
+        plot_format(options.plot)  # what cannot be drawn is said before the work, not after it
+    with open_existing(options.store) as opened:
+        result = validate_runs(options.path, store=opened, progress=options.progress)
+    if options.plot is not None:
+        save_plot(options.plot, result["rows"], by=options.group or "source")
+    return result
 
 
 @takes(SimulateOptions)
@@ -519,12 +456,13 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     return sweep(options)
 
 
-def profiles_export(file: Path, *, store: Path) -> dict[str, int]:
-    """Write all of the store into one JSON file; says how much that is."""
+@takes(ProfilesExportOptions)
+def profiles_export(options: ProfilesExportOptions) -> dict[str, int]:
+    """Write all of the store into one JSON file; return how much that is."""
     from profiles.store import export_profiles
 
-    with _open_to_read(store) as opened:
-        export_profiles(opened, file)
+    with _open_to_read(options.store) as opened:
+        export_profiles(opened, options.file)
         contents = opened.contents()
     return {
         "profiles": len(contents.profiles),
@@ -533,121 +471,76 @@ def profiles_export(file: Path, *, store: Path) -> dict[str, int]:
     }
 
 
-def profiles_import(file: Path, *, replace: bool = False, store: Path) -> dict[str, int]:
+@takes(ProfilesImportOptions)
+def profiles_import(options: ProfilesImportOptions) -> dict[str, int]:
     """Add a file that `profiles_export` wrote to the store, all or nothing; what is there stays unless `replace`."""
     from profiles.store import ProfileStore, import_profiles
 
-    with ProfileStore(store) as opened:
-        return asdict(import_profiles(opened, file, replace=replace))
+    with ProfileStore(options.store) as opened:
+        return asdict(import_profiles(opened, options.file, replace=options.replace))
 
 
-def profiles_show(*, store: Path) -> list[dict[str, Any]]:
-    """What the store holds, a line for each profile."""
+@takes(ProfilesShowOptions)
+def profiles_show(options: ProfilesShowOptions) -> list[dict[str, Any]]:
+    """Return what the store holds, a line for each profile."""
     from planner.one_job.cells.describe import describe_profile
 
-    with _open_to_read(store) as opened:
+    with _open_to_read(options.store) as opened:
         return [describe_profile(profile) for profile in opened.profiles()]
 
 
-def export(
-    plan: Path,
-    *,
-    to: str,
-    script: str | None = None,
-    nearest: bool = False,
-    output: Path | None = None,
-    store: Path | None = None,
-) -> dict[str, Any]:
-    """The plan in the file `plan` as what a tool is started with: its files and what the user should know of them.
+@takes(ExportOptions)
+def export(options: ExportOptions) -> dict[str, Any]:
+    """Write the plan in a file as what a tool is started with; return its files and what the user should know of them.
 
-    `to` is a format of `planner.one_job.exporting.formats`; `script` the training script that a launcher starts;
-    `output` a file, or a folder where there are several. NothingFits where the tool cannot run the plan, with the key
-    of the plan, the nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in
-    `estimate`.
+    `to` is a format of `export_formats`; `script` the training script that a launcher starts; `output` a file, or a
+    folder where there are several. NothingFits where the tool cannot run the plan, with the key of the plan, the
+    nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
     """
     from planner.one_job.exporting.exporting import export_plan
 
-    return export_plan(plan, to=to, script=script, nearest=nearest, output=output, store=store)
+    return export_plan(options)
 
 
-def jct_train(
-    trace: Path,
-    *,
-    output: Path,
-    cap: int = 24,
-    until_s: float | None = None,
-    search: int = 0,
-    seed: int = 0,
-    threads: int = 2,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Train a predictor of completion times on a trace and write it to `output`; says what it rests on.
+def export_formats() -> list[dict[str, str]]:
+    """Return the formats that a plan is exported in, each with a line about it."""
+    from planner.one_job.exporting.exporting import list_formats
+
+    return list_formats()
+
+
+@takes(JctTrainOptions)
+def jct_train(options: JctTrainOptions) -> dict[str, Any]:
+    """Train a predictor of completion times on a trace and write it to `output`; return what it rests on.
 
     `cap` is the last, open one of the intervals of 600 s. Nothing is used that was not known at `until_s` on the
     trace's clock (None: all of it). `search` parameter sets are drawn at random and compared on chronological splits.
     """
     from planner.many_jobs.jct.commands import train_file
 
-    return train_file(
-        trace,
-        output=output,
-        cap=cap,
-        until_s=until_s,
-        search=search,
-        seed=seed,
-        threads=threads,
-        progress=progress,
-    )
+    return train_file(options)
 
 
-def jct_predict(
-    model: Path,
-    trace: Path,
-    *,
-    history: tuple[Path, ...] | None = None,
-    loss: Literal["squared", "absolute", "log", "within-2x"] = "squared",
-    from_s: float | None = None,
-    threads: int = 2,
-) -> dict[str, Any]:
-    """What the model in a file says of the jobs of `trace`: the likely interval, a point for the loss, a 90% interval.
+@takes(JctPredictOptions)
+def jct_predict(options: JctPredictOptions) -> dict[str, Any]:
+    """Return what the model in a file says of the jobs of `trace`: the likely interval, a point for the loss, a 90%
+    interval.
 
     Each job is predicted from what is known at its submission: itself, and the jobs of `trace` and of the files in
     `history` before it. `from_s`: only jobs submitted from then on.
     """
     from planner.many_jobs.jct.commands import predict_file
 
-    return predict_file(model, trace, history=history or (), loss=loss, from_s=from_s, threads=threads)
+    return predict_file(options)
 
 
-def jct_evaluate(
-    trace: Path,
-    *,
-    cap: int = 24,
-    origins: int = 5,
-    tested: float = 0.5,
-    search: int = 0,
-    network: bool = False,
-    quantiles: bool = False,
-    seed: int = 0,
-    threads: int = 2,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """How good predictions of a trace are, beside baselines: the last share `tested` of its jobs in `origins` blocks,
-    each predicted by a model of what was known when it begins. `network` and `quantiles` set the paper's neural network
-    and intervals of quantile boosters beside it. Errors are in intervals of 600 s; see
+@takes(JctEvaluateOptions)
+def jct_evaluate(options: JctEvaluateOptions) -> dict[str, Any]:
+    """Return how good predictions of a trace are, beside baselines: the last share `tested` of its jobs in `origins`
+    blocks, each predicted by a model of what was known when it begins. `network` and `quantiles` set the paper's neural
+    network and intervals of quantile boosters beside it. Errors are in intervals of 600 s; see
     `planner.many_jobs.jct.evaluation`.
     """
     from planner.many_jobs.jct.commands import evaluate_file
-    from planner.many_jobs.jct.evaluation import Setting
 
-    setting = Setting(
-        cap=cap,
-        origins=origins,
-        tested=tested,
-        search=search,
-        seed=seed,
-        threads=threads,
-        network=network,
-        quantiles=quantiles,
-    )
-    return evaluate_file(trace, setting, progress=progress)
+    return evaluate_file(options)

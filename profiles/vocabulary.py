@@ -30,6 +30,9 @@ def held_bytes(dtype: DType) -> int:
 
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
+RecomputeKind = Literal["none", "selective", "full"]
+Kernels = Literal["fused", "eager"]
+"""Steps over activations as Megatron's or Transformer Engine's fused kernels run them, or one kernel each."""
 Phase = Literal["forward", "backward", "step"]
 Axis = Literal["tp", "dp", "pp", "cp", "ep", "etp"]
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]

@@ -25,7 +25,7 @@ import numpy as np
 
 from estimator.host_cpu import cpu_name
 from planner.many_jobs.jct.commands import predict_file
-from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.features import job_features
 from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from planner.many_jobs.jct.model import predict
@@ -33,6 +33,7 @@ from planner.many_jobs.jct.model_file import save_model
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.reading import load_jobs
 from planner.many_jobs.jct.training import train
+from planner.shared.options.jct import EvaluationOptions, JctPredictOptions
 from profiles.files import write_atomically
 
 CAP, ORIGINS = 24, 5
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(jobs) < LEAST_JOBS:
             continue
         for tested in TESTED:
-            setting = Setting(
+            setting = EvaluationOptions(
                 cap=CAP,
                 origins=ORIGINS,
                 tested=tested,
@@ -189,7 +190,7 @@ def write_slices(jobs: Jobs, *, seed: int, threads: int) -> list[str]:
     for first, count in SLICES:
         if first + count > len(jobs):
             continue
-        setting = Setting(cap=CAP, origins=ORIGINS, tested=0.5, seed=seed, threads=threads)
+        setting = EvaluationOptions(cap=CAP, origins=ORIGINS, tested=0.5, seed=seed, threads=threads)
         result = evaluate(part_of(jobs, first, first + count), setting)
         for key, name in NAMES.items():
             best = result["best_group"][key]
@@ -237,7 +238,7 @@ def measure_speed(path: Path, jobs: Jobs, *, threads: int, seed: int) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         save_model(model, Path(folder) / "model.txt")
         size = (Path(folder) / "model.txt").stat().st_size
-        said = predict_file(Path(folder) / "model.txt", path, history=(), loss="squared", from_s=None, threads=threads)
+        said = predict_file(JctPredictOptions(Path(folder) / "model.txt", path, threads=threads))
     assert len(said["jobs"]) == len(jobs)
     return {
         "jobs": float(model.window.jobs),

@@ -12,12 +12,13 @@ from bench.accuracy.runs import Run
 from estimator.cells.cell import CellEstimate
 from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import Job
-from estimator.pricing.recipe import RecomputeKind, Setup
+from estimator.pricing.recipe import Setup
 from planner.one_job.tuning.crius import in_halves
 from planner.one_job.tuning.measured import log_spread
 from planner.one_job.tuning.records import Candidate, OutOfMemory
 from planner.one_job.tuning.traits import traits_of
 from profiles.errors import InputError
+from profiles.vocabulary import RecomputeKind
 
 LEAST_PLANS = 4
 Half = Literal["fit", "held", "all"]

@@ -16,7 +16,8 @@ from estimator.bulk.layers import Composition, Variant
 from estimator.bulk.passes import Floats
 from estimator.bulk.shards import RankShards
 from estimator.pricing.memory import Holdings, standing_bytes
-from estimator.pricing.recipe import Recipe, RecomputeKind, StageSetup
+from estimator.pricing.recipe import Recipe, StageSetup
+from profiles.vocabulary import RecomputeKind
 
 NONE: RecomputeKind = "none"
 HALVINGS = 24

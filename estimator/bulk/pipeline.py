@@ -26,11 +26,12 @@ from estimator.pricing.evaluate import tied_bytes
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import FIRM_SHARE, Amount, Holdings, outside_bytes, standing_bytes
-from estimator.pricing.recipe import Overlap, RecomputeKind, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import OnceCost, price_once
 from estimator.schedules import in_flight
 from estimator.schedules.bulk import time_schedules
 from profiles.training_parameters import TrainingParameters
+from profiles.vocabulary import RecomputeKind
 
 Integers = NDArray[np.int64]
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from estimator.bulk.passes import Floats
 from estimator.pricing.build import Ranges
-from estimator.pricing.recipe import OffloadPart, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
+from profiles.vocabulary import RecomputeKind
 
 Rule = tuple[RecomputeKind, int | None]
 """What is recomputed, in how many of a stage's layers (None: all)."""

@@ -19,11 +19,11 @@ from estimator.pricing.measured import profiled_shard
 from estimator.pricing.memory import Holdings, block_shapes, holdings_of, layer_bytes
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.pass_time import Machine, PassSum
-from estimator.pricing.recipe import RecomputeKind, Setup, StageSetup
+from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
-from profiles.vocabulary import Infeasible, LayerTime, held_bytes
+from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 
 Integers = NDArray[np.int64]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Literal, get_args
 
-from estimator.pricing.recipe import OptimizerName, Recipe, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import OptimizerName, Recipe, ScheduleName, ZeroStage
 from estimator.pricing.software import load_framework
 from models_zoo.model import Model
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, Device, DType
+from profiles.vocabulary import AttentionKernel, Device, DType, RecomputeKind
 
 TOKENS_PER_BATCH = 4 * 2**20
 SAMPLES_PER_BATCH = 1024

@@ -19,9 +19,9 @@ from estimator.cells.stage_pricing import StagePlace, StagePricing
 from estimator.layers.graph import shared_weights
 from estimator.layers.split import Work
 from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, layer_bytes, outside_bytes, standing_bytes
-from estimator.pricing.recipe import RecomputeKind, ScheduleName, Setup, StageSetup
+from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
 from estimator.schedules import in_flight as in_flight_of
-from profiles.vocabulary import held_bytes
+from profiles.vocabulary import RecomputeKind, held_bytes
 
 Amounts = npt.NDArray[np.float64]
 

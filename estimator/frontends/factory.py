@@ -30,11 +30,11 @@ def find_factory(reference: str, wanted: str) -> Callable[[], Any]:
     try:
         factory = reduce(getattr, path.split("."), module)
     except AttributeError as error:
-        found = f"no {path} in {getattr(module, '__file__', module_name)}"
-        raise InputError(where=reference, found=found, expected=f"a function that returns {wanted}") from error
+        stated = f"no {path} in {getattr(module, '__file__', module_name)}"
+        raise InputError(where=reference, found=stated, expected=f"a function that returns {wanted}") from error
     if not callable(factory):
-        found = f"{path}, {describe(factory)}"
-        raise InputError(where=reference, found=found, expected=f"a function that returns {wanted}")
+        stated = f"{path}, {describe(factory)}"
+        raise InputError(where=reference, found=stated, expected=f"a function that returns {wanted}")
     return factory
 
 

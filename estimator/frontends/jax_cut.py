@@ -133,7 +133,7 @@ def _first_inputs(program: Program) -> list[Span]:
 def _flops(program: Program, index: int) -> int:
     if program.kinds[index] not in ("product", "composite"):
         return 0
-    return sum(one.flops * one.times for one in products_in([program.eqns[index]]))
+    return sum(product.flops * product.times for product in products_in([program.eqns[index]]))
 
 
 def _segment(program: Program, first: int, end: int) -> _Segment:
@@ -168,15 +168,15 @@ def _reads_weights(program: Program, index: int) -> bool:
 
 def _runs(texts: Sequence[str], segments: Sequence[_Segment], first: int, end: int) -> Iterator[_Run]:
     """The blocks among segments [first, end), and each other segment by itself."""
-    found = _best_repeat(texts, segments, first, end)
-    if found is None:
+    repeat = _best_repeat(texts, segments, first, end)
+    if repeat is None:
         yield from (_Run(at, at + 1, False, segments[at].weight) for at in range(first, end))
         return
-    start, period, times = found
+    start, period, times = repeat
     yield from _runs(texts, segments, first, start)
     for at in range(start, start + period * times, period):
         # What begins as the block begins is a block too: attention and experts after attention and feed-forward.
-        begins = [one for one in range(at, at + period) if texts[one] == texts[at]]
+        begins = [place for place in range(at, at + period) if texts[place] == texts[at]]
         ends = [*begins[1:], at + period]
         heavy = all(any(segments[i].flops for i in range(a, b)) for a, b in zip(begins, ends, strict=True))
         parts = zip(begins, ends, strict=True) if heavy else [(at, at + period)]
@@ -191,7 +191,7 @@ def _best_repeat(
     with something that has weights, if that can be: an activation ends a block."""
     ids: dict[str, int] = {}
     numbers = np.array([ids.setdefault(text, len(ids)) for text in texts[first:end]])
-    flops = np.concatenate([[0.0], np.cumsum([float(one.flops) for one in segments[first:end]])])
+    flops = np.concatenate([[0.0], np.cumsum([float(segment.flops) for segment in segments[first:end]])])
     best, gained = None, 0.0
     for period in range(1, len(numbers) // 2 + 1):
         equal = np.concatenate([[False], numbers[:-period] == numbers[period:], [False]])
@@ -261,15 +261,15 @@ def numbered_scope(program: Program, place: int) -> tuple[str, ...]:
 def name_layers(program: Program, layers: Sequence[Cut]) -> tuple[str, ...]:
     """A name for each layer: the scope that all its products, or else lookups or all its equations, stand in; a number
     where several have the same, or none."""
-    found = []
+    names = []
     for first, end in layers:
         indices = program.chain[first:end]
         products = [index for index in indices if _flops(program, index)]
         lookups = [index for index in indices if is_table_lookup(program, index)]
-        found.append(".".join(_common([scope_of(program, index) for index in products or lookups or indices])))
+        names.append(".".join(_common([scope_of(program, index) for index in products or lookups or indices])))
     numbered = []
-    for place, name in enumerate(found):
-        again = f"{name}.{found[:place].count(name)}" if found.count(name) > 1 else name
+    for place, name in enumerate(names):
+        again = f"{name}.{names[:place].count(name)}" if names.count(name) > 1 else name
         numbered.append(again if name else f"layer.{place}")
     return tuple(numbered)
 

@@ -70,14 +70,14 @@ def call_jax_factory(reference: str) -> JaxExample:
 
 
 def _without_values(factory: Callable[[], Any]) -> Any:
-    found: list[Any] = []
+    returned: list[Any] = []
 
     def call() -> tuple[()]:
-        found.append(factory())
+        returned.append(factory())
         return ()
 
     jax.eval_shape(call)
-    return found[0]
+    return returned[0]
 
 
 def _holds_tracers(returned: Any) -> bool:
@@ -105,8 +105,8 @@ def _holds_tracers(returned: Any) -> bool:
 def check_returned(reference: str, returned: Any) -> JaxExample:
     """What a factory returned, as an example. InputError where it is none."""
     if not isinstance(returned, tuple) or len(returned) not in (3, 4):
-        found = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
-        raise InputError(where=reference, found=found, expected=WANTED)
+        stated = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
+        raise InputError(where=reference, found=stated, expected=WANTED)
     function, params, inputs, specs = (*returned, None)[:4]
     if not callable(function):
         raise InputError(where=reference, key="function", found=describe(function), expected="a function")
@@ -134,24 +134,24 @@ def _types_of_params(reference: str, params: Any) -> Any:
     leaves = jax.tree_util.tree_leaves_with_path(params)
     for path, leaf in leaves:
         if not _is_array(leaf):
-            found = f"{describe(leaf)} at params{jax.tree_util.keystr(path)}"
-            raise InputError(where=reference, key="params", found=found, expected=expected)
+            stated = f"{describe(leaf)} at params{jax.tree_util.keystr(path)}"
+            raise InputError(where=reference, key="params", found=stated, expected=expected)
     if not any(is_float(leaf.dtype) for _, leaf in leaves):
-        found = f"{len(leaves)} arrays, none of them floating" if leaves else "no arrays"
-        raise InputError(where=reference, key="params", found=found, expected=expected)
+        stated = f"{len(leaves)} arrays, none of them floating" if leaves else "no arrays"
+        raise InputError(where=reference, key="params", found=stated, expected=expected)
     return jax.tree.map(_type, params)
 
 
 def _types_of_inputs(reference: str, inputs: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     inputs = (inputs,) if _is_array(inputs) else inputs
     if not isinstance(inputs, tuple) or not inputs or not all(map(_is_array, inputs)):
-        found = f"({', '.join(type(x).__name__ for x in inputs)})" if isinstance(inputs, tuple) else describe(inputs)
-        raise InputError(where=reference, key="inputs", found=found, expected="a tuple of arrays")
+        stated = f"({', '.join(type(x).__name__ for x in inputs)})" if isinstance(inputs, tuple) else describe(inputs)
+        raise InputError(where=reference, key="inputs", found=stated, expected="a tuple of arrays")
     shapes = [tuple(x.shape) for x in inputs]
     if not all(shapes) or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
         expected = "arrays that all have the batch, of one size, as their first dimension"
-        found = f"shapes {', '.join(map(str, shapes))}"
-        raise InputError(where=reference, key="inputs", found=found, expected=expected)
+        stated = f"shapes {', '.join(map(str, shapes))}"
+        raise InputError(where=reference, key="inputs", found=stated, expected=expected)
     return tuple(map(_type, inputs))
 
 
@@ -166,15 +166,15 @@ def _checked_specs(reference: str, params: Any, specs: Any) -> Any:
         full = jax.tree.broadcast(specs, params, is_leaf=_is_spec)
     except ValueError as error:
         raise InputError(where=reference, key="param_specs", found=first_line(error), expected=expected) from error
-    full = jax.tree.map(lambda one: PartitionSpec() if one is None else one, full, is_leaf=_is_spec)
+    full = jax.tree.map(lambda spec: PartitionSpec() if spec is None else spec, full, is_leaf=_is_spec)
     leaves = jax.tree_util.tree_leaves_with_path(params)
     for (path, leaf), spec in zip(leaves, jax.tree.leaves(full, is_leaf=_is_spec), strict=True):
         where = f"params{jax.tree_util.keystr(path)}"
         if not isinstance(spec, PartitionSpec):
-            found = f"{describe(spec)} for {where}"
-            raise InputError(where=reference, key="param_specs", found=found, expected=expected)
+            stated = f"{describe(spec)} for {where}"
+            raise InputError(where=reference, key="param_specs", found=stated, expected=expected)
         names = {name for part in spec for name in (part if isinstance(part, tuple) else (part,))} - {None, AXIS}
         if names or len(spec) > len(leaf.shape):
-            found = f"{spec} for {where} of shape {tuple(leaf.shape)}"
-            raise InputError(where=reference, key="param_specs", found=found, expected=expected)
+            stated = f"{spec} for {where} of shape {tuple(leaf.shape)}"
+            raise InputError(where=reference, key="param_specs", found=stated, expected=expected)
     return full

@@ -92,7 +92,7 @@ def _apply(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
         return _run(closed.jaxpr, [_Value(const, False) for const in closed.consts], args)
     if name == "scan" and _is_over_layers(eqn, args):
         return _unroll(eqn, args)
-    if name == "dynamic_slice" and all(one.is_known for one in args[1:]):
+    if name == "dynamic_slice" and all(arg.is_known for arg in args[1:]):
         return [_static_slice(eqn, args)]
     if name == "slice" and args[0].made_by is not None:
         made_by, source = args[0].made_by
@@ -138,7 +138,7 @@ def _static_slice(eqn: JaxprEqn, args: Sequence[_Value]) -> _Value:
 
 def _is_over_layers(eqn: JaxprEqn, args: Sequence[_Value]) -> bool:
     scanned = args[eqn.params["num_consts"] + eqn.params["num_carry"] :]
-    return 0 < eqn.params["length"] <= MOST_ITERATIONS and not any(one.of_inputs for one in scanned)
+    return 0 < eqn.params["length"] <= MOST_ITERATIONS and not any(arg.of_inputs for arg in scanned)
 
 
 def _unroll(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
@@ -150,7 +150,7 @@ def _unroll(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
     made: dict[int, list[_Value]] = {}
     for number in order:
-        slices = [_slice(one, number) for one in scanned]
+        slices = [_slice(arg, number) for arg in scanned]
         out = _run(body.jaxpr, inner, [*consts, *carry, *slices])
         carry, made[number] = out[:carried], out[carried:]
     stacked = [

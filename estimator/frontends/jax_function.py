@@ -63,24 +63,24 @@ def load_function_model(reference: str) -> Model:
         expected = "a function that computes something of both"
         raise InputError(where=reference, found="nothing that depends on params and inputs", expected=expected)
     places = places_of(programs[0], cuts)
-    shards = [[one] for one in _shards(reference, programs, places, ranks=1)]
-    _check_growth(reference, [one.shard for (one,) in shards])
+    shards = [[traced] for traced in _shards(reference, programs, places, ranks=1)]
+    _check_growth(reference, [traced.shard for (traced,) in shards])
     refused = _split(reference, example, batches, check, places, shards)
     return Model(
         name=reference,
         family="module",
         layers=tuple(
             TracedLayer(
-                fingerprint=_fingerprint(batches[0], found[:1]),
-                split_fingerprint=_fingerprint(batches[0], found[1:]),
+                fingerprint=_fingerprint(batches[0], traced_shards[:1]),
+                split_fingerprint=_fingerprint(batches[0], traced_shards[1:]),
                 factory=reference,
                 batch=batches[0],
                 places=(place,),
-                shards=tuple(one.shard for one in found),
+                shards=tuple(traced.shard for traced in traced_shards),
                 refused=refused,
                 framework="jax",
             )
-            for place, found in zip(places, shards, strict=True)
+            for place, traced_shards in zip(places, shards, strict=True)
         ),
         layer_names=name_layers(programs[0], cuts),
         input=TracedInput(factory=reference),
@@ -104,16 +104,16 @@ def _read(example: JaxExample, params: Any, inputs: tuple[Any, ...]) -> Program:
         closed = jax.make_jaxpr(example.function)(params, *inputs)
     types = jax.tree.leaves(params)
     flat = flatten(closed, len(types))
-    specs = [()] * len(types) if example.specs is None else [split_dims(one) for one in _leaves_of(example.specs)]
+    specs = [()] * len(types) if example.specs is None else [split_dims(leaf) for leaf in _leaves_of(example.specs)]
     held = [
-        Held(number, None, one.size, len(one.shape), not dims, is_float(one.dtype))
-        for number, (one, dims) in enumerate(zip(types, specs, strict=True))
+        Held(number, None, leaf.size, len(leaf.shape), not dims, is_float(leaf.dtype))
+        for number, (leaf, dims) in enumerate(zip(types, specs, strict=True))
     ]
     return read_program(flat, held, own_dtype(types), GradientTracer())
 
 
 def _leaves_of(specs: Any) -> Any:
-    return jax.tree.leaves(specs, is_leaf=lambda one: isinstance(one, jax.sharding.PartitionSpec))
+    return jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, jax.sharding.PartitionSpec))
 
 
 def on_rank(example: JaxExample, ranks: int, batch: int, check: bool, work: Callable[[Any, tuple[Any, ...]], T]) -> T:
@@ -141,7 +141,7 @@ def tracks_ranks(example: JaxExample, batch: int) -> bool:
         for eqn, gradient in zip(program.eqns, program.gradients, strict=True)
         if eqn.primitive.name == "custom_vjp_call"
     ]
-    return not any(one.messages_forward or one.messages_backward for one in own_rules)
+    return not any(gradient_rule.messages_forward or gradient_rule.messages_backward for gradient_rule in own_rules)
 
 
 def places_of(program: Program, cuts: Sequence[Cut]) -> tuple[str, ...]:
@@ -194,8 +194,8 @@ def _split(
                 reason = f"tp = {degree}: {first_line(error)}"
         if reason is not None:
             refused.append((degree, reason))
-        for found, shard in zip(shards, more, strict=False):
-            found.append(shard)
+        for layer_shards, shard in zip(shards, more, strict=False):
+            layer_shards.append(shard)
     return tuple(refused)
 
 
@@ -205,7 +205,7 @@ def _shards(reference: str, programs: list[Program], places: Sequence[str], *, r
     cuts = cut_at(programs[0], places)
     unequal = InputError(
         where=reference,
-        found=f"other operators in batches of {' and '.join(str(one.inputs[0].aval.shape[0]) for one in programs)}",
+        found=f"other operators in batches of {' and '.join(str(layer.inputs[0].aval.shape[0]) for layer in programs)}",
         expected="a function that does the same work for every batch size",
     )
     try:
@@ -216,13 +216,13 @@ def _shards(reference: str, programs: list[Program], places: Sequence[str], *, r
         local_layers(program, cut, ranks=ranks, widths=WIDTHS)
         for program, cut in zip(programs, (cuts, others), strict=True)
     )
-    for one, other in zip(small, large, strict=True):
-        if [(op.name, op.kind) for op in one[0].operators] != [(op.name, op.kind) for op in other[0].operators]:
+    for layer, larger in zip(small, large, strict=True):
+        if [(op.name, op.kind) for op in layer[0].operators] != [(op.name, op.kind) for op in larger[0].operators]:
             raise unequal
     shared, texts = shared_weights(programs[0], cuts), layer_texts(programs[0], cuts)
     return [
-        _Traced(TracedShard(tp=ranks, corners=(one[0], one[1], other[0], other[1]), shared=first_held), text)
-        for one, other, first_held, text in zip(small, large, shared, texts, strict=True)
+        _Traced(TracedShard(tp=ranks, corners=(layer[0], layer[1], larger[0], larger[1]), shared=first_held), text)
+        for layer, larger, first_held, text in zip(small, large, shared, texts, strict=True)
     ]
 
 
@@ -237,12 +237,12 @@ def _check_growth(reference: str, shards: Sequence[TracedShard]) -> None:
             raise InputError(where=reference, found="work that does not grow with the batch", expected=expected)
 
 
-def _fingerprint(batch: int, found: Sequence[_Traced]) -> str:
+def _fingerprint(batch: int, shards: Sequence[_Traced]) -> str:
     """Of what the shards do. With whom they share their weights and what their scopes are called is no part of it."""
     work = (
         "jax",
         batch,
-        tuple((one.shard.tp, tuple(map(_without_names, one.shard.corners)), one.text) for one in found),
+        tuple((traced.shard.tp, tuple(map(_without_names, traced.shard.corners)), traced.text) for traced in shards),
     )
     return hashlib.sha256(canonical(work).encode()).hexdigest()[:16]
 

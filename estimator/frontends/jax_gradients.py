@@ -56,7 +56,7 @@ def _trace(eqn: JaxprEqn, read: tuple[int, ...], made: tuple[int, ...]) -> Gradi
     for place, atom in enumerate(forward.jaxpr.outvars[:results]):
         if not isinstance(atom, Literal):
             outcomes.setdefault(atom, place)
-    makers = {var: one for one in forward.jaxpr.eqns for var in one.outvars}
+    makers = {var: equation for equation in forward.jaxpr.eqns for var in equation.outvars}
     kept = dict.fromkeys(_origin(atom, makers, outcomes) for atom in forward.jaxpr.outvars[results:])
     new = [var for var in kept if var is not None and var not in operands and var not in outcomes and var in makers]
     return Gradient(

@@ -54,16 +54,16 @@ class _Group:
 def kernels_of(program: Program, indices: Sequence[int], kept: Kept, leaving: frozenset[Var]) -> tuple[Kernel, ...]:
     """The kernels of the equations `indices`, a layer's own in order, with what they keep; `leaving` is read later."""
     piece = _Piece(program, frozenset(indices), kept, leaving)
-    found: list[Kernel] = []
+    kernels: list[Kernel] = []
     for group in _groups(program, indices):
         kind = program.kinds[group.indices[0]]
         if kind == "product" or kind == "composite":
-            found += piece.products(group.indices[0])
+            kernels += piece.products(group.indices[0])
         elif kind == "lookup":
-            found.append(piece.lookup(group.indices[0]))
+            kernels.append(piece.lookup(group.indices[0]))
         else:
-            found += piece.fused(group.indices)
-    return tuple(found)
+            kernels += piece.fused(group.indices)
+    return tuple(kernels)
 
 
 def messages_of(program: Program, indices: Iterable[int]) -> list[tuple[Message, bool]]:
@@ -163,14 +163,14 @@ class _Piece:
         name, saved, gradient = label(program, [index]), self._saved([index]), program.gradients[index]
         traffic = sum((program.size(atom.aval) for atom in (*eqn.invars, *eqn.outvars)), NOTHING)
         if program.kinds[index] == "product":
-            (one,) = gradient.forward
+            (product,) = gradient.forward
             return [
                 Kernel(
                     name=name,
-                    kind=one.kind,
-                    shape=self._weight_last(eqn, one),
-                    forward_flops=one.flops,
-                    backward_flops=one.flops * len(active),
+                    kind=product.kind,
+                    shape=self._weight_last(eqn, product),
+                    forward_flops=product.flops,
+                    backward_flops=product.flops * len(active),
                     forward=traffic,
                     backward=traffic * len(active),
                     saved=saved,
@@ -272,7 +272,7 @@ class _Piece:
         for aval, atom in read:
             root = self._program.root(atom)
             if root is not None:
-                yield (root, aval.shape), self._program.size(min((aval, root.aval), key=lambda one: one.size))
+                yield (root, aval.shape), self._program.size(min((aval, root.aval), key=lambda value: value.size))
 
 
 def _as_read(eqn: JaxprEqn, atom: Any) -> tuple[Any, Any]:
@@ -284,25 +284,25 @@ def _as_read(eqn: JaxprEqn, atom: Any) -> tuple[Any, Any]:
 
 def _repeated(name: str, forward: Sequence[Product], backward: Sequence[Product]) -> list[Kernel]:
     """A loop's products, with backward's FLOPs shared out by forward's; those of many iterations as one grouped."""
-    ahead, back = (sum(one.flops * one.times for one in found) for found in (forward, backward))
-    found, left = [], back
-    for place, one in enumerate(forward):
-        flops = one.flops * one.times
+    ahead, back = (sum(product.flops * product.times for product in kernels) for kernels in (forward, backward))
+    kernels, left = [], back
+    for place, product in enumerate(forward):
+        flops = product.flops * product.times
         share = left if place == len(forward) - 1 else back * flops // ahead
         left -= share
-        kind, shape = one.kind, one.shape
-        if one.times > 1 and kind in ("gemm", "batched_gemm", "grouped_gemm"):
+        kind, shape = product.kind, product.shape
+        if product.times > 1 and kind in ("gemm", "batched_gemm", "grouped_gemm"):
             *groups, m, n, k = shape
-            kind, shape = "grouped_gemm" if kind != "batched_gemm" else kind, (prod(groups) * one.times, m, n, k)
-        found.append(
+            kind, shape = "grouped_gemm" if kind != "batched_gemm" else kind, (prod(groups) * product.times, m, n, k)
+        kernels.append(
             Kernel(
                 name=f"{name}.{place}",
                 kind=kind,
                 shape=shape,
                 forward_flops=flops,
                 backward_flops=share,
-                forward_kernels=one.times,
-                backward_kernels=round(share / flops) * one.times,
+                forward_kernels=product.times,
+                backward_kernels=round(share / flops) * product.times,
             )
         )
-    return found
+    return kernels

@@ -63,57 +63,59 @@ def local_layers(
                 for message, backward in messages_of(program, all_indices[number])
                 if ranks > 1
             ),
-            parameters=sum(one.count for one in held[number]),
-            replicated_parameters=sum(one.count for one in held[number] if ranks > 1 and one.replicated),
+            parameters=sum(weights.count for weights in held[number]),
+            replicated_parameters=sum(weights.count for weights in held[number] if ranks > 1 and weights.replicated),
             input_bytes=edges[number].at(width),
             output_bytes=edges[number + 1].at(width),
         )
 
-    found = []
+    layers = []
     spans = crossing(program)
     for number, (indices, (_, end)) in enumerate(zip(all_indices, cuts, strict=True)):
         leaving = frozenset(span.var for span in spans if span.made < end <= span.last)
         kernels = kernels_of(program, indices, kept[number], leaving)
-        found.append(tuple(at(number, width, kernels) for width in widths))
-    return tuple(found)
+        layers.append(tuple(at(number, width, kernels) for width in widths))
+    return tuple(layers)
 
 
 def layer_texts(program: Program, cuts: Sequence[Cut]) -> tuple[str, ...]:
     """A digest of each layer's equations, their types and how they hang together; equal layers have equal ones."""
-    found = []
+    texts = []
     for cut in cuts:
         numbers: dict[Any, int] = {}
         text = "|".join(wired_text(program.eqns[index], numbers, type_text) for index in indices_of(program, cut))
-        found.append(hashlib.sha256(text.encode()).hexdigest())
-    return tuple(found)
+        texts.append(hashlib.sha256(text.encode()).hexdigest())
+    return tuple(texts)
 
 
 def held_weights(program: Program, cuts: Sequence[Cut]) -> list[list[Held]]:
     """The trained weights that each layer reads, in order; leaves that nothing reads go to the first layer."""
-    found: list[list[Held]] = []
+    weights_by_layer: list[list[Held]] = []
     for cut in cuts:
         indices = indices_of(program, cut)
         read = dict.fromkeys(
             atom for index in indices for atom in program.eqns[index].invars if not isinstance(atom, Literal)
         )
-        found.append([program.weights[atom] for atom in read if atom in program.weights])
-    seen = {one.leaf for held in found for one in held}
-    found[0] += [leaf for leaf in program.leaves if leaf.leaf not in seen]
-    return [[one for one in dict.fromkeys(held) if one.trained] for held in found]
+        weights_by_layer.append([program.weights[atom] for atom in read if atom in program.weights])
+    seen = {leaf_or_slice.leaf for held in weights_by_layer for leaf_or_slice in held}
+    weights_by_layer[0] += [leaf for leaf in program.leaves if leaf.leaf not in seen]
+    return [
+        [leaf_or_slice for leaf_or_slice in dict.fromkeys(held) if leaf_or_slice.trained] for held in weights_by_layer
+    ]
 
 
 def shared_weights(program: Program, cuts: Sequence[Cut]) -> tuple[tuple[SharedWeights, ...], ...]:
     """For each layer the weights that it is the first of several to hold, those of the same holders together."""
     holders: dict[Held, list[int]] = {}
     for number, held in enumerate(held_weights(program, cuts)):
-        for one in held:
-            holders.setdefault(one, []).append(number)
+        for weights in held:
+            holders.setdefault(weights, []).append(number)
     counts: Counter[tuple[int, ...]] = Counter()
-    for one, numbers in holders.items():
+    for weights, numbers in holders.items():
         if len(numbers) > 1:
-            counts[tuple(numbers)] += one.count
+            counts[tuple(numbers)] += weights.count
     groups = [SharedWeights(parameters=count, holders=numbers) for numbers, count in sorted(counts.items())]
-    return tuple(tuple(one for one in groups if one.holders[0] == number) for number in range(len(cuts)))
+    return tuple(tuple(weights for weights in groups if weights.holders[0] == number) for number in range(len(cuts)))
 
 
 def _edges(program: Program, cuts: Sequence[Cut]) -> list[Size]:
@@ -133,7 +135,7 @@ def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
     A value of the chain that its layer and one later layer keep counts there, as that layer's input; one that several
     later layers keep where it is made. What depends on inputs alone each layer has for itself.
     """
-    found: list[Kept] = [{} for _ in all_indices]
+    kept_by_layer: list[Kept] = [{} for _ in all_indices]
     keepers: dict[Var, dict[int, int]] = {}
     for number, indices in enumerate(all_indices):
         for index in indices:
@@ -144,7 +146,7 @@ def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
                     keepers.setdefault(root, {}).setdefault(number, index)
             sizes = [program.size_of(elements, dtype) for elements, dtype in gradient.kept_new]
             if sizes and any(program.root(var) in program.of_inputs for var in eqn.outvars):
-                found[number].setdefault(index, []).extend((None, size) for size in sizes)
+                kept_by_layer[number].setdefault(index, []).extend((None, size) for size in sizes)
     homes = {index: number for number, indices in enumerate(all_indices) for index in indices}
     for var, by_layer in keepers.items():
         numbers = list(by_layer)
@@ -155,8 +157,8 @@ def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
             numbers = others if len(others) == 1 else [home]
         for number in numbers:
             index = by_layer[number] if number in by_layer else program.makers[var]
-            found[number].setdefault(index, []).append((var, program.size(var.aval)))
-    return found
+            kept_by_layer[number].setdefault(index, []).append((var, program.size(var.aval)))
+    return kept_by_layer
 
 
 def _operator(kernel: Kernel, width: int) -> Operator:

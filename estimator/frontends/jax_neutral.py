@@ -90,8 +90,8 @@ def _apply(eqn: JaxprEqn, args: list[Any]) -> Sequence[Any]:
 
 
 def _inner(params: Any) -> list[Jaxpr]:
-    found = [leaf for value in params.values() for leaf in (value if isinstance(value, tuple | list) else (value,))]
-    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in found if isinstance(x, ClosedJaxpr | Jaxpr)]
+    leaves = [leaf for value in params.values() for leaf in (value if isinstance(value, tuple | list) else (value,))]
+    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in leaves if isinstance(x, ClosedJaxpr | Jaxpr)]
 
 
 def _alone(eqn: JaxprEqn, args: list[Any]) -> Sequence[Any]:
@@ -122,8 +122,8 @@ def _scan(params: Any, args: list[Any]) -> Sequence[Any]:
     body = neutralise(params["jaxpr"])
     consts, start, scanned = args[:fixed], args[fixed : fixed + carried], args[fixed + carried :]
 
-    def step(carry: list[Any], one: list[Any]) -> tuple[list[Any], list[Any]]:
-        made = body(*consts, *carry, *one)
+    def step(carry: list[Any], element: list[Any]) -> tuple[list[Any], list[Any]]:
+        made = body(*consts, *carry, *element)
         return list(made[:carried]), list(made[carried:])
 
     end, made = lax.scan(

@@ -43,15 +43,15 @@ def build_traced(
     ValueError for a dtype that JAX does not compute in, a degree that the function cannot have, and where it does other
     work in this dtype or batch than when its layers were cut.
     """
-    found = _trace(layers[0].factory, shard.micro_batch_per_rank, jnp.dtype(dtype_of(shard)), shard.tp)
-    cuts = cut_at(found.program, [place for layer in layers for place in layer.places])
+    traced = _trace(layers[0].factory, shard.micro_batch_per_rank, jnp.dtype(dtype_of(shard)), shard.tp)
+    cuts = cut_at(traced.program, [place for layer in layers for place in layer.places])
     cut = (cuts[0][0], cuts[-1][1])
 
     def work(_params: Any, _inputs: tuple[Any, ...]) -> _Piece:
-        return _cut_out(found.program, cut, neutral=found.example.specs is not None)
+        return _cut_out(traced.program, cut, neutral=traced.example.specs is not None)
 
     # The derivative is traced where the axes of the collectives are bound.
-    piece = on_rank(found.example, shard.tp, shard.micro_batch_per_rank, found.check, work)
+    piece = on_rank(traced.example, shard.tp, shard.micro_batch_per_rank, traced.check, work)
     return piece.function, tuple(map(_weight, piece.weights)), tuple(map(_input, piece.inputs))
 
 
@@ -97,10 +97,10 @@ class _Piece:
 
 def _in_dtype(example: JaxExample, dtype: Any) -> JaxExample:
     """The example with `dtype` in the place of its own."""
-    own = own_dtype(jax.tree.leaves(example.params))
+    example_dtype = own_dtype(jax.tree.leaves(example.params))
 
-    def convert(one: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(one.shape, dtype if one.dtype == own else one.dtype)
+    def convert(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, dtype if leaf.dtype == example_dtype else leaf.dtype)
 
     return JaxExample(
         function=example.function,
@@ -164,9 +164,9 @@ def _results(program: Program, cut: Cut, made: set[Var]) -> list[Any]:
     }
     if end == len(program.chain):
         return list(program.outputs)
-    own = [var for index in program.chain[first:end] for var in program.eqns[index].outvars]
+    made_here = [var for index in program.chain[first:end] for var in program.eqns[index].outvars]
     final = {atom for atom in program.outputs if not isinstance(atom, Literal)}
-    return [var for var in own if var in made and (var in later or var in final)]
+    return [var for var in made_here if var in made and (var in later or var in final)]
 
 
 def _without_ranks(
@@ -180,12 +180,12 @@ def _without_ranks(
         return tuple(ahead(*args)[:count])
 
     def keep(*args: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        found = ahead(*args)
-        return tuple(found[:count]), tuple(found[count:])
+        results = ahead(*args)
+        return tuple(results[:count]), tuple(results[count:])
 
     def pull(kept: tuple[Any, ...], gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-        found = dict(zip(read, back(*kept, *(gradients[place] for place in made)), strict=True))
-        return tuple(found.get(place) for place in range(len(types)))
+        pulled = dict(zip(read, back(*kept, *(gradients[place] for place in made)), strict=True))
+        return tuple(pulled.get(place) for place in range(len(types)))
 
     run = jax.custom_vjp(plain)
     run.defvjp(keep, pull)

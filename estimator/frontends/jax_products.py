@@ -115,8 +115,10 @@ def bodies(eqn: JaxprEqn) -> list[Jaxpr]:
     """The traced functions among the parameters of `eqn`, but not those that say how a reduction combines two."""
     if eqn.primitive.name in _LOOKUPS | _REDUCTIONS | _ALONE:
         return []
-    found = [leaf for value in eqn.params.values() for leaf in (value if isinstance(value, tuple | list) else (value,))]
-    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in found if isinstance(x, ClosedJaxpr | Jaxpr)]
+    leaves = [
+        leaf for value in eqn.params.values() for leaf in (value if isinstance(value, tuple | list) else (value,))
+    ]
+    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in leaves if isinstance(x, ClosedJaxpr | Jaxpr)]
 
 
 def products_in(eqns: Sequence[JaxprEqn], times: int = 1) -> Iterator[Product]:
@@ -135,9 +137,9 @@ def products_in(eqns: Sequence[JaxprEqn], times: int = 1) -> Iterator[Product]:
         if eqn.primitive.name == "while" and any(inner):
             raise UncountableError("a product in a loop whose length depends on values (while)")
         if eqn.primitive.name == "cond":
-            inner = [max(inner, key=lambda found: sum(one.flops * one.times for one in found))]
-        for found in inner:
-            yield from found
+            inner = [max(inner, key=lambda products: sum(product.flops * product.times for product in products))]
+        for products in inner:
+            yield from products
 
 
 def messages_in(eqns: Sequence[JaxprEqn]) -> Iterator[Message]:

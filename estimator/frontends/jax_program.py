@@ -146,12 +146,12 @@ def _weights(
         for eqn, number in zip(slices, numbers, strict=True):
             held = replace(leaf, part=number, count=leaf.count // var.aval.shape[0], dimensions=leaf.dimensions - 1)
             (element,) = eqn.outvars
-            squeezed = [one.outvars[0] for one in readers.get(element, ()) if _drops_first(one)]
-            found = squeezed if len(squeezed) == len(readers.get(element, ())) else [element]
-            given.update((element, *found))
-            for one in found:
-                same[one] = first.setdefault((held, one.aval.shape), one)
-                weights[same[one]] = held
+            squeezed = [var_read.outvars[0] for var_read in readers.get(element, ()) if _drops_first(var_read)]
+            elements = squeezed if len(squeezed) == len(readers.get(element, ())) else [element]
+            given.update((element, *elements))
+            for var_read in elements:
+                same[var_read] = first.setdefault((held, var_read.aval.shape), var_read)
+                weights[same[var_read]] = held
     left = (eqn for eqn in eqns if eqn.outvars[0] not in given)
     return weights, tuple(
         eqn.replace(invars=[atom if isinstance(atom, Literal) else same.get(atom, atom) for atom in eqn.invars])
@@ -176,11 +176,11 @@ def _element(eqn: JaxprEqn) -> int | None:
 
 
 def _dependent(eqns: Sequence[JaxprEqn], sources: Iterable[Var]) -> frozenset[Var]:
-    found = set(sources)
+    dependent = set(sources)
     for eqn in eqns:
-        if found.intersection(_atoms(eqn.invars)):
-            found.update(eqn.outvars)
-    return frozenset(found)
+        if dependent.intersection(_atoms(eqn.invars)):
+            dependent.update(eqn.outvars)
+    return frozenset(dependent)
 
 
 def _active(eqns: Sequence[JaxprEqn], trained: Iterable[Var], outputs: Sequence[Any]) -> frozenset[Var]:
@@ -248,7 +248,7 @@ def _roots(
 def own_dtype(types: Sequence[Any]) -> Any:
     """The floating dtype that most elements of `types` have; float32 if none has any."""
     counts: Counter[Any] = Counter()
-    for one in types:
-        if is_float(one.dtype):
-            counts[np.dtype(one.dtype)] += one.size
+    for leaf in types:
+        if is_float(leaf.dtype):
+            counts[np.dtype(leaf.dtype)] += leaf.size
     return max(counts, key=lambda dtype: counts[dtype]) if counts else np.dtype("float32")

@@ -22,11 +22,11 @@ def among(
     but nothing computed. `check` is shard_map's `check_vma`: whether JAX itself tracks what differs between ranks, and
     so which gradients to sum. What JAX raises passes.
     """
-    found: list[T] = []
+    results: list[T] = []
 
     def body(params: Any, inputs: tuple[Any, ...]) -> tuple[()]:
         types = jax.tree.map(jax.typeof, (params, inputs))
-        found.append(work(*types))
+        results.append(work(*types))
         return ()
 
     mapped = jax.shard_map(
@@ -37,7 +37,7 @@ def among(
         check_vma=check,
     )
     jax.eval_shape(mapped, params, inputs)
-    return found[-1]
+    return results[-1]
 
 
 def split_dims(spec: PartitionSpec) -> tuple[int, ...]:

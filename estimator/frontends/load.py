@@ -66,17 +66,17 @@ def framework_of(reference: str) -> Framework:
         return "torch"
     if callable(model):
         return "jax"
-    found = describe(returned)
+    stated = describe(returned)
     if isinstance(returned, tuple):
-        found = f"({', '.join(type(item).__name__ for item in returned)})"
-    raise InputError(where=reference, found=found, expected=WANTED)
+        stated = f"({', '.join(type(item).__name__ for item in returned)})"
+    raise InputError(where=reference, found=stated, expected=WANTED)
 
 
 def _load_factory_model(reference: str) -> Model:
     framework = framework_of(reference)
     if find_spec(framework) is None:
-        found = f"a factory of a {framework} model, and no {framework} installed"
-        raise InputError(where=reference, found=found, expected=f"pip install 'cellplan[{framework}]'")
+        stated = f"a factory of a {framework} model, and no {framework} installed"
+        raise InputError(where=reference, found=stated, expected=f"pip install 'cellplan[{framework}]'")
     if framework == "torch":
         from estimator.frontends.torch_module import load_module_model
 

@@ -25,10 +25,10 @@ def find_units(module: nn.Module) -> frozenset[str]:
     """
     name = ""
     while True:
-        found = [f"{name}.{unit}" if name else unit for unit in _units_below(module.get_submodule(name))]
-        if len(found) != 1 or not _has_parts(module.get_submodule(found[0])):
-            return frozenset(found)
-        name = found[0]
+        units = [f"{name}.{unit}" if name else unit for unit in _units_below(module.get_submodule(name))]
+        if len(units) != 1 or not _has_parts(module.get_submodule(units[0])):
+            return frozenset(units)
+        name = units[0]
 
 
 def _units_below(module: nn.Module) -> Iterator[str]:
@@ -76,7 +76,7 @@ def cut_layers(trace: Trace) -> tuple[Places, ...]:
 
 def _reads_matrix(call: Call, trace: Trace) -> bool:
     held = (trace.parameters.get(storage_key(tensor)) for tensor in call.reads)
-    return any(one is not None and one.dimensions > 1 for one in held)
+    return any(parameter is not None and parameter.dimensions > 1 for parameter in held)
 
 
 def name_layers(trace: Trace, layers: Sequence[Places]) -> tuple[str, ...]:
@@ -135,16 +135,16 @@ def shared_weights(trace: Trace, layers: Sequence[Places]) -> tuple[tuple[Shared
         if len(numbers) > 1:
             counts[tuple(numbers)] += trace.parameters[key].count
     groups = [SharedWeights(parameters=count, holders=numbers) for numbers, count in sorted(counts.items())]
-    return tuple(tuple(one for one in groups if one.holders[0] == number) for number in range(len(layers)))
+    return tuple(tuple(shared for shared in groups if shared.holders[0] == number) for number in range(len(layers)))
 
 
 def _layer_numbers(trace: Trace, layers: Sequence[Places]) -> list[int]:
     """The layer of each call. A place that no layer lists (a collective where the layers were cut without any) belongs
     to the layer of the call before it."""
-    known = {place: number for number, places in enumerate(layers) for place in places}
+    layer_of_place = {place: number for number, places in enumerate(layers) for place in places}
     numbers: list[int] = []
     for call in trace.calls:
-        numbers.append(known.get(call.place, numbers[-1] if numbers else 0))
+        numbers.append(layer_of_place.get(call.place, numbers[-1] if numbers else 0))
     return numbers
 
 
@@ -153,8 +153,8 @@ def _held_parameters(trace: Trace, layers: Sequence[Places], numbers: Sequence[i
     held: list[set[int]] = [set() for _ in layers]
     for call, number in zip(trace.calls, numbers, strict=True):
         held[number].update(storage_key(tensor) for tensor in call.reads)
-    for found in held:
-        found.intersection_update(trace.parameters)
+    for keys in held:
+        keys.intersection_update(trace.parameters)
     for key in trace.parameters.keys() - set().union(*held):
         name = trace.parameters[key].name
         owners = (n for n, places in enumerate(layers) for place in places if _is_within(name, unit_of(place)))

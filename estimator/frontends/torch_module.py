@@ -87,22 +87,22 @@ def load_module_model(reference: str) -> Model:
         except Exception as error:
             refused.append((degree, f"tp = {degree}: {first_line(error)}"))
         else:
-            for found, shard in zip(shards, more, strict=True):
-                found.append(shard)
+            for layer_shards, shard in zip(shards, more, strict=True):
+                layer_shards.append(shard)
     return Model(
         name=reference,
         family="module",
         layers=tuple(
             TracedLayer(
-                fingerprint=_fingerprint(batches[0], found[:1]),
-                split_fingerprint=_fingerprint(batches[0], found[1:]),
+                fingerprint=_fingerprint(batches[0], layer_shards[:1]),
+                split_fingerprint=_fingerprint(batches[0], layer_shards[1:]),
                 factory=reference,
                 batch=batches[0],
                 places=places,
-                shards=tuple(found),
+                shards=tuple(layer_shards),
                 refused=tuple(refused),
             )
-            for places, found in zip(layers, shards, strict=True)
+            for places, layer_shards in zip(layers, shards, strict=True)
         ),
         layer_names=name_layers(traces[0], layers),
         input=TracedInput(factory=reference),
@@ -143,28 +143,28 @@ def call_factory(reference: str) -> Example:
 
 def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-        found = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
-        raise InputError(where=reference, found=found, expected=_WANTED)
+        stated = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
+        raise InputError(where=reference, found=stated, expected=_WANTED)
     module, inputs, plan = (*returned, {})[:3]
     inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
     if not isinstance(module, nn.Module):
         raise InputError(where=reference, key="module", found=describe(module), expected="a torch.nn.Module")
     if not isinstance(inputs, tuple) or not inputs or not all(isinstance(x, Tensor) for x in inputs):
-        found = describe(inputs)
+        stated = describe(inputs)
         if isinstance(inputs, tuple):
-            found = f"({', '.join(type(x).__name__ for x in inputs)})"
-        raise InputError(where=reference, key="example_inputs", found=found, expected="a tuple of tensors")
+            stated = f"({', '.join(type(x).__name__ for x in inputs)})"
+        raise InputError(where=reference, key="example_inputs", found=stated, expected="a tuple of tensors")
     shapes = [tuple(x.shape) for x in inputs]
     if not all(shapes) or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
         expected = "tensors that all have the batch, of one size, as their first dimension"
-        found = f"shapes {', '.join(map(str, shapes))}"
-        raise InputError(where=reference, key="example_inputs", found=found, expected=expected)
+        stated = f"shapes {', '.join(map(str, shapes))}"
+        raise InputError(where=reference, key="example_inputs", found=stated, expected=expected)
     if not isinstance(plan, dict) or not all(isinstance(style, ParallelStyle) for style in plan.values()):
-        found = describe(plan)
+        stated = describe(plan)
         if isinstance(plan, dict):
-            found = f"dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
+            stated = f"dict of {', '.join(sorted({type(style).__name__ for style in plan.values()}))}"
         expected = "a dict from module names to ParallelStyle, as parallelize_module takes"
-        raise InputError(where=reference, key="tp_plan", found=found, expected=expected)
+        raise InputError(where=reference, key="tp_plan", found=stated, expected=expected)
     names = [name for name, _ in module.named_modules()]
     for pattern in plan:
         if not any(fnmatch(name, pattern) for name in names):
@@ -214,8 +214,8 @@ def _parallel_shards(
 def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, tp: int) -> tuple[TracedShard, ...]:
     """Each layer's shard. InputError where the module does other work in another batch."""
     small, large = (local_layers(trace, layers, ranks=tp, widths=WIDTHS) for trace in traces)
-    for one, other in zip(small, large, strict=True):
-        if [op.name for op in one[0].operators] != [op.name for op in other[0].operators]:
+    for layer, larger in zip(small, large, strict=True):
+        if [op.name for op in layer[0].operators] != [op.name for op in larger[0].operators]:
             sizes = " and ".join(str(trace.inputs[0].shape[0]) for trace in traces)
             raise InputError(
                 where=reference,
@@ -224,8 +224,8 @@ def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, 
             )
     shared = shared_weights(traces[0], layers)
     return tuple(
-        TracedShard(tp=tp, corners=(one[0], one[1], other[0], other[1]), shared=first_held)
-        for one, other, first_held in zip(small, large, shared, strict=True)
+        TracedShard(tp=tp, corners=(layer[0], layer[1], larger[0], larger[1]), shared=first_held)
+        for layer, larger, first_held in zip(small, large, shared, strict=True)
     )
 
 

@@ -133,16 +133,18 @@ def _nodes_in(exported: _Exported, places: frozenset[str]) -> list[fx.Node]:
 def _nodes_with_gradient(program: ExportedProgram) -> set[fx.Node]:
     trainable = {name for name, parameter in program.named_parameters() if parameter.requires_grad}
     names = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    found: set[fx.Node] = set()
+    with_gradient: set[fx.Node] = set()
     for node in program.graph.nodes:
         if node.op == "placeholder":
             trained = names[node.name] in trainable
         else:
             without = node.target in _NO_GRADIENT or (node.args and node.args[0] is False)  # a region under no_grad
-            trained = not without and any(source in found for source in node.all_input_nodes) and _is_floating(node)
+            trained = (
+                not without and any(source in with_gradient for source in node.all_input_nodes) and _is_floating(node)
+            )
         if trained:
-            found.add(node)
-    return found
+            with_gradient.add(node)
+    return with_gradient
 
 
 def _values(node: fx.Node) -> list[Tensor]:
@@ -155,7 +157,7 @@ def _is_floating(node: fx.Node) -> bool:
 
 def _mutated(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     """What `nodes` change in place, through views of it too."""
-    found: set[fx.Node] = set()
+    mutated: set[fx.Node] = set()
     for node in nodes:
         if not isinstance(node.target, torch._ops.OpOverload):
             continue
@@ -163,8 +165,8 @@ def _mutated(nodes: Iterable[fx.Node]) -> set[fx.Node]:
             if argument.is_write:
                 while value.op == "call_function" and getattr(value.target, "is_view", False):
                     value = value.args[0]
-                found.add(value)
-    return found
+                mutated.add(value)
+    return mutated
 
 
 def _outputs(graph: fx.Graph, chosen: list[fx.Node], trained: set[fx.Node]) -> list[fx.Node]:

@@ -53,7 +53,7 @@ def apply_plan(module: nn.Module, plan: dict[str, Any], mesh: DeviceMesh) -> Non
 
 
 def _share(module: nn.Module, first: str, name: str) -> None:
-    one, other = module.get_parameter(first), module.get_parameter(name)
-    if getattr(one, "placements", None) == getattr(other, "placements", None):
+    parameter, other = module.get_parameter(first), module.get_parameter(name)
+    if getattr(parameter, "placements", None) == getattr(other, "placements", None):
         owner, _, attribute = name.rpartition(".")
-        module.get_submodule(owner).register_parameter(attribute, one)
+        module.get_submodule(owner).register_parameter(attribute, parameter)

@@ -220,8 +220,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _traffic(self, func: Any, reads: tuple[Tensor, ...], makes: tuple[Tensor, ...]) -> tuple[Size, int]:
         """Bytes read and written, and kernels: none for a view, an allocation or a collective."""
-        known = {storage_key(tensor) for tensor in reads}
-        viewed = not func._schema.is_mutable and all(storage_key(tensor) in known for tensor in makes)
+        storages_read = {storage_key(tensor) for tensor in reads}
+        viewed = not func._schema.is_mutable and all(storage_key(tensor) in storages_read for tensor in makes)
         if viewed or func._overloadpacket in _ALLOCATIONS or "c10d" in func.namespace:
             return Size(), 0
         if func._overloadpacket in _LOOKUPS:
@@ -293,8 +293,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _tensors(nested: Any) -> tuple[Tensor, ...]:
-    found = {id(leaf): leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)}
-    return tuple(found.values())
+    by_id = {id(leaf): leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)}
+    return tuple(by_id.values())
 
 
 def _kind_and_shape(

@@ -1,11 +1,11 @@
-"""How one rank holds a layer under a training framework, and the work that is then its own."""
+"""How one rank holds a layer, and the work that is then its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from estimator.pricing.recipe import Kernels, RecomputeKind
-from profiles.vocabulary import AttentionKernel, Collective, DType, Operator, held_bytes
+from profiles.vocabulary import AttentionKernel, Collective, DType, Kernels, Operator, RecomputeKind, held_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,9 @@ class Split:
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
     fullest expert rank over the mean. `frozen`: no gradients of this layer's weights; with `lora_rank` only adapters
     have some. `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
+
+    `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
+    which know no context parallelism, split experts over tp, keep what they gather, and never drop a layer's gradient.
     """
 
     samples: int
@@ -27,7 +30,7 @@ class Split:
     ep: int = 1
     etp: int = 1
     attention: AttentionKernel = "flash"
-    kernels: Kernels = "fused"
+    kernels: Kernels | Literal["zoo"] = "fused"
     fused_cross_entropy: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
@@ -51,6 +54,21 @@ class Split:
     def local_rows(self) -> int:
         """Tokens outside it: 1/tp of them under sequence parallelism."""
         return self.rows // self.tp if self.sequence_parallel else self.rows
+
+    @property
+    def outside_ranks(self) -> int:
+        """Ranks over which the gradient of a weight outside the tensor-parallel region must be summed."""
+        return self.tp if self.sequence_parallel else 1
+
+    @property
+    def zoo(self) -> bool:
+        """Whether the layer runs as the module of `models_zoo`."""
+        return self.kernels == "zoo"
+
+    @property
+    def bias_in_product(self) -> bool:
+        """Whether a row-split product adds its bias itself, not the residual after the partial sums are added."""
+        return self.zoo and self.tp == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

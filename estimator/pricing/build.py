@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Literal
 
 from estimator.layers.shards import shard_layer
-from estimator.pricing.recipe import OffloadPart, Recipe, RecomputeKind, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, ZeroStage
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import Infeasible, Shard
+from profiles.vocabulary import Infeasible, RecomputeKind, Shard
 
 Ranges = tuple[tuple[int, int], ...]
 

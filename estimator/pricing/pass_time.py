@@ -13,10 +13,9 @@ from dataclasses import dataclass, fields
 
 from estimator.layers.split import Work
 from estimator.pricing.operator_time import time_operator
-from estimator.pricing.recipe import Kernels
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
-from profiles.vocabulary import Collective, Device, DType, LayerTime, Operator
+from profiles.vocabulary import Collective, Device, DType, Kernels, LayerTime, Operator
 
 KIND_FIELDS = {
     "gemm": "gemm_s",

@@ -8,14 +8,12 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AttentionKernel, DType
+from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
-RecomputeKind = Literal["none", "selective", "full"]
 OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
 Overlap = Literal["dp", "tp", "p2p", "ep"]
 OffloadPart = Literal["optimizer", "activations"]
-Kernels = Literal["fused", "eager"]
 Dispatch = Literal["all_to_all", "deduplicated"]
 Launch = Literal["eager", "graph"]
 GradDType = Literal["fp32", "bf16", "fp16"]

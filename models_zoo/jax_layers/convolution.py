@@ -1,6 +1,6 @@
 """Image layers: each rank computes its own output channels from all input channels. Images are (b, c, h, w).
 
-Inputs and outputs are whole on every rank; `estimator.layers.shards.convolution` says which collectives follow and why.
+Inputs and outputs are whole on every rank; `estimator.layers.convolution` says which collectives follow and why.
 Batch norm uses the micro-batch's own statistics; running ones, which training does not read, are not kept.
 """
 

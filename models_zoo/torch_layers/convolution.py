@@ -1,6 +1,6 @@
 """Image layers as local shards: each rank computes its own output channels from all input channels.
 
-Inputs and outputs are whole on every rank; `estimator.layers.shards.convolution` says which collectives follow and why.
+Inputs and outputs are whole on every rank; `estimator.layers.convolution` says which collectives follow and why.
 """
 
 from __future__ import annotations

@@ -4,75 +4,38 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from planner.cli.options import (
-    add_json_option,
-    add_store_option,
-    positive_int,
-    positive_ints,
-    positive_seconds,
-    store_path,
-    words_of,
-)
+from planner import api
+from planner.cli.arguments import add_options, chosen, make_user_folder
 from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table, progress
+from planner.shared.options.measuring import CommFitOptions, CommMeasureOptions, CommShowOptions
 from profiles.errors import InputError
-from profiles.vocabulary import CollectiveOp
 
 if TYPE_CHECKING:
     from estimator.communication.measure_torch import World
-
-OPS = get_args(CollectiveOp)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`comm measure`, `comm fit FILE` and `comm show`."""
     actions = parser.add_subparsers(metavar="measure|fit|show", required=True)
     measure = actions.add_parser("measure", help="run collectives through torch.distributed, here or under torchrun")
-    measure.add_argument("--link", default="loopback", metavar="NAME", help="the link measured (default: %(default)s)")
-    measure.add_argument(
-        "--backend", choices=("gloo", "nccl", "xla"), default="gloo", help="xla: JAX (default: %(default)s)"
-    )
-    measure.add_argument("--ranks", type=positive_ints, default=(2,), metavar="LIST", help="rank counts (default: 2)")
-    measure.add_argument("--sizes", type=positive_ints, metavar="LIST", help="bytes (default: 4 KiB to 64 MiB)")
-    measure.add_argument("--ops", type=words_of(OPS), metavar="LIST", help=f"of {', '.join(OPS)} (default: all)")
-    measure.add_argument("--repeats", type=positive_int, default=20, metavar="N", help="per size (default: 20)")
-    measure.add_argument("--busy", action="store_true", help="compute before each call, as a training does")
-    measure.add_argument(
-        "--timeout", type=positive_seconds, default=120.0, metavar="SECONDS", help="give up after (default: 120)"
-    )
     fit = actions.add_parser("fit", help="alpha and beta from the output of nccl-tests")
-    fit.add_argument("file", type=Path, metavar="FILE", help="what all_reduce_perf and its kin printed")
-    fit.add_argument("--link", required=True, metavar="NAME", help="the link measured, such as nvswitch3")
-    fit.add_argument("--op", choices=OPS, help="the collective, where the file does not say which")
     show = actions.add_parser("show", help="the link tables in the store")
-    show.add_argument("--link", metavar="NAME", help="of this link alone")
-    show.add_argument("--size", type=positive_int, metavar="BYTES", help="also the time of that many, by each method")
-    for action, run in ((measure, _measure), (fit, _fit), (show, _show)):
-        add_store_option(action)
-        add_json_option(action)
+    for action, kind, run in (
+        (measure, CommMeasureOptions, _measure),
+        (fit, CommFitOptions, _fit),
+        (show, CommShowOptions, _show),
+    ):
+        add_options(action, kind)
         action.set_defaults(run=run)
 
 
 def _measure(arguments: Namespace) -> None:
-    from planner import api
-
     world = launched_world()
+    make_user_folder()
     with progress(f"measuring {arguments.link}") as report:
-        tables = api.comm_measure(
-            link=arguments.link,
-            backend=arguments.backend,
-            ranks=arguments.ranks,
-            sizes=arguments.sizes,
-            ops=arguments.ops,
-            repeats=arguments.repeats,
-            busy=arguments.busy,
-            timeout=arguments.timeout,
-            store=store_path(arguments, to_write=True),
-            progress=report,
-            world=world,
-        )
+        tables = api.comm_measure(chosen(arguments, CommMeasureOptions, progress=report, world=world))
     if world is None or world.rank == 0:
         _print(tables, as_json=arguments.json)
 
@@ -100,17 +63,12 @@ def launched_world() -> World | None:
 
 
 def _fit(arguments: Namespace) -> None:
-    from planner import api
-
-    store = store_path(arguments, to_write=True)
-    _print(api.comm_fit(arguments.file, link=arguments.link, op=arguments.op, store=store), as_json=arguments.json)
+    make_user_folder()
+    _print(api.comm_fit(chosen(arguments, CommFitOptions)), as_json=arguments.json)
 
 
 def _show(arguments: Namespace) -> None:
-    from planner import api
-
-    tables = api.comm_show(link=arguments.link, size=arguments.size, store=store_path(arguments))
-    _print(tables, as_json=arguments.json)
+    _print(api.comm_show(chosen(arguments, CommShowOptions)), as_json=arguments.json)
 
 
 def _print(tables: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -7,8 +7,10 @@ from argparse import Action, ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from planner.cli.options import add_json_option, add_store_option, store_path
+from planner import api
+from planner.cli.arguments import add_options, chosen
 from planner.cli.output import print_json, print_table
+from planner.shared.options.running import ExportOptions
 from profiles.errors import NothingFits
 
 
@@ -27,37 +29,18 @@ class _Alone(Action):
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`export PLAN --to FORMAT`, or `export --list`."""
-    plan = parser.add_argument("plan", type=Path, metavar="PLAN", help="the plan file")
-    to = parser.add_argument("--to", required=True, metavar="FORMAT", help="the tool (`--list` shows all)")
-    parser.add_argument("--list", action=_Alone, waives=(plan, to), help="show the formats")
-    parser.add_argument("--script", metavar="FILE", help="the training script that the launcher is to start")
-    parser.add_argument(
-        "--nearest", action="store_true", help="where the tool cannot run the plan, export the nearest that it can"
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="PATH", help="the file to write, or a folder (where there are several)"
-    )
-    add_store_option(parser)
-    add_json_option(parser)
+    add_options(parser, ExportOptions)
+    needed = tuple(action for action in parser._actions if action.required)
+    parser.add_argument("--list", action=_Alone, waives=needed, help="show the formats")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: Namespace) -> None:
-    from planner import api
-    from planner.one_job.exporting.exporting import list_formats
-
     if arguments.list:
-        _print_formats(list_formats(), as_json=arguments.json)
+        _print_formats(api.export_formats(), as_json=arguments.json)
         return
     try:
-        result = api.export(
-            arguments.plan,
-            to=arguments.to,
-            script=arguments.script,
-            nearest=arguments.nearest,
-            output=arguments.output,
-            store=store_path(arguments),
-        )
+        result = api.export(chosen(arguments, ExportOptions))
     except NothingFits as failure:
         if arguments.json:
             print_json(failure.result)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from planner.cli.options import add_json_option
+from planner import api
+from planner.cli.arguments import add_options, chosen
 from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table
+from planner.shared.options.catalogue import HardwareShowOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`hardware list` and `hardware show NAME`."""
     actions = parser.add_subparsers(metavar="list|show", required=True)
     listing = actions.add_parser("list", help="all devices, links and training software")
-    add_json_option(listing)
+    add_options(listing)
     listing.set_defaults(run=_list)
     show = actions.add_parser("show", help="one device, link or training software, with its source")
-    show.add_argument("name", metavar="NAME", help="a device, a link or a training software")
-    add_json_option(show)
+    add_options(show, HardwareShowOptions)
     show.set_defaults(run=_show)
 
 
 def _list(arguments: Namespace) -> None:
-    from planner import api
-
     hardware = api.hardware_list()
     if arguments.json:
         print_json(hardware)
@@ -58,14 +57,12 @@ def _list(arguments: Namespace) -> None:
 
 
 def _show(arguments: Namespace) -> None:
-    from planner import api
-
-    found = api.hardware_show(arguments.name)
+    shown = api.hardware_show(chosen(arguments, HardwareShowOptions))
     if arguments.json:
-        print_json(found)
+        print_json(shown)
         return
     rows = []
-    for key, value in found.items():
+    for key, value in shown.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
         rows += [(f"{key}.{part}".rstrip("."), "-" if inner is None else str(inner)) for part, inner in parts]
-    print_table(found["name"], ("field", "value"), rows)
+    print_table(shown["name"], ("field", "value"), rows)

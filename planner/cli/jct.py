@@ -2,87 +2,35 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from math import isfinite
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from planner.cli.options import add_json_option, natural, positive_int
+from planner import api
+from planner.cli.arguments import add_options, chosen
 from planner.cli.output import format_seconds, print_json, print_table, print_text, progress
+from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
 
-LOSSES = ("squared", "absolute", "log", "within-2x")
 SHOWN = 30
-TRACE_HELP = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, PAI's, sacct's own form"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`jct train TRACE -o MODEL`, `jct predict MODEL TRACE` and `jct evaluate TRACE`."""
     actions = parser.add_subparsers(metavar="train|predict|evaluate", required=True)
     train = actions.add_parser("train", help="train a predictor on a trace")
-    train.add_argument("trace", type=Path, metavar="TRACE", help=TRACE_HELP)
-    train.add_argument("-o", "--output", type=Path, required=True, metavar="MODEL", help="the file to write")
-    train.add_argument(
-        "--until", dest="until_s", type=_seconds, metavar="S", help="know nothing after this time of the trace's clock"
-    )
     predict = actions.add_parser("predict", help="predict jobs, each from what had finished when it was submitted")
-    predict.add_argument("model", type=Path, metavar="MODEL", help="a file of `cellplan jct train`")
-    predict.add_argument("trace", type=Path, metavar="TRACE", help=TRACE_HELP + "; a blank duration is fine")
-    predict.add_argument("--history", type=Path, action="append", metavar="TRACE", help="earlier jobs, not predicted")
-    predict.add_argument("--from", dest="from_s", type=_seconds, metavar="S", help="only jobs submitted from then on")
-    predict.add_argument("--loss", choices=LOSSES, default="squared", help="what the point is to be best at")
     evaluate = actions.add_parser("evaluate", help="rolling chronological origins, beside baselines")
-    evaluate.add_argument("trace", type=Path, metavar="TRACE", help=TRACE_HELP)
-    evaluate.add_argument("--origins", type=positive_int, default=5, help="times to train at (default: %(default)s)")
-    evaluate.add_argument(
-        "--tested", type=_share, default=0.5, help="the last share of the jobs, in equal blocks (default: %(default)s)"
-    )
-    evaluate.add_argument("--network", action="store_true", help="a small neural network beside it (torch)")
-    evaluate.add_argument("--quantiles", action="store_true", help="intervals from quantile boosters beside it")
-    for action, run in ((train, _train), (predict, _predict), (evaluate, _evaluate)):
-        if action is not predict:
-            action.add_argument(
-                "--cap", type=positive_int, default=24, help="the last, open interval of 10 minutes (default: 24)"
-            )
-            action.add_argument(
-                "--search", type=natural, default=0, metavar="N", help="try N random parameter sets first (default: 0)"
-            )
-            action.add_argument("--seed", type=natural, default=0)
-        action.add_argument("--threads", type=positive_int, default=2, help="default: %(default)s")
-        add_json_option(action)
+    for action, kind, run in (
+        (train, JctTrainOptions, _train),
+        (predict, JctPredictOptions, _predict),
+        (evaluate, JctEvaluateOptions, _evaluate),
+    ):
+        add_options(action, kind)
         action.set_defaults(run=run)
 
 
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = float("nan")
-    if not isfinite(found):
-        raise ArgumentTypeError(f"found {text!r}, expected seconds on the trace's clock")
-    return found
-
-
-def _share(text: str) -> float:
-    found = _seconds(text)
-    if not 0 < found < 1:
-        raise ArgumentTypeError(f"found {text!r}, expected a share between 0 and 1")
-    return found
-
-
 def _train(arguments: Namespace) -> None:
-    from planner import api
-
     with progress(f"training on {arguments.trace.name}") as report:
-        result = api.jct_train(
-            arguments.trace,
-            output=arguments.output,
-            cap=arguments.cap,
-            until_s=arguments.until_s,
-            search=arguments.search,
-            seed=arguments.seed,
-            threads=arguments.threads,
-            progress=report,
-        )
+        result = api.jct_train(chosen(arguments, JctTrainOptions, progress=report))
     if arguments.json:
         print_json(result)
         return
@@ -98,16 +46,7 @@ def _train(arguments: Namespace) -> None:
 
 
 def _predict(arguments: Namespace) -> None:
-    from planner import api
-
-    result = api.jct_predict(
-        arguments.model,
-        arguments.trace,
-        history=None if arguments.history is None else tuple(arguments.history),
-        loss=arguments.loss,
-        from_s=arguments.from_s,
-        threads=arguments.threads,
-    )
+    result = api.jct_predict(chosen(arguments, JctPredictOptions))
     if arguments.json:
         print_json(result)
         return
@@ -134,21 +73,8 @@ def _predicted_row(job: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _evaluate(arguments: Namespace) -> None:
-    from planner import api
-
     with progress(f"evaluating {arguments.trace.name}") as report:
-        result = api.jct_evaluate(
-            arguments.trace,
-            cap=arguments.cap,
-            origins=arguments.origins,
-            tested=arguments.tested,
-            search=arguments.search,
-            network=arguments.network,
-            quantiles=arguments.quantiles,
-            seed=arguments.seed,
-            threads=arguments.threads,
-            progress=report,
-        )
+        result = api.jct_evaluate(chosen(arguments, JctEvaluateOptions, progress=report))
     if arguments.json:
         print_json(result)
         return

@@ -6,27 +6,24 @@ from argparse import ArgumentParser, Namespace
 from itertools import groupby
 from typing import Any
 
-from planner.cli.options import add_dtype_option, add_json_option, add_model_argument, positive_int
+from planner import api
+from planner.cli.arguments import add_options, chosen
 from planner.cli.output import format_bytes, format_count, print_json, print_table, print_text
+from planner.shared.options.catalogue import ModelsShowOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`models list` and `models show MODEL`."""
     actions = parser.add_subparsers(metavar="list|show", required=True)
     listing = actions.add_parser("list", help="all models")
-    add_json_option(listing)
+    add_options(listing)
     listing.set_defaults(run=_list)
     show = actions.add_parser("show", help="one model, layer by layer")
-    add_model_argument(show)
-    show.add_argument("--seq-len", type=positive_int, metavar="N", help="tokens per sample (default: the model's)")
-    add_dtype_option(show)
-    add_json_option(show)
+    add_options(show, ModelsShowOptions)
     show.set_defaults(run=_show)
 
 
 def _list(arguments: Namespace) -> None:
-    from planner import api
-
     models = api.models_list()
     if arguments.json:
         print_json(models)
@@ -46,9 +43,7 @@ def _list(arguments: Namespace) -> None:
 
 
 def _show(arguments: Namespace) -> None:
-    from planner import api
-
-    model = api.models_show(arguments.model, seq_len=arguments.seq_len, dtype=arguments.dtype)
+    model = api.models_show(chosen(arguments, ModelsShowOptions))
     if arguments.json:
         print_json(model)
         return

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
-from planner.cli.options import add_json_option, add_store_option, store_path
+from planner import api
+from planner.cli.arguments import add_options, chosen, make_user_folder
 from planner.cli.output import format_seconds, print_json, print_table
+from planner.shared.options.measuring import ProfilesExportOptions, ProfilesImportOptions, ProfilesShowOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`profiles export FILE`, `profiles import FILE` and `profiles show`."""
     actions = parser.add_subparsers(metavar="export|import|show", required=True)
     export = actions.add_parser("export", help="write the store's profiles, rates and link tables into a JSON file")
-    export.add_argument("file", type=Path, metavar="FILE", help="the file to write")
     load = actions.add_parser("import", help="add such a file to the store, all or nothing")
-    load.add_argument("file", type=Path, metavar="FILE", help="the file to read")
-    load.add_argument("--replace", action="store_true", help="let the file win over what the store holds already")
     show = actions.add_parser("show", help="list the store's profiles")
-    for action, run in ((export, _export), (load, _import), (show, _show)):
-        add_store_option(action)
-        add_json_option(action)
+    for action, kind, run in (
+        (export, ProfilesExportOptions, _export),
+        (load, ProfilesImportOptions, _import),
+        (show, ProfilesShowOptions, _show),
+    ):
+        add_options(action, kind)
         action.set_defaults(run=run)
 
 
 def _export(arguments: Namespace) -> None:
-    from planner import api
-
-    count = api.profiles_export(arguments.file, store=store_path(arguments))
+    count = api.profiles_export(chosen(arguments, ProfilesExportOptions))
     if arguments.json:
         print_json(count)
     else:
@@ -36,9 +35,8 @@ def _export(arguments: Namespace) -> None:
 
 
 def _import(arguments: Namespace) -> None:
-    from planner import api
-
-    count = api.profiles_import(arguments.file, replace=arguments.replace, store=store_path(arguments, to_write=True))
+    make_user_folder()
+    count = api.profiles_import(chosen(arguments, ProfilesImportOptions))
     if arguments.json:
         print_json(count)
     else:
@@ -46,9 +44,7 @@ def _import(arguments: Namespace) -> None:
 
 
 def _show(arguments: Namespace) -> None:
-    from planner import api
-
-    profiles = api.profiles_show(store=store_path(arguments))
+    profiles = api.profiles_show(chosen(arguments, ProfilesShowOptions))
     if arguments.json:
         print_json(profiles)
         return

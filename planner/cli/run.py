@@ -2,82 +2,27 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from pathlib import Path
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from planner import api
+from planner.cli.arguments import add_options, chosen, make_user_folder
 from planner.cli.comm import launched_world
-from planner.cli.options import (
-    add_json_option,
-    add_store_option,
-    natural,
-    positive_int,
-    positive_rate,
-    positive_seconds,
-    store_path,
-)
 from planner.cli.output import format_bytes, format_seconds, print_json, print_notes, print_table, print_text, progress
+from planner.shared.options.running import RunOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`run FILE`, and how."""
-    parser.add_argument("file", type=Path, metavar="PLAN", help="a plan file, as `cellplan plan -o` writes it")
-    parser.add_argument("--backend", choices=("torch", "jax"), default="torch", help="(default: %(default)s)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="GPUs if there are enough")
-    parser.add_argument("--steps", type=positive_int, default=5, metavar="N", help="measured iterations (default: 5)")
-    parser.add_argument("--warm-up", type=natural, default=1, metavar="N", help="iterations before those (default: 1)")
-    parser.add_argument("--seed", type=natural, default=0, help="of weights and random data (default: 0)")
-    parser.add_argument(
-        "--learning-rate", type=positive_rate, default=1e-3, metavar="RATE", help="(default: %(default)s)"
-    )
-    parser.add_argument("--data", type=Path, metavar="FILE", help="tokens, .npy or raw (default: random samples)")
-    parser.add_argument("--data-dtype", default="uint16", metavar="DTYPE", help="of a raw file (default: %(default)s)")
-    parser.add_argument(
-        "--threads", type=positive_int, default=1, metavar="N", help="of a worker on a CPU (default: 1)"
-    )
-    parser.add_argument(
-        "--pin", action=BooleanOptionalAction, default=True, help="give each worker cores of its own (default: yes)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=positive_seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="give up when no rank gets on for so long (default: 300)",
-    )
-    parser.add_argument("--profile", action="store_true", help="first measure on one device what the estimate lacks")
-    parser.add_argument("--learn", action="store_true", help="put what was measured into the profile store")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write traces for Perfetto: FILE and two beside it")
-    add_store_option(parser)
-    add_json_option(parser)
+    add_options(parser, RunOptions)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: Namespace) -> None:
-    from planner import api
-
-    writes = arguments.learn or arguments.profile
+    if arguments.learn or arguments.profile:
+        make_user_folder()
     with progress(f"running {arguments.file.name}") as report:
-        result = api.run(
-            arguments.file,
-            backend=arguments.backend,
-            device=arguments.device,
-            steps=arguments.steps,
-            warm_up=arguments.warm_up,
-            seed=arguments.seed,
-            learning_rate=arguments.learning_rate,
-            data=arguments.data,
-            data_dtype=arguments.data_dtype,
-            threads=arguments.threads,
-            pin=arguments.pin,
-            timeout=arguments.timeout,
-            profile=arguments.profile,
-            learn=arguments.learn,
-            trace=arguments.trace,
-            store=store_path(arguments, to_write=writes),
-            progress=report,
-            world=launched_world(),
-        )
+        result = api.run(chosen(arguments, RunOptions, progress=report, world=launched_world()))
     if result is None:
         return
     if arguments.json:

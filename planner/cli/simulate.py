@@ -13,7 +13,7 @@ from planner.cli.arguments import add_options, chosen
 from planner.cli.output import print_json, progress
 from planner.cli.simulate_output import print_run, print_sweep
 from planner.shared.options.record import entries
-from planner.shared.options.simulate import RunOptions, SimulateOptions, SweepOptions
+from planner.shared.options.simulate import ReplayOptions, SimulateOptions, SweepOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,14 +25,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> None:
     one_run = chosen(arguments, SimulateOptions)
     many = chosen(arguments, SweepOptions)
-    asked = set(many.changed()) - set(entries(RunOptions))
+    asked = set(many.changed()) - set(entries(ReplayOptions))
     if asked == {"workers"}:
         raise many.wrong("workers", found="a single run", expected="--policies, --seeds, --loads")
     if not asked:
         _run_one(arguments, one_run.checkpoint)
         return
     for name in one_run.changed():
-        if name not in entries(RunOptions):
+        if name not in entries(ReplayOptions):
             raise one_run.wrong(name, found="several runs", expected="one, for a file of one run")
     with progress(f"simulating {arguments.trace.name}") as report:
         answer = api.simulate_sweep(chosen(arguments, SweepOptions, progress=report))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from planner.shared.plan_parts import (
     FileRecord,
     PlanMemory,
@@ -20,7 +20,7 @@ from planner.shared.plan_parts import (
     PlanTimeBreakdown,
     require,
 )
-from profiles.vocabulary import AttentionKernel, DType, Provenance
+from profiles.vocabulary import AttentionKernel, DType, Provenance, RecomputeKind
 
 PLAN_SCHEMA: Literal["cellplan.plan/1"] = "cellplan.plan/1"
 

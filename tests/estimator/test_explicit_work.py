@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from estimator.layers.ends import padded_vocabulary
 from estimator.layers.shards import shard_layer
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
-from estimator.layers.work_edges import padded_vocabulary
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Attention, Embedding, Experts, FeedForward, Head, Layer, TransformerBlock
 from profiles.vocabulary import Infeasible, LocalLayer, Operator, Shard

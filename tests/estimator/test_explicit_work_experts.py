@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from estimator.layers.context_parallel import context_parallel_collectives
+from estimator.layers.experts import expert_rows, experts_piece
+from estimator.layers.latent import latent_projections
+from estimator.layers.parts import Piece
 from estimator.layers.shards import shard_layer
 from estimator.layers.split import Split
-from estimator.layers.work_experts import expert_rows, experts_part
-from estimator.layers.work_latent import latent_projections
-from estimator.layers.work_parts import Piece
-from estimator.pricing.context_parallel import context_parallel_collectives
 from models_zoo.layers import Attention, Experts, FeedForward, LatentAttention, TransformerBlock
 from profiles.vocabulary import Collective, LocalLayer, Shard
 from tests.oracles.expert_routing_oracle import route
@@ -48,7 +48,7 @@ def test_rows_and_dispatch_equal_those_of_a_routed_micro_batch(
     rows = expert_rows(held, spec)
     assert [rows.per_expert] * count == received
     assert rows.computed == sum(sent[rank][0] for rank in range(ranks))
-    for one in over(experts_part(held, spec, HIDDEN), "dispatch"):
+    for one in over(experts_piece(held, spec, HIDDEN), "dispatch"):
         assert one.bytes == sum(sent[0]) * HIDDEN * 2
 
 
@@ -63,12 +63,12 @@ def test_all_ranks_together_compute_each_copy_once(tp: int, sequence_parallel: b
 
 
 def test_expert_parameters_of_the_ranks_are_those_of_the_model() -> None:
-    whole = experts_part(split(), MOE, HIDDEN)
+    whole = experts_piece(split(), MOE, HIDDEN)
     plain = MOE.count * 3 * HIDDEN * SWIGLU.hidden
     assert whole.expert_parameters == plain
     assert whole.parameters == HIDDEN * MOE.count + 3 * HIDDEN * MOE.shared_hidden
     for ep, etp in ((2, 1), (4, 1), (8, 1), (2, 2), (4, 4)):
-        part = experts_part(split(ep=ep, etp=etp), MOE, HIDDEN)
+        part = experts_piece(split(ep=ep, etp=etp), MOE, HIDDEN)
         assert part.expert_parameters * ep * etp == plain
         assert part.parameters == whole.parameters
 
@@ -79,7 +79,7 @@ def test_one_rank_s_experts_are_those_of_the_plain_shard() -> None:
     moe, rest = (shard_layer(one, Shard(seq_len=64)) for one in (block, dense))
     assert isinstance(moe, LocalLayer)
     assert isinstance(rest, LocalLayer)
-    piece = experts_part(split(), MOE, HIDDEN)
+    piece = experts_piece(split(), MOE, HIDDEN)
     assert piece.parameters + piece.expert_parameters == moe.parameters - rest.parameters + 2 * HIDDEN * 16
 
 
@@ -88,19 +88,19 @@ def test_capacity_pads_every_expert_alike() -> None:
     rows = expert_rows(held, MOE)
     capacity = 40  # ceil(1.25 * 2 * 128 / 8)
     assert (rows.sent, rows.per_expert, rows.groups) == (capacity * 8, capacity * 2, 4)
-    assert not over(experts_part(held, MOE, HIDDEN), "counts")
+    assert not over(experts_piece(held, MOE, HIDDEN), "counts")
 
 
 def test_imbalance_is_of_the_fullest_rank() -> None:
     even, uneven = (expert_rows(split(ep=4, imbalance=factor), MOE) for factor in (1.0, 1.5))
     assert uneven.per_expert == even.per_expert * 1.5
     assert uneven.sent == even.sent
-    dispatch = [over(experts_part(split(ep=4, imbalance=x), MOE, HIDDEN), "dispatch")[0].bytes for x in (1.0, 1.5)]
+    dispatch = [over(experts_piece(split(ep=4, imbalance=x), MOE, HIDDEN), "dispatch")[0].bytes for x in (1.0, 1.5)]
     assert dispatch[1] == 1.5 * dispatch[0]
 
 
 def test_collectives_are_mirrored_in_backward() -> None:
-    piece = experts_part(split(tp=2, sequence_parallel=True, ep=4, etp=2), MOE, HIDDEN)
+    piece = experts_piece(split(tp=2, sequence_parallel=True, ep=4, etp=2), MOE, HIDDEN)
     turned = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "all_to_all": "all_to_all"}
     forward = [one for one in piece.collectives if one.phase == "forward" and one.name != "experts.counts"]
     backward = [one for one in piece.collectives if one.phase == "backward"]
@@ -111,12 +111,12 @@ def test_collectives_are_mirrored_in_backward() -> None:
 
 
 def test_a_rank_alone_needs_no_collective() -> None:
-    assert experts_part(split(), MOE, HIDDEN).collectives == ()
+    assert experts_piece(split(), MOE, HIDDEN).collectives == ()
 
 
 def test_flops_of_all_ranks_are_those_of_one() -> None:
     def flops(held: Split) -> int:
-        return sum(op.forward_flops for op in experts_part(held, MOE, HIDDEN).operators if op.kind == "grouped_gemm")
+        return sum(op.forward_flops for op in experts_piece(held, MOE, HIDDEN).operators if op.kind == "grouped_gemm")
 
     assert flops(split()) == flops(split(ep=4)) == flops(split(ep=2, etp=2)) == flops(split(ep=8))
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from estimator.layers.shards.convolution import shard_bottleneck, shard_classifier, shard_conv_unit
+from estimator.layers.shards import shard_layer
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
 from models_zoo.torch_layers.build import build_layer, example_inputs
 from models_zoo.torch_layers.parallel import Alone, Recording
@@ -48,12 +47,10 @@ LAYERS: dict[str, ImageLayer] = {
     "resnet-end": Classifier(features=(32, 8), height=7, width=7),
     "vgg-end": Classifier(features=(8 * 12, 64, 64, 8), height=3, width=4, average_pool=False),
 }
-SHARD = {ConvUnit: shard_conv_unit, Bottleneck: shard_bottleneck, Classifier: shard_classifier}
 
 
 def analytic(layer: ImageLayer, shard: Shard) -> LocalLayer:
-    function: Any = SHARD[type(layer)]
-    local: LocalLayer | Infeasible = function(layer, shard)
+    local = shard_layer(layer, shard)
     assert isinstance(local, LocalLayer), local
     return local
 
@@ -181,8 +178,7 @@ def test_shards_together_compute_the_whole_layer(name: str) -> None:
     ],
 )
 def test_a_degree_that_does_not_divide_says_so_with_the_numbers(layer: ImageLayer, tp: int, named: str) -> None:
-    function: Any = SHARD[type(layer)]
-    refused = function(layer, Shard(tp=tp))
+    refused = shard_layer(layer, Shard(tp=tp))
     assert isinstance(refused, Infeasible)
     assert refused.lacking == "divisibility"
     assert refused.reason.startswith(named)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from estimator.layers.shards.transformer import shard_block, shard_embedding, shard_head
+from estimator.layers.shards import shard_layer
 from models_zoo.layers import Embedding, FeedForward, Head, Layer, TransformerBlock
 from models_zoo.torch_layers.basic import Normalize
 from models_zoo.torch_layers.build import build_layer, example_inputs
@@ -29,10 +29,9 @@ aten = torch.ops.aten
 
 
 def analytic(layer: Layer, local: Shard) -> LocalLayer:
-    function: Any = {Embedding: shard_embedding, TransformerBlock: shard_block, Head: shard_head}[type(layer)]
-    found: LocalLayer | Infeasible = function(layer, local)
-    assert isinstance(found, LocalLayer), found
-    return found
+    shard = shard_layer(layer, local)
+    assert isinstance(shard, LocalLayer), shard
+    return shard
 
 
 class _FusedNorm(torch.autograd.Function):  # type: ignore[misc]
@@ -259,21 +258,21 @@ def test_published_activation_bytes() -> None:
         (
             GPT,
             Shard(tp=4, seq_len=6, sequence_parallel=True),
-            "attention: tp=4 does not divide 6 tokens per sample under sequence parallelism",
+            "block: tp=4 does not divide 6 tokens per sample under sequence parallelism",
         ),
     ],
 )
 def test_a_degree_that_a_block_cannot_have_says_why(layer: TransformerBlock, local: Shard, reason: str) -> None:
-    assert shard_block(layer, local) == Infeasible(reason=reason, lacking="divisibility")
+    assert shard_layer(layer, local) == Infeasible(reason=reason, lacking="divisibility")
     with pytest.raises(ValueError, match=f"expected a multiple .*of tp={local.tp}"):
         build_layer(layer, local, Recording(local.tp))
 
 
 def test_unsupported_layers_say_why() -> None:
-    refused = shard_block(replace(GPT, parallel=True, placement="post"), Shard(seq_len=8))
+    refused = shard_layer(replace(GPT, parallel=True, placement="post"), Shard(seq_len=8))
     assert isinstance(refused, Infeasible)
     assert refused.lacking == "support"
-    refused = shard_embedding(Embedding(vocab=8, hidden=4, positions=16), Shard(seq_len=17))
+    refused = shard_layer(Embedding(vocab=8, hidden=4, positions=16), Shard(seq_len=17))
     assert refused == Infeasible(
         reason="embedding: 17 tokens per sample exceed its 16 learned positions", lacking="support"
     )
@@ -282,7 +281,7 @@ def test_unsupported_layers_say_why() -> None:
 @pytest.mark.parametrize(("tp", "rows"), [(1, 50), (4, 13), (8, 7)])
 def test_the_vocabulary_is_padded_to_the_degree(tp: int, rows: int) -> None:
     local = Shard(tp=tp, seq_len=8)
-    embedding, head = shard_embedding(Embedding(vocab=50, hidden=4), local), shard_head(Head(hidden=4, vocab=50), local)
+    embedding, head = shard_layer(Embedding(vocab=50, hidden=4), local), shard_layer(Head(hidden=4, vocab=50), local)
     assert isinstance(embedding, LocalLayer)
     assert isinstance(head, LocalLayer)
     assert (embedding.parameters, head.parameters) == (4 * rows, 4 * rows + 8)
@@ -290,7 +289,7 @@ def test_the_vocabulary_is_padded_to_the_degree(tp: int, rows: int) -> None:
 
 def test_replicated_key_value_heads_are_counted() -> None:
     """One key-value head for four ranks: each holds all of it, and their gradients are summed over the four."""
-    local = shard_block(BLOCKS["multi_query"], Shard(tp=4, seq_len=8))
+    local = shard_layer(BLOCKS["multi_query"], Shard(tp=4, seq_len=8))
     assert isinstance(local, LocalLayer)
     key_value = 2 * (32 * 8 + 8)
     assert local.replicated_parameters == key_value + 2 * 32

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from estimator.layers.shards.transformer import shard_block
+from estimator.layers.shards import shard_layer
 from profiles.vocabulary import LocalLayer, Shard
 from tests.transformer_variants import GPT, HIDDEN, SEQ_LEN
 
@@ -101,7 +101,7 @@ def test_estimated_collectives_are_those_that_dtensor_issues(mesh: DeviceMesh, s
     with Collectives() as backward:
         out.sum().backward()
     shard = Shard(tp=TP, sequence_parallel=sequence_parallel, micro_batch_per_rank=BATCH, seq_len=SEQ_LEN, dtype="fp32")
-    local = shard_block(GPT, shard)
+    local = shard_layer(GPT, shard)
     assert isinstance(local, LocalLayer)
     for phase, seen in (("forward", forward.seen), ("backward", backward.seen)):
         estimated = Counter((c.op, c.bytes) for c in local.collectives if c.phase == phase)

@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
-from estimator.pricing.recipe import RecomputeKind
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanBatch, PlanDevice, PlanModel, PlanStage, RecomputeRule, Sharding
-from profiles.vocabulary import DType, Shard
+from profiles.vocabulary import DType, RecomputeKind, Shard
 from tests.planner.plan_examples import example_plan
 
 GPT = {

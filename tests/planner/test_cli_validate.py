@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from planner import api
 from planner.cli import main as cli
 from planner.cli import validate
 from planner.cli.validation_tables import print_validation
 from planner.one_job.validation.report import describe_validation
 from profiles.errors import InputError
 from tests.planner.validation_examples import row, skipped
+
+VALIDATE = "planner.one_job.validation.run.validate_runs"
 
 
 def _many(count: int) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def _command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _answer(monkeypatch: pytest.MonkeyPatch, result: dict[str, Any]) -> None:
-    monkeypatch.setattr(api, "validate", lambda path, *, store, progress: result, raising=False)  # noqa: ARG005
+    monkeypatch.setattr(VALIDATE, lambda path, *, store, progress: result)  # noqa: ARG005
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -138,7 +139,7 @@ def test_wrong_words_are_refused_before_any_work(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("worked")
 
-    monkeypatch.setattr(api, "validate", work, raising=False)
+    monkeypatch.setattr(VALIDATE, work)
     assert cli.main(["validate", "runs.csv", *words]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -161,7 +162,7 @@ def test_a_bad_table_is_the_user_s_error(monkeypatch: pytest.MonkeyPatch, capsys
     def refuse(*_: object, **__: object) -> None:
         raise InputError(where="runs.csv, line 3", key="tp", found="'two'", expected="a whole number from 1")
 
-    monkeypatch.setattr(api, "validate", refuse, raising=False)
+    monkeypatch.setattr(VALIDATE, refuse)
     assert cli.main(["validate", "runs.csv"]) == 2
     assert "runs.csv, line 3: tp: found 'two'" in capsys.readouterr().err
 

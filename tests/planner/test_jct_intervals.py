@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from planner.many_jobs.jct.boosting import thresholds_of
 from planner.many_jobs.jct.intervals import (
     LOSSES,
-    Loss,
     best_constant,
     interval_of,
     level_covering,
@@ -19,6 +18,7 @@ from planner.many_jobs.jct.intervals import (
     shortest_holding,
 )
 from planner.many_jobs.jct.jobs import Floats
+from planner.shared.options.jct import Loss
 
 CAP = 7
 

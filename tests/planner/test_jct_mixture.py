@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.many_jobs.jct.boosting import Parameters
-from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.groups import group_codes, groups_of
 from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, best_constant, loss_of
 from planner.many_jobs.jct.jobs import Jobs, make_jobs
@@ -26,6 +26,7 @@ from planner.many_jobs.jct.mixture import (
 from planner.many_jobs.jct.model import predict_rows
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.training import train
+from planner.shared.options.jct import EvaluationOptions
 from tests.planner.jct_examples import learnable_jobs, random_jobs
 
 SMALL = Parameters(bags=1, rounds=6, leaves=7)
@@ -46,7 +47,7 @@ def bursting_jobs(rows: int, *, seed: int) -> Jobs:
 
 
 def test_where_habits_drift_the_rules_are_followed_and_boosters_alone_lose() -> None:
-    result = evaluate(bursting_jobs(900, seed=0), Setting(parameters=SMALL, threads=1, origins=2, tested=0.4))
+    result = evaluate(bursting_jobs(900, seed=0), EvaluationOptions(threads=1, origins=2, tested=0.4), parameters=SMALL)
     for key in ("rmse_intervals", "mae_intervals", "log_rmse"):
         constant, group = result["baselines"]["best constant"][key], result["best_group"][key]["value"]
         assert result["boosters"][key] > 1.2 * group, key
@@ -56,7 +57,9 @@ def test_where_habits_drift_the_rules_are_followed_and_boosters_alone_lose() -> 
 
 
 def test_where_they_do_not_the_boosters_are() -> None:
-    result = evaluate(learnable_jobs(900, seed=1), Setting(parameters=Parameters(bags=1), threads=1, origins=1))
+    result = evaluate(
+        learnable_jobs(900, seed=1), EvaluationOptions(threads=1, origins=1), parameters=Parameters(bags=1)
+    )
     assert result["mae_intervals"] < 1.02 * result["boosters"]["mae_intervals"]
     assert result["rmse_intervals"] < 1.02 * result["boosters"]["rmse_intervals"]
 

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 
 from planner.many_jobs.jct.boosting import Parameters
-from planner.many_jobs.jct.evaluation import Setting, evaluate
+from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
 from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from planner.many_jobs.jct.model import JctModel, masses_of, predict
 from planner.many_jobs.jct.model_file import load_model, save_model
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.training import known_rows, ranked_score, train
+from planner.shared.options.jct import EvaluationOptions
 from profiles.errors import InputError
 from tests.planner.jct_examples import learnable_jobs, random_jobs
 
 SMALL = Parameters(bags=2, rounds=6, leaves=7)
-QUICK = Setting(parameters=SMALL, threads=1, origins=2, tested=0.4)
+QUICK = EvaluationOptions(threads=1, origins=2, tested=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_masses_are_distributions(jobs: Jobs, model: JctModel) -> None:
 
 def test_a_habit_is_learned_and_every_baseline_beaten(jobs: Jobs) -> None:
     parameters = Parameters(bags=2)
-    result = evaluate(jobs, replace(QUICK, parameters=parameters, quantiles=True, network=True))
+    result = evaluate(jobs, replace(QUICK, quantiles=True, network=True), parameters=parameters)
     for key in ("rmse_intervals", "mae_intervals", "log_rmse"):
         assert result[key] < min(figures[key] for figures in result["baselines"].values()), key
     assert result["within_2x"] > max(figures["within_2x"] for figures in result["baselines"].values())
@@ -110,7 +111,7 @@ def test_where_the_product_is_known_it_is_the_baseline_and_is_beaten() -> None:
         numbers={"product_s": np.where(rng.random(1500) < 0.1, np.nan, product)},
         words={"user": [f"u{user}" for user in users.tolist()]},
     )
-    result = evaluate(jobs, replace(QUICK, parameters=Parameters(bags=2, rounds=10)))
+    result = evaluate(jobs, QUICK, parameters=Parameters(bags=2, rounds=10))
     plain = result["baselines"]["iterations x iteration time"]
     for key in ("rmse_intervals", "mae_intervals", "log_rmse"):
         assert result[key] < plain[key], key
@@ -127,7 +128,7 @@ def test_an_exact_product_is_followed() -> None:
         gpus=np.ones(600),
         numbers={"product_s": product},
     )
-    result = evaluate(jobs, QUICK)
+    result = evaluate(jobs, QUICK, parameters=SMALL)
     assert result["mae_intervals"] < 0.2
     assert result["interval_accuracy"] > 0.9
 
@@ -193,7 +194,7 @@ def test_the_ranked_score_by_hand() -> None:
 
 @pytest.mark.parametrize("cap", [2, 100])
 def test_other_caps(jobs: Jobs, cap: int) -> None:
-    result = evaluate(jobs, replace(QUICK, cap=cap, origins=1, tested=0.2))
+    result = evaluate(jobs, replace(QUICK, cap=cap, origins=1, tested=0.2), parameters=SMALL)
     assert result["rmse_intervals"] < result["baselines"]["best constant in hindsight"]["rmse_intervals"]
 
 
@@ -215,4 +216,4 @@ def test_too_few_jobs_are_refused(jobs: Jobs) -> None:
     with pytest.raises(InputError, match="at least 50"):
         train(prepare(jobs, 24), until_s=float(jobs.submit_s[20]))
     with pytest.raises(InputError, match="origins"):
-        evaluate(jobs, replace(QUICK, origins=1000))
+        evaluate(jobs, replace(QUICK, origins=1000), parameters=SMALL)

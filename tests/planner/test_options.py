@@ -19,7 +19,7 @@ from planner.shared.options.record import Options, entries
 from planner.shared.options.simulate import SimulateOptions, SweepOptions, TraceOptions
 from profiles.errors import InputError
 
-TERMINAL_ALONE = {"help", "json"}
+TERMINAL_ALONE = {"help", "json", "list", "rows"}
 """Arguments about what is printed: no part of the question."""
 
 SEVERAL: dict[str, tuple[str, ...]] = {"simulate": ("simulate", "simulate_sweep")}

@@ -98,6 +98,7 @@ def test_the_public_functions_are_these() -> None:
         "estimate",
         "explain",
         "export",
+        "export_formats",
         "front",
         "hardware_list",
         "hardware_show",

@@ -32,7 +32,7 @@ from planner.many_jobs.simulation.sweep import T_95, make_requests, mean_of, run
 from planner.many_jobs.simulation.tables import JOB_COLUMNS, jobs_csv, series_csv
 from planner.many_jobs.simulation.timeline import save_timeline, timeline_events
 from planner.many_jobs.simulation.totals import SERIES
-from planner.shared.options.simulate import RunOptions, SweepOptions
+from planner.shared.options.simulate import ReplayOptions, SweepOptions
 from profiles.errors import InputError
 from tests.planner.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools
@@ -164,7 +164,7 @@ def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     found = json.loads(capsys.readouterr().out)
     asked = [(run["load"], run["seed"], run["policy"]) for run in found["runs"]]
     assert asked == [(load, seed, policy) for load in (1.0, 2.0) for seed in (0, 1) for policy in ("fcfs", "sjf")]
-    alone = run_one(RunOptions(trace, cluster="a40:1x2", load=2.0, seed=1, policy="sjf"))
+    alone = run_one(ReplayOptions(trace, cluster="a40:1x2", load=2.0, seed=1, policy="sjf"))
     for run in (alone, found["runs"][7]):
         del run["timing"]
     assert found["runs"][7] == alone
@@ -191,7 +191,7 @@ def test_over_ray(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def remote(function: Any) -> Any:
-        def start(request: RunOptions) -> Any:
+        def start(request: ReplayOptions) -> Any:
             calls.append(request)
             return function(request)
 

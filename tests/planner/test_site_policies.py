@@ -20,7 +20,7 @@ from planner.many_jobs.simulation.failures import Failures
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.run import load_inputs, run_request
 from planner.many_jobs.simulation.settings import CheckpointFile, Settings
-from planner.shared.options.simulate import RunOptions
+from planner.shared.options.simulate import ReplayOptions
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
 from tests.planner.site_policy_examples import (
@@ -346,7 +346,7 @@ def test_a_trace_with_jobs_larger_than_any_site(tmp_path: Path) -> None:
     cluster, trace = tmp_path / "sites.yaml", tmp_path / "t.csv"
     cluster.write_text(LINKED, encoding="utf-8")
     trace.write_text(ROWS, encoding="utf-8")
-    options = RunOptions(trace, cluster=str(cluster), oversize="spread")
+    options = ReplayOptions(trace, cluster=str(cluster), oversize="spread")
     inputs = load_inputs(options)
     assert any(note.startswith("2 jobs ask for more devices than their pool has") for note in inputs.notes)
     wanted: tuple[tuple[str, set[str]], ...] = (

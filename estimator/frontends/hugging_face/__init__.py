@@ -109,10 +109,10 @@ def _family(keys: Keys) -> str:
         prefix = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", str(name))
         if prefix in by_prefix:
             return by_prefix[prefix]
-    found = ", ".join([repr(kind)] * (kind is not None) + [str(name) for name in classes]) or "no model_type"
+    stated = ", ".join([repr(kind)] * (kind is not None) + [str(name) for name in classes]) or "no model_type"
     raise InputError(
         where=keys.where,
         key=f"{keys.prefix}model_type",
-        found=f"{found}, an unknown architecture",
+        found=f"{stated}, an unknown architecture",
         expected=f"one of {', '.join(FAMILIES)}",
     )

@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Activation] = {
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; InputError if it cannot be read or is something else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(where=str(path), found=error.strerror or str(error), expected="a readable file") from error
     except json.JSONDecodeError as error:
@@ -38,9 +38,9 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError(where=place, found=f"{error.msg[0].lower()}{error.msg[1:]}", expected="JSON") from error
     except (ValueError, RecursionError) as error:
         raise InputError(where=str(path), found=str(error), expected="JSON in UTF-8") from error
-    if not isinstance(found, dict):
-        raise InputError(where=str(path), found=f"a JSON {_kind(found)}", expected="a JSON object")
-    return found
+    if not isinstance(value, dict):
+        raise InputError(where=str(path), found=f"a JSON {_kind(value)}", expected="a JSON object")
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

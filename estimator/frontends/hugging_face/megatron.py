@@ -68,10 +68,10 @@ def megatron(keys: Keys) -> Chain:
 
 
 def _word(keys: Keys, key: str, allowed: tuple[str, ...]) -> str:
-    found = keys.get(key, allowed[0])
-    if found not in allowed:
-        raise keys.wrong(key, describe(found), f"one of {', '.join(allowed)}")
-    return cast(str, found)
+    word = keys.get(key, allowed[0])
+    if word not in allowed:
+        raise keys.wrong(key, describe(word), f"one of {', '.join(allowed)}")
+    return cast(str, word)
 
 
 def _attention(keys: Keys, sizes: Sizes, *, rotary: bool) -> Attention:
@@ -79,8 +79,8 @@ def _attention(keys: Keys, sizes: Sizes, *, rotary: bool) -> Attention:
     qkv_bias = keys.flag("attention_bias", output_bias)
     if keys.get("kv_lora_rank", None) is None:
         kind: Literal["none", "head"] = "head" if keys.flag("query_key_norm", False) else "none"
-        found = read_attention(keys, sizes, qkv_bias=qkv_bias, output_bias=output_bias, query_key_norm=kind)
-        return found if rotary else replace(found, rotary_dim=0)
+        attention = read_attention(keys, sizes, qkv_bias=qkv_bias, output_bias=output_bias, query_key_norm=kind)
+        return attention if rotary else replace(attention, rotary_dim=0)
     latent = LatentAttention(
         query_rank=keys.optional_size("q_lora_rank"),
         key_value_rank=keys.size("kv_lora_rank"),

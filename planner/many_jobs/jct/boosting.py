@@ -62,10 +62,10 @@ def thresholds_of(cap: int) -> tuple[int, ...]:
     >>> thresholds_of(24), thresholds_of(3), thresholds_of(1000)[-3:]
     ((1, 2, 4, 8, 12, 16, 23), (1, 2), (609, 913, 999))
     """
-    found = [1, 2, 4, 8, 12, 16]
-    while found[-1] * 3 // 2 < cap - 1:
-        found.append(found[-1] * 3 // 2)
-    return tuple(sorted({*(step for step in found if step < cap - 1), cap - 1}))
+    thresholds = [1, 2, 4, 8, 12, 16]
+    while thresholds[-1] * 3 // 2 < cap - 1:
+        thresholds.append(thresholds[-1] * 3 // 2)
+    return tuple(sorted({*(step for step in thresholds if step < cap - 1), cap - 1}))
 
 
 def threads_for(rows: int, threads: int) -> int:

@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from planner.many_jobs.jct.evaluation import Setting, evaluate
-from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, Loss
+from planner.many_jobs.jct.evaluation import evaluate
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
 from planner.many_jobs.jct.mixture import rule_names
 from planner.many_jobs.jct.model import predict_rows
 from planner.many_jobs.jct.model_file import load_model, save_model
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.reading import load_jobs
-from planner.many_jobs.jct.training import Say, train
+from planner.many_jobs.jct.training import train
+from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
 from profiles.errors import InputError
 
 
-def train_file(
-    trace: Path,
-    *,
-    output: Path,
-    cap: int,
-    until_s: float | None,
-    search: int,
-    seed: int,
-    threads: int,
-    progress: Say | None,
-) -> dict[str, Any]:
-    """Train on a trace, write the model, and say what it is."""
+def train_file(options: JctTrainOptions) -> dict[str, Any]:
+    """Train on a trace, write the model, and return what it is."""
     began = time.perf_counter()
-    prepared = prepare(load_jobs(trace), cap)
-    model = train(prepared, until_s=until_s, search=search, seed=seed, threads=threads, progress=progress)
-    save_model(model, output)
+    prepared = prepare(load_jobs(options.trace), options.cap)
+    model = train(
+        prepared,
+        until_s=options.until_s,
+        search=options.search,
+        seed=options.seed,
+        threads=options.threads,
+        progress=options.progress,
+    )
+    save_model(model, options.output)
     gains = model.booster.feature_importance("gain")
     order = np.argsort(-gains)[:10]
     return {
-        "model": str(output),
-        "cap_intervals": cap,
+        "model": str(options.output),
+        "cap_intervals": options.cap,
         "jobs": len(prepared.jobs),
         "training_window": asdict(model.window),
         "columns": list(model.columns),
@@ -57,28 +53,19 @@ def train_file(
     }
 
 
-def predict_file(
-    model_file: Path,
-    trace: Path,
-    *,
-    history: Sequence[Path],
-    loss: Loss,
-    from_s: float | None,
-    threads: int,
-) -> dict[str, Any]:
-    """Predict the jobs of `trace` (from `from_s` on), each by what it and `history` had finished at its submission."""
-    if loss not in LOSSES:
-        raise InputError(where="jct", key="loss", found=loss, expected="one of " + ", ".join(LOSSES))
-    model = load_model(model_file)
-    own = load_jobs(trace)
-    jobs = load_jobs(*history, trace) if history else own
+def predict_file(options: JctPredictOptions) -> dict[str, Any]:
+    """Predict the jobs of the trace (from `from_s` on), each by what it and `history` had finished at its
+    submission."""
+    model = load_model(options.model)
+    trace_jobs = load_jobs(options.trace)
+    jobs = load_jobs(*options.history, options.trace) if options.history else trace_jobs
     began = time.perf_counter()
     prepared = prepare(jobs, model.start.cap, model.columns)
     features_s = time.perf_counter() - began
     began = time.perf_counter()
     # a sort by submission keeps the order of files, so a trace's jobs are those after the history's of the same time
-    asked = _asked(jobs.order >= len(jobs) - len(own), jobs.submit_s, from_s)
-    said = predict_rows(model, prepared, asked, loss=loss, threads=threads)
+    asked = _asked(jobs.order >= len(jobs) - len(trace_jobs), jobs.submit_s, options.from_s)
+    said = predict_rows(model, prepared, asked, loss=options.loss, threads=options.threads)
     cap, seconds = model.start.cap, time.perf_counter() - began
     rows = [
         {
@@ -96,7 +83,7 @@ def predict_file(
         for place, index in enumerate(asked.tolist())
     ]
     return {
-        "loss": loss,
+        "loss": options.loss,
         "cap_intervals": cap,
         "unknown_columns": sorted({*model.columns} - {"gpus", *jobs.numbers, *jobs.words}),
         "jobs": rows,
@@ -104,13 +91,15 @@ def predict_file(
     }
 
 
-def _asked(own: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None) -> np.ndarray[Any, Any]:
-    found = np.flatnonzero(own & (submit_s >= (-np.inf if from_s is None else from_s)))
-    if not len(found):
+def _asked(
+    of_trace: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None
+) -> np.ndarray[Any, Any]:
+    rows = np.flatnonzero(of_trace & (submit_s >= (-np.inf if from_s is None else from_s)))
+    if not len(rows):
         raise InputError(where="jct", key="from", found=from_s, expected="a time before the last submission")
-    return found
+    return rows
 
 
-def evaluate_file(trace: Path, setting: Setting, *, progress: Say | None) -> dict[str, Any]:
-    """The figures of a trace: `planner.many_jobs.jct.evaluation`."""
-    return evaluate(load_jobs(trace), setting, progress=progress)
+def evaluate_file(options: JctEvaluateOptions) -> dict[str, Any]:
+    """Return the figures of a trace: `planner.many_jobs.jct.evaluation`."""
+    return evaluate(load_jobs(options.trace), options)

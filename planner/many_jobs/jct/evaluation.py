@@ -15,33 +15,18 @@ import numpy as np
 
 from planner.many_jobs.jct.baselines import Points, baseline_points
 from planner.many_jobs.jct.boosting import Parameters
-from planner.many_jobs.jct.intervals import LOSSES, Loss, loss_of, point_of, shortest_holding
+from planner.many_jobs.jct.intervals import LOSSES, loss_of, point_of, shortest_holding
 from planner.many_jobs.jct.jobs import Floats, Ints, Jobs
 from planner.many_jobs.jct.mixture import learned_rows, mixed_points
 from planner.many_jobs.jct.model import masses_of, starts_of
 from planner.many_jobs.jct.network_torch import network_points
 from planner.many_jobs.jct.prepared import Prepared, prepare
 from planner.many_jobs.jct.quantiles import quantile_intervals
-from planner.many_jobs.jct.training import Say, known_rows, train
+from planner.many_jobs.jct.training import known_rows, train
+from planner.shared.options.jct import EvaluationOptions, Loss
 from profiles.errors import InputError
 
 LEAST_TESTED = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """How to evaluate: `origins` blocks of equal size make up the last share `tested` of the jobs. `network` and
-    `quantiles` set the paper's neural network and quantile boosters beside the model."""
-
-    cap: int = 24
-    origins: int = 5
-    tested: float = 0.5
-    search: int = 0
-    seed: int = 0
-    threads: int = 2
-    network: bool = False
-    quantiles: bool = False
-    parameters: Parameters | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,44 +43,42 @@ class _Block:
     predict_s: float
 
 
-def evaluate(jobs: Jobs, setting: Setting, *, progress: Say | None = None) -> dict[str, Any]:
+def evaluate(jobs: Jobs, options: EvaluationOptions, *, parameters: Parameters | None = None) -> dict[str, Any]:
     """The figures of `cellplan jct evaluate`.
 
     Each loss has its figure (`KEYS`), of the points made for that loss; `boosters` the same without
     the simple rules that the model follows as well, `baselines` of each baseline,
     `best_group` the best median of a group, `origins` the model's by origin. InputError where blocks are too small.
     """
-    if not 0 < setting.tested < 1:
-        raise InputError(where="jct", key="tested", found=setting.tested, expected="a share between 0 and 1")
-    if setting.origins < 1 or len(jobs) * setting.tested < LEAST_TESTED * setting.origins:
-        found = f"{setting.origins} origins for {len(jobs)} jobs"
-        raise InputError(where="jct", key="origins", found=found, expected=f"{LEAST_TESTED} tested jobs an origin")
+    if len(jobs) * options.tested < LEAST_TESTED * options.origins:
+        asked = f"{options.origins} origins for {len(jobs)} jobs"
+        raise options.wrong("origins", found=asked, expected=f"{LEAST_TESTED} tested jobs an origin")
     began = time.perf_counter()
-    prepared = prepare(jobs, setting.cap)
+    prepared = prepare(jobs, options.cap)
     features_s = time.perf_counter() - began
     blocks = []
-    for number in range(setting.origins):
-        if progress is not None:
-            progress(number, setting.origins, None, "origins")
-        share = 1.0 - setting.tested + setting.tested * np.array([number, number + 1]) / setting.origins
+    for number in range(options.origins):
+        if options.progress is not None:
+            options.progress(number, options.origins, None, "origins")
+        share = 1.0 - options.tested + options.tested * np.array([number, number + 1]) / options.origins
         first, last = (round(len(jobs) * float(edge)) for edge in share)
-        blocks.append(_block(prepared, first, last, setting))
+        blocks.append(_block(prepared, first, last, options, parameters))
     everything = _figures(blocks, "model")
     hits = np.concatenate([block.likely == block.truth for block in blocks])
     names = [name for name in blocks[0].points if name not in ("model", "boosters", "network")]
     baselines = {name: _figures(blocks, name) for name in names}
     return {
         "test_jobs": int(sum(len(block.truth) for block in blocks)),
-        "cap_intervals": setting.cap,
+        "cap_intervals": options.cap,
         **everything,
         "interval_accuracy": float(hits.mean()),
-        **_coverage(blocks, "bagging", setting.cap),
-        "quantiles": _coverage(blocks, "quantiles", setting.cap) if setting.quantiles else None,
-        "network": _figures(blocks, "network") if setting.network else None,
+        **_coverage(blocks, "bagging", options.cap),
+        "quantiles": _coverage(blocks, "quantiles", options.cap) if options.quantiles else None,
+        "network": _figures(blocks, "network") if options.network else None,
         "boosters": _figures(blocks, "boosters"),
         "baselines": baselines,
         "best_group": {key: _best(baselines, key, ("past-31 median by ", "median by ")) for key in everything},
-        "origins": [_origin(block, setting.cap) for block in blocks],
+        "origins": [_origin(block, options.cap) for block in blocks],
         "timing": {
             "features_s": features_s,
             "train_s": [block.train_s for block in blocks],
@@ -104,7 +87,9 @@ def evaluate(jobs: Jobs, setting: Setting, *, progress: Say | None = None) -> di
     }
 
 
-def _block(prepared: Prepared, first: int, last: int, setting: Setting) -> _Block:
+def _block(
+    prepared: Prepared, first: int, last: int, options: EvaluationOptions, parameters: Parameters | None
+) -> _Block:
     jobs = prepared.jobs
     origin_s = float(jobs.submit_s[first])
     tested = np.arange(first, last)
@@ -115,30 +100,30 @@ def _block(prepared: Prepared, first: int, last: int, setting: Setting) -> _Bloc
     model = train(
         prepared,
         until_s=origin_s,
-        parameters=setting.parameters,
-        search=setting.search,
-        seed=setting.seed,
-        threads=setting.threads,
+        parameters=parameters,
+        search=options.search,
+        seed=options.seed,
+        threads=options.threads,
     )
     train_s = time.perf_counter() - began
     began = time.perf_counter()
     wider = learned_rows(prepared, tested, model.window.last_submit_s)
     product = None if prepared.product_s is None else prepared.product_s[wider]
-    masses = masses_of(model, prepared.features[wider], product, threads=setting.threads)
+    masses = masses_of(model, prepared.features[wider], product, threads=options.threads)
     alone = {loss: point_of(masses, loss) for loss in LOSSES}
     mixed = mixed_points(model.mixture, prepared, wider, alone, model.window.last_submit_s)
     place = np.searchsorted(wider, tested)
     masses = masses[place]
-    alone, own = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
+    alone, mixture = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
     intervals = {"bagging": shortest_holding(masses, model.level, starts_of(model.start))}
     predict_s = time.perf_counter() - began
     rows, truth = known_rows(prepared, origin_s)
-    points: dict[str, Points] = {"model": own, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
-    if setting.network:
-        points["network"] = network_points(prepared, rows, truth, tested, seed=setting.seed, threads=setting.threads)
-    if setting.quantiles:
+    points: dict[str, Points] = {"model": mixture, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
+    if options.network:
+        points["network"] = network_points(prepared, rows, truth, tested, seed=options.seed, threads=options.threads)
+    if options.quantiles:
         intervals["quantiles"] = quantile_intervals(
-            prepared, rows, truth, tested, seed=setting.seed, threads=setting.threads
+            prepared, rows, truth, tested, seed=options.seed, threads=options.threads
         )
     return _Block(
         truth=prepared.interval[tested],
@@ -164,17 +149,17 @@ KEYS: dict[str, Loss] = {
 def _figures(blocks: list[_Block], name: str) -> dict[str, float]:
     """Each loss of the points made for it, in intervals, over all blocks."""
     truth = np.concatenate([block.truth for block in blocks])
-    found = {}
+    figures = {}
     for key, loss in KEYS.items():
         value = loss_of(np.concatenate([block.points[name][loss] for block in blocks]), truth, loss)
-        found[key] = 1.0 - value if loss == "within-2x" else value
-    return found
+        figures[key] = 1.0 - value if loss == "within-2x" else value
+    return figures
 
 
 def _best(baselines: Mapping[str, Mapping[str, float]], key: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     """The baseline of these kinds that turned out best in one figure."""
     held = {name: figures[key] for name, figures in baselines.items() if name.startswith(kinds)}
-    name = (max if key == "within_2x" else min)(held, key=lambda one: held[one])
+    name = (max if key == "within_2x" else min)(held, key=lambda baseline: held[baseline])
     return {"name": name, "value": held[name]}
 
 

@@ -6,14 +6,12 @@ a distribution: `masses[i, k-1]` is the probability that job i falls into interv
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from planner.many_jobs.jct.jobs import Floats, Ints
+from planner.shared.options.jct import Loss
 
 INTERVAL_S = 600.0
-Loss = Literal["squared", "absolute", "log", "within-2x"]
 LOSSES: tuple[Loss, ...] = ("squared", "absolute", "log", "within-2x")
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from planner.many_jobs.jct.boosting import Parameters, odds_of_bags
 from planner.many_jobs.jct.features import Matrix
-from planner.many_jobs.jct.intervals import INTERVAL_S, Loss, point_of, shortest_holding
+from planner.many_jobs.jct.intervals import INTERVAL_S, point_of, shortest_holding
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.mixture import Mixture, learned_rows, mixed_points
 from planner.many_jobs.jct.prepared import Prepared
+from planner.shared.options.jct import Loss
 
 if TYPE_CHECKING:
     import lightgbm
@@ -84,11 +85,11 @@ class Predictions:
 
 def start_odds(start: Start, product_s: Floats | None, rows: int) -> Floats:
     """Log odds before boosting: a row a job, a column a threshold."""
-    found = np.tile(np.array(start.odds), (rows, 1))
+    odds = np.tile(np.array(start.odds), (rows, 1))
     if start.product is not None and product_s is not None:
         held = product_s > 0
-        found[held] = _log_logistic(start.product, product_s[held], np.array(start.thresholds, dtype=np.float64))
-    return found
+        odds[held] = _log_logistic(start.product, product_s[held], np.array(start.thresholds, dtype=np.float64))
+    return odds
 
 
 def _log_logistic(product: Product, product_s: Floats, intervals: Floats) -> Floats:
@@ -116,11 +117,11 @@ def spread(start: Start, bags: list[Floats], product_s: Floats | None) -> Floats
     steps = np.concatenate([np.ones((rows, 1)), chance], axis=1) - np.concatenate([chance, np.zeros((rows, 1))], axis=1)
     shares = np.array(start.shares) + 1e-9
     inside = np.repeat(np.add.reduceat(shares, edges[:-1]), np.diff(edges))
-    found = np.repeat(steps, np.diff(edges), axis=1) * (shares / inside)
+    masses = np.repeat(steps, np.diff(edges), axis=1) * (shares / inside)
     if start.product is not None and product_s is not None:
         held = product_s > 0
-        found[held] = np.repeat(steps[held], np.diff(edges), axis=1) * _inside(start, product_s[held], edges)
-    return np.asarray(found)
+        masses[held] = np.repeat(steps[held], np.diff(edges), axis=1) * _inside(start, product_s[held], edges)
+    return np.asarray(masses)
 
 
 def _inside(start: Start, product_s: Floats, edges: Ints) -> Floats:

@@ -104,6 +104,6 @@ def load_model(path: Path) -> JctModel:
 
 def _shape(mixture: Mixture) -> tuple[int, ...]:
     """Constants, and weights for each loss; () where these do not fit what they began with."""
-    begin, weights = ([len(one) for one in both] for both in (mixture.begin, mixture.weights))
-    sound = all(min(one) >= 0 and sum(one) > 0 for one in (*mixture.begin, *mixture.weights) if one)
+    begin, weights = ([len(row) for row in both] for both in (mixture.begin, mixture.weights))
+    sound = all(min(row) >= 0 and sum(row) > 0 for row in (*mixture.begin, *mixture.weights) if row)
     return (len(mixture.constants), *begin) if begin == weights and sound else ()

@@ -153,18 +153,18 @@ def _numbers(
 ) -> Floats:
     """A column of finite numbers of at least `least`; `blank` stands for an empty field, None: there must be none."""
     try:
-        found = np.array([word or "nan" for word in words], dtype=np.float64)
+        figures = np.array([word or "nan" for word in words], dtype=np.float64)
     except ValueError:
-        found = np.array([_number_or_infinity(word) for word in words])
+        figures = np.array([_number_or_infinity(word) for word in words])
     empty = np.array([not word for word in words])
-    wrong = np.where(empty, blank is None, ~np.isfinite(found) | (found < least))
+    wrong = np.where(empty, blank is None, ~np.isfinite(figures) | (figures < least))
     if wrong.any():
         row = int(np.argmax(wrong))
         bound = "" if least == -np.inf else f" of at least {least:g}"
         raise InputError(
             where=f"{where}, line {lines[row]}", key=name, found=repr(words[row]), expected=f"a finite number{bound}"
         )
-    return np.where(empty, np.nan if blank is None else blank, found)
+    return np.where(empty, np.nan if blank is None else blank, figures)
 
 
 def _number_or_infinity(word: str) -> float:

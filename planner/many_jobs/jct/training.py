@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,13 @@ from numpy.typing import NDArray
 
 from planner.many_jobs.jct.boosting import Parameters, fit_booster, odds_of_bags, thresholds_of
 from planner.many_jobs.jct.groups import feature_names
-from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, Loss, level_covering, point_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, level_covering, point_of
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.mixture import Mixture, begin_weights, constants_of, learn, rule_points
 from planner.many_jobs.jct.model import CELLS, JctModel, Product, Start, Window, spread, start_odds, starts_of
 from planner.many_jobs.jct.prepared import Prepared
+from planner.shared.options.jct import Loss
+from planner.shared.options.record import Progress
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ CHOICES: dict[str, tuple[float, ...]] = {
     "extra_trees": (True, False),
 }
 """What a randomised search (Arnold, appendix G) draws from."""
-
-Say = Callable[[int, int, float | None, str], None]
 
 
 def known_rows(prepared: Prepared, until_s: float | None) -> tuple[Ints, Floats]:
@@ -72,7 +71,7 @@ def train(
     search: int = 0,
     seed: int = 0,
     threads: int = 2,
-    progress: Say | None = None,
+    progress: Progress | None = None,
 ) -> JctModel:
     """A model of the jobs whose interval was known at `until_s`.
 
@@ -147,8 +146,8 @@ class _Fit:
         """Jobs of the first share whose interval was known when the next began, and these up to the last share."""
         begin, end = int(len(self.rows) * first), int(len(self.rows) * last)
         now = self.prepared.jobs.submit_s[self.rows[begin]]
-        known, _ = known_rows(self.prepared, float(now))
-        before = np.flatnonzero(np.isin(self.rows[:begin], known))
+        settled, _ = known_rows(self.prepared, float(now))
+        before = np.flatnonzero(np.isin(self.rows[:begin], settled))
         return (before if len(before) >= LEAST_JOBS // 2 else np.arange(begin)), np.arange(begin, end)
 
 
@@ -239,7 +238,7 @@ def ranked_score(masses: Floats, truth: Floats) -> float:
     return float(((np.cumsum(masses, axis=1) - steps) ** 2).sum(axis=1).mean())
 
 
-def _search(fit: _Fit, default: Parameters, *, count: int, progress: Say | None) -> Parameters:
+def _search(fit: _Fit, default: Parameters, *, count: int, progress: Progress | None) -> Parameters:
     """The best of `count` random parameter sets and the default, by the mean score on chronological splits."""
     rng = np.random.default_rng(fit.seed)
     drawn = [default]

@@ -64,7 +64,7 @@ def save_placed(job: PlacedJob, path: Path) -> tuple[Plan, Path | None]:
 
 
 def _sites(job: PlacedJob, plan: Plan) -> list[dict[str, Any]]:
-    ranks = {(one.site, one.node, one.index): one.rank for one in plan.devices}
+    ranks = {(device.site, device.node, device.index): device.rank for device in plan.devices}
     return [
         {
             "name": share.site,
@@ -104,5 +104,5 @@ def _route(route: Route) -> dict[str, Any]:
 def _basis(job: PlacedJob) -> str | None:
     """Where the figures of the links between the chosen sites come from; None for one site."""
     used = {frozenset(link) for link in job.placement.links}
-    found = {link.basis for link in job.ground.links if frozenset(link.between) in used}
-    return None if not found else next(iter(found)) if len(found) == 1 else "measured and file"
+    bases = {link.basis for link in job.ground.links if frozenset(link.between) in used}
+    return None if not bases else next(iter(bases)) if len(bases) == 1 else "measured and file"

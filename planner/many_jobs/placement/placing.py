@@ -78,18 +78,18 @@ class PlacedJob:
         return tuple(slot for slot in self.slots if (slot.site, slot.node, slot.index) not in used)
 
     def _assumed(self) -> list[str]:
-        found = [
-            f"{one.sites[0]} and {one.sites[-1]} have no link of their own: joined over"
-            f" {', '.join(one.sites[1:-1])} at {one.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
-            for one in self.routes
+        assumed = [
+            f"{route.sites[0]} and {route.sites[-1]} have no link of their own: joined over"
+            f" {', '.join(route.sites[1:-1])} at {route.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
+            for route in self.routes
         ]
         for link in self.ground.links:
             if link.basis != "file" and set(link.between) <= set(sites_of(self.slots)):
                 what = (
                     f"measured: {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s" if link.bandwidth_bytes_per_s else "down"
                 )
-                found.append(f"the link of {' and '.join(link.between)} is {what}")
-        return found
+                assumed.append(f"the link of {' and '.join(link.between)} is {what}")
+        return assumed
 
 
 def place_model(
@@ -136,15 +136,15 @@ def _fastest(
     NothingFits where no plan fits on any."""
     planned = []
     tried: dict[tuple[Share, ...], float | None] = {}
-    for one in equal:
-        own = devices_of(ground, one.sites)
-        across = plan_on(ground, own, all_sites=wanted.all_sites)
-        tried[one.sites] = None if across is None else across.best.time_s
+    for choice in equal:
+        granted = devices_of(ground, choice.sites)
+        across = plan_on(ground, granted, all_sites=wanted.all_sites)
+        tried[choice.sites] = None if across is None else across.best.time_s
         if across is not None:
-            planned.append((one, own, across))
+            planned.append((choice, granted, across))
     if not planned:
         raise NothingFits(explain_no_plan(ground, slots, wanted))
-    best = min(planned, key=lambda found: (found[2].best.time_s, [share.site for share in found[0].sites]))
+    best = min(planned, key=lambda candidate: (candidate[2].best.time_s, [share.site for share in candidate[0].sites]))
     return *best, tried
 
 
@@ -165,9 +165,9 @@ def read_ground(
         devices=chosen["devices"], types=_known_types(wanted.types, place), local=wanted.local, one_type=wanted.one_type
     )
     table = table.with_topology(topology)
-    found = place_on_sites(table, demand)
-    if isinstance(found, NoSites):
-        raise NothingFits(f"{place.text}: {found.infeasible.reason}", result=found)
+    placed = place_on_sites(table, demand)
+    if isinstance(placed, NoSites):
+        raise NothingFits(f"{place.text}: {placed.infeasible.reason}", result=placed)
     request = read_search(model, cluster=cluster, store=store, options=chosen, model=loaded)
     now = with_topology(request.cluster, topology) if topology is not filed else request.cluster
     return Ground(request=_on_cluster(request, now), demand=demand, table=table, filed=filed, links=links)
@@ -176,8 +176,8 @@ def read_ground(
 def choose_devices(ground: Ground, method: str) -> tuple[SitePlacement, tuple[DeviceSlot, ...]]:
     """The sites by a method, and the devices that they give. NothingFits where the method finds none."""
     if method == "exact" and sum(count > 0 for count in ground.table.total) > MOST_SITES:
-        found = f"exact, of {sum(count > 0 for count in ground.table.total)} sites with free devices"
-        raise InputError(where="place", key="--method", found=found, expected=f"at most {MOST_SITES} such sites")
+        asked = f"exact, of {sum(count > 0 for count in ground.table.total)} sites with free devices"
+        raise InputError(where="place", key="--method", found=asked, expected=f"at most {MOST_SITES} such sites")
     placement = place_on_sites(ground.table, ground.demand, method=method)
     if isinstance(placement, NoSites):
         raise NothingFits(f"{ground.cluster.text}: {placement.infeasible.reason}", result=placement)
@@ -189,7 +189,7 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
     setup = across.best.setup
     if len({slot.site for stage in setup.stages for slot in stage.slots}) == 1:
         return 0.0
-    tables = tuple({table.id: table for own in request.spaces for table in own.link_tables}.values())
+    tables = tuple({table.id: table for part in request.spaces for table in part.link_tables}.values())
     links = tuple(
         replace(link, bandwidth_bytes_per_s=NO_LINK_BYTES_PER_S, latency_s=0.0) for link in setup.cluster.site_links
     )
@@ -207,8 +207,8 @@ def check_options(chosen: dict[str, Any]) -> dict[str, Any]:
             flag = f"--{name.replace('_', '-')}"
             raise InputError(where="place", key=flag, found=chosen[name], expected="none: `place` has no such option")
     if chosen["schedule"] not in (None, ("1f1b",)):
-        found = ",".join(chosen["schedule"])
-        raise InputError(where="place", key="--schedule", found=found, expected="1f1b, which plans over sites have")
+        asked = ",".join(chosen["schedule"])
+        raise InputError(where="place", key="--schedule", found=asked, expected="1f1b, which plans over sites have")
     if chosen["devices"] is None:
         raise InputError(where="place", key="--devices", found="none", expected="how many devices the job wants")
     if not isinstance(chosen["devices"], int) or chosen["devices"] < 1:
@@ -231,15 +231,15 @@ def _load_cluster(model: Model, text: str, store: ProfileStore | None, chosen: M
 def _links(filed: Topology, wanted: PlaceOptions) -> tuple[Topology, tuple[LinkNow, ...]]:
     """The links as measured; with `links` and new measurements, the state is written."""
     now_s = time.time() if wanted.now_s is None else wanted.now_s
-    known: list[LinkMeasurement] = []
+    measured: list[LinkMeasurement] = []
     if wanted.links is not None and (wanted.links.exists() or not wanted.comm):
-        known += load_measurements(wanted.links, filed.names)
+        measured += load_measurements(wanted.links, filed.names)
     for path in wanted.comm:
-        known += load_measurements(path, filed.names)
-    known = list(dict.fromkeys(known))
-    topology, links = links_now(filed, known, now_s=now_s, half_life_s=wanted.half_life_s)
+        measured += load_measurements(path, filed.names)
+    measured = list(dict.fromkeys(measured))
+    topology, links = links_now(filed, measured, now_s=now_s, half_life_s=wanted.half_life_s)
     if wanted.links is not None and wanted.comm:
-        save_measurements(wanted.links, known, now_s=now_s, half_life_s=wanted.half_life_s)
+        save_measurements(wanted.links, measured, now_s=now_s, half_life_s=wanted.half_life_s)
     return topology, links
 
 
@@ -256,11 +256,11 @@ def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
     if cluster is request.cluster:
         return request
 
-    def moved(own: DeviceSpace) -> DeviceSpace:
-        links = own.evaluator.links
+    def moved(part: DeviceSpace) -> DeviceSpace:
+        links = part.evaluator.links
         fresh = LinkTimes(
             cluster=cluster, parameters=links.parameters, tables=links.tables, experts_a_token=links.experts_a_token
         )
-        return replace(own, evaluator=replace(own.evaluator, cluster=cluster, links=fresh))
+        return replace(part, evaluator=replace(part.evaluator, cluster=cluster, links=fresh))
 
     return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))

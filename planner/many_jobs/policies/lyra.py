@@ -40,11 +40,11 @@ class Lyra(SitePolicy):
         del free
         return False
 
-    def serve(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+    def serve(self, view: View, job: Job, free: dict[str, int], grants: dict[str, Grant | None]) -> Grant | None:
         """At home, at home instead of guests, or with loans."""
-        return self._at_home(view, job, free, found) or self.place(view, job, free)
+        return self._at_home(view, job, free, grants) or self.place(view, job, free)
 
-    def _at_home(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+    def _at_home(self, view: View, job: Job, free: dict[str, int], grants: dict[str, Grant | None]) -> Grant | None:
         """The job at its home site, for which guests are suspended; None where even that is not enough."""
         offer = self._offers.of(view, job, free)
         site = view.pools[job.pool].site
@@ -55,7 +55,7 @@ class Lyra(SitePolicy):
         for state in reversed(list(view.running.values())):
             if lacking <= 0:
                 break
-            lent = 0 if state.job.id in found else self._lent(view, state, offer, site)
+            lent = 0 if state.job.id in grants else self._lent(view, state, offer, site)
             if lent:
                 leaving.append(state)
                 lacking -= lent
@@ -69,7 +69,7 @@ class Lyra(SitePolicy):
         if given is None:
             return None
         for state in leaving:
-            found[state.job.id] = None
+            grants[state.job.id] = None
         free.update(freed)
         return given
 

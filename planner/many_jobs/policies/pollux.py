@@ -54,7 +54,9 @@ class Pollux:
                 held = {state.job.id: state.grant.devices for state in queue if state.grant and just_began(view, state)}
                 capacity = view.pools[pool].devices - sum(held.values())
                 fair = max(1, view.pools[pool].devices // max(1, len(queue)))
-                counts = held | self._counts(view, capacity, [one for one in queue if one.job.id not in held], fair)
+                counts = held | self._counts(
+                    view, capacity, [state for state in queue if state.job.id not in held], fair
+                )
             else:
                 ladders = {state.job.id: self._ladders.of(view, state.job) for state in queue}
                 counts = least_counts(queue, ladders, view.free[pool])

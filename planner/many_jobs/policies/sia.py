@@ -86,9 +86,9 @@ class Sia:
     def _configurations(self, view: View, states: list[JobState]) -> tuple[Configuration, ...]:
         """All (pool, count): powers of two, and what some job asked for. The rows are dropped when they change."""
         sizes = {name: pool.devices for name, pool in view.pools.items()}
-        found = {(name, 1 << power) for name, size in sizes.items() for power in range(size.bit_length())}
-        found |= {(state.job.pool, state.job.devices) for state in states}
-        columns = tuple(sorted((pool, count) for pool, count in found if count <= sizes.get(pool, 0)))
+        wanted = {(name, 1 << power) for name, size in sizes.items() for power in range(size.bit_length())}
+        wanted |= {(state.job.pool, state.job.devices) for state in states}
+        columns = tuple(sorted((pool, count) for pool, count in wanted if count <= sizes.get(pool, 0)))
         key = (columns, tuple(sizes.items()))
         if key != self._columns:
             self._columns, self._rows = key, {}
@@ -98,23 +98,23 @@ class Sia:
         """The job's rates on all configurations, normalised; 0 where it does not fit."""
         asked = job.devices if job.devices & (job.devices - 1) else 0
         key = (job.workload, job.pool, asked)
-        found = self._rows.get(key)
-        if found is None:
-            found = np.zeros(len(columns))
+        rates = self._rows.get(key)
+        if rates is None:
+            rates = np.zeros(len(columns))
             column = {configuration: index for index, configuration in enumerate(columns)}
             for pool in view.pools:
                 ladder = self._ladders.of(view, job, pool)
                 for count, rate in zip(ladder.counts, ladder.rates, strict=True):
-                    found[column[pool, count]] = rate
-            if found.any():
-                least = min(count for (_, count), rate in zip(columns, found, strict=True) if rate > 0)
-                found = found / found[found > 0].min() * least
-            self._rows[key] = found
-        return found
+                    rates[column[pool, count]] = rate
+            if rates.any():
+                least = min(count for (_, count), rate in zip(columns, rates, strict=True) if rate > 0)
+                rates = rates / rates[rates > 0].min() * least
+            self._rows[key] = rates
+        return rates
 
     def _fill(self, view: View) -> Decision:
         """Hand out free devices without moving anybody."""
-        left, found = dict(view.free), dict[str, Grant | None]()
+        left, grants = dict(view.free), dict[str, Grant | None]()
         for id_, state in view.waiting.items():
             if not any(left.values()):
                 break
@@ -125,8 +125,8 @@ class Sia:
                     best = max(best or (0.0, "", 0), (ladder.rates[0] / ladder.counts[0], pool, ladder.counts[0]))
             if best is not None:
                 left[best[1]] -= best[2]
-                found[id_] = grant(best[1], best[2])
-        return Decision(grants=found)
+                grants[id_] = grant(best[1], best[2])
+        return Decision(grants=grants)
 
     def state(self) -> object:
         """The clock of the rounds."""

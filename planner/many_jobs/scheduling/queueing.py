@@ -32,12 +32,12 @@ def waiting_by_pool(view: View, free: Mapping[str, int] | None = None) -> dict[s
 
 def running_on(view: View, pools: Iterable[str]) -> dict[str, list[tuple[JobState, int]]]:
     """The running jobs that hold devices of these pools, with how many."""
-    found: dict[str, list[tuple[JobState, int]]] = {pool: [] for pool in pools}
+    holders: dict[str, list[tuple[JobState, int]]] = {pool: [] for pool in pools}
     for state in view.running.values():
         for pool, count in state.grant.parts if state.grant else ():
-            if pool in found:
-                found[pool].append((state, count))
-    return found
+            if pool in holders:
+                holders[pool].append((state, count))
+    return holders
 
 
 def expected_duration_s(view: View, job: Job) -> float:
@@ -65,25 +65,25 @@ def expected_remaining_s(view: View, state: JobState) -> float:
 def decision_for(view: View, wanted: Mapping[str, Grant], dropped: Iterable[str] = ()) -> Decision:
     """What must change so that exactly the jobs in `wanted` run, each with that grant; an equal one changes nothing."""
     gone = tuple(dropped)
-    found: dict[str, Grant | None] = {}
+    changes: dict[str, Grant | None] = {}
     for id_, state in view.running.items():
         want = wanted.get(id_)
         if id_ not in gone and (want is None or state.grant is None or want.parts != state.grant.parts):
-            found[id_] = want
-    found |= {id_: want for id_, want in wanted.items() if id_ in view.waiting and id_ not in gone}
-    return Decision(grants=found, dropped=gone)
+            changes[id_] = want
+    changes |= {id_: want for id_, want in wanted.items() if id_ in view.waiting and id_ not in gone}
+    return Decision(grants=changes, dropped=gone)
 
 
 def take_in_order(view: View, ordered: Iterable[JobState]) -> dict[str, Grant]:
     """Grants as asked for whoever still fits, in this order; those that do not fit are passed over."""
     left = {name: pool.devices for name, pool in view.pools.items()}
-    found = dict[str, Grant]()
+    grants = dict[str, Grant]()
     for state in ordered:
         job = state.job
         if left.get(job.pool, 0) >= job.devices and can_run(view, job):
             left[job.pool] -= job.devices
-            found[job.id] = as_asked(job)
-    return found
+            grants[job.id] = as_asked(job)
+    return grants
 
 
 class Rounds:

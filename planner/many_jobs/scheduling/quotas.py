@@ -29,7 +29,7 @@ def load_queues(path: str) -> dict[str, Queue]:
     return read_queues(read_yaml(path), where=path)
 
 
-def read_queues(found: object, *, where: str) -> dict[str, Queue]:
+def read_queues(stated: object, *, where: str) -> dict[str, Queue]:
     """Queues by virtual cluster, from a mapping like
 
         research: {nominal: {a100: 64, v100: 32}, borrowing_limit: 32, cohort: all}
@@ -40,9 +40,9 @@ def read_queues(found: object, *, where: str) -> dict[str, Queue]:
     only borrow, in the cohort "". A job larger than all its cohort's quotas together never runs. InputError where
     something else stands.
     """
-    if not isinstance(found, Mapping):
-        raise InputError(where=where, found=found, expected="virtual clusters with their quotas")
-    return {str(name): _queue(entry, where, str(name)) for name, entry in found.items()}
+    if not isinstance(stated, Mapping):
+        raise InputError(where=where, found=stated, expected="virtual clusters with their quotas")
+    return {str(name): _queue(entry, where, str(name)) for name, entry in stated.items()}
 
 
 def _queue(entry: object, where: str, name: str) -> Queue:

@@ -25,7 +25,7 @@ from planner.many_jobs.traces.assign import assign_workloads
 from planner.many_jobs.traces.read import read_trace
 from planner.many_jobs.traces.records import head, load, window
 from planner.shared.options.record import Progress
-from planner.shared.options.simulate import PolicyOption, RunOptions, SimulateOptions, TraceOptions
+from planner.shared.options.simulate import PolicyOption, ReplayOptions, SimulateOptions, TraceOptions
 from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -42,7 +42,7 @@ class Inputs:
     """What a source means. `notes`: what was left out, drawn or assumed."""
 
     jobs: tuple[Job, ...]
-    pools: dict[str, Pool]
+    pools: Mapping[str, Pool]
     cells: EstimatedCells
     notes: tuple[str, ...]
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -133,8 +133,8 @@ def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> 
         return None
 
     def counts(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
-        own = {count for ((name, count),) in result.granted if name == pool.name}
-        return tuple(sorted(own.union(counts_of(jobs, pool))))
+        granted = {count for ((name, count),) in result.granted if name == pool.name}
+        return tuple(sorted(granted.union(counts_of(jobs, pool))))
 
     finished = [job for number, job in enumerate(result.jobs) if result.status(number) == "finished"]
     done = bound_run(finished, pools, cells, counts=counts)
@@ -221,7 +221,7 @@ def options_of(
 
 
 def run_request(
-    options: RunOptions,
+    options: ReplayOptions,
     inputs: Inputs,
     *,
     series: bool = False,
@@ -262,9 +262,9 @@ def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tu
     cluster = cells.cluster
     if len(cluster.sites) == 1:
         return None, None, ()
-    from planner.many_jobs.simulation.site_prices import SharedLinks, make_prices, site_truth
+    from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, site_truth
 
-    prices = make_prices(cluster)
+    prices = SitePrices(cluster)
     return site_truth(prices, cells), SharedLinks(prices=prices), cluster.site_links
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
 from planner.shared.options.record import Progress
-from planner.shared.options.simulate import RunOptions, SweepOptions, TraceOptions
+from planner.shared.options.simulate import ReplayOptions, SweepOptions, TraceOptions
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.files import write_atomically
 
@@ -47,10 +47,10 @@ MEANS = (
 """Figures of a run that are averaged over seeds."""
 
 
-def make_requests(options: SweepOptions) -> tuple[RunOptions, ...]:
+def make_requests(options: SweepOptions) -> tuple[ReplayOptions, ...]:
     """Return a run for each load, seed and policy. An option `crius.depth` goes to the policy `crius` alone."""
     policies = options.policies or (options.policy,)
-    base = options.part(RunOptions)
+    base = options.part(ReplayOptions)
     return tuple(
         replace(base, seed=seed, load=load, policy=policy, option=options_of(policy, options.option, policies))
         for load in options.loads or (options.load,)
@@ -69,7 +69,7 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
 
 
 def run_sweep(
-    requests: Sequence[RunOptions],
+    requests: Sequence[ReplayOptions],
     *,
     workers: int = 1,
     ray_address: str | None = None,
@@ -83,16 +83,16 @@ def run_sweep(
         answers = map(run_one, requests)
     else:
         answers = _over_cores(requests, workers)
-    found = []
+    summaries = []
     for request, answer in zip(requests, answers, strict=True):
         _raise_error(answer)
-        found.append(answer)
+        summaries.append(answer)
         if progress is not None:
-            progress(len(found), len(requests), None, f"{request.policy}, seed {request.seed}")
-    return tuple(found)
+            progress(len(summaries), len(requests), None, f"{request.policy}, seed {request.seed}")
+    return tuple(summaries)
 
 
-def run_one(request: RunOptions) -> dict[str, Any]:
+def run_one(request: ReplayOptions) -> dict[str, Any]:
     """One run in this process: its summary, or its expected failure as a value, because exceptions with arguments of
     their own do not survive the way between processes."""
     try:
@@ -122,7 +122,7 @@ def _raise_error(answer: dict[str, Any]) -> None:
         raise (NothingFits if failed == "NothingFits" else MachineError)(answer["message"])
 
 
-def _over_cores(requests: Sequence[RunOptions], workers: int) -> Iterator[dict[str, Any]]:
+def _over_cores(requests: Sequence[ReplayOptions], workers: int) -> Iterator[dict[str, Any]]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -136,7 +136,7 @@ def _over_cores(requests: Sequence[RunOptions], workers: int) -> Iterator[dict[s
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _over_ray(requests: Sequence[RunOptions], address: str) -> Iterator[dict[str, Any]]:
+def _over_ray(requests: Sequence[ReplayOptions], address: str) -> Iterator[dict[str, Any]]:
     try:
         ray = import_module("ray")
     except ImportError:
@@ -148,9 +148,9 @@ def _over_ray(requests: Sequence[RunOptions], address: str) -> Iterator[dict[str
         raise MachineError(f"Ray at {address}: {error}") from error
     try:
         remote = ray.remote(run_one)
-        for one in [remote.remote(request) for request in requests]:
+        for pending in [remote.remote(request) for request in requests]:
             try:
-                yield ray.get(one)
+                yield ray.get(pending)
             except ray.exceptions.RayError as error:
                 raise MachineError(f"Ray at {address}: {error}") from error
     finally:

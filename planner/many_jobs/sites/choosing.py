@@ -63,10 +63,10 @@ def place_on_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -
 
     Nothing is taken: `table.take(table.held(placement.sites))` does. InputError for a site or method that there is not.
     """
-    found = choose_sites(table, demand, method=method)
-    if found is None:
+    chosen = choose_sites(table, demand, method=method)
+    if chosen is None:
         return _no_place(table, demand, method)
-    choice, held, score = found
+    choice, held, score = chosen
     names = table.topology.names
     links = joining_links(table.topology.forest_neighbours, choice.sites)
     placement = SitePlacement(
@@ -106,15 +106,15 @@ def _alternatives(table: SiteTable, demand: Demand, placement: SitePlacement) ->
     for name in METHODS:
         if name in (placement.method, "exact"):
             continue
-        found = choose_sites(table, demand, method=name)
-        if found is None:
+        other = choose_sites(table, demand, method=name)
+        if other is None:
             yield Alternative(name=name, sites=(), score=None, loses="finds no sites")
             continue
-        shares = table.shares(found[1])
+        shares = table.shares(other[1])
         if shares in seen:
             continue
         seen.add(shares)
-        yield Alternative(name=name, sites=shares, score=found[2], loses=why_it_loses(found[2], placement.score))
+        yield Alternative(name=name, sites=shares, score=other[2], loses=why_it_loses(other[2], placement.score))
 
 
 def _single_sites(table: SiteTable, demand: Demand) -> Iterator[Alternative]:

@@ -115,12 +115,12 @@ class SitePlacement:
             "proved": self.proved,
             "alternatives": [
                 {
-                    "name": one.name,
-                    "sites": [_share_json(share) for share in one.sites],
-                    "score": None if one.score is None else one.score.to_json(),
-                    "loses": one.loses,
+                    "name": way.name,
+                    "sites": [_share_json(share) for share in way.sites],
+                    "score": None if way.score is None else way.score.to_json(),
+                    "loses": way.loses,
                 }
-                for one in self.alternatives
+                for way in self.alternatives
             ],
         }
 

@@ -85,9 +85,9 @@ def window(trace: Trace, first_s: float, last_s: float) -> Trace:
             _moved(row, row.submit_time_s - first_s) for row in trace.rows if first_s <= row.submit_time_s < last_s
         )
     if not rows:
-        found = f"no job in {first_s:g} to {last_s:g} s"
+        nothing = f"no job in {first_s:g} to {last_s:g} s"
         span = f"{trace.rows[0].submit_time_s:g} to {trace.rows[-1].submit_time_s:g} s" if trace.rows else "nothing"
-        raise InputError(where=trace.source, key="window", found=found, expected=f"a part of {span}")
+        raise InputError(where=trace.source, key="window", found=nothing, expected=f"a part of {span}")
     zero = trace.zero + timedelta(seconds=first_s) if trace.zero is not None else None
     return replace(trace, rows=rows, zero=zero)
 

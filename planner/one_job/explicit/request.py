@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast, get_args
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.build import uniform_setup
-from estimator.pricing.recipe import Recipe, RecomputeKind, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
@@ -19,7 +19,7 @@ from planner.shared.options import SharedOptions, options_of
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
-from profiles.vocabulary import AttentionKernel, DType, Infeasible
+from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKind
 
 DEGREE_NAMES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp")
 

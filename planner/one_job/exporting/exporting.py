@@ -10,6 +10,7 @@ from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
 from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
 from planner.shared.inputs import open_existing
+from planner.shared.options.running import ExportOptions
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.files import parse_json, write_atomically
@@ -20,30 +21,24 @@ def list_formats() -> list[dict[str, str]]:
     return [{"format": name, "summary": found.summary} for name, found in FORMATS.items()]
 
 
-def export_plan(
-    file: Path,
-    *,
-    to: str,
-    script: str | None = None,
-    nearest: bool = False,
-    output: Path | None = None,
-    store: Path | None = None,
-) -> dict[str, Any]:
+def export_plan(options: ExportOptions) -> dict[str, Any]:
     """As `planner.api.export`."""
-    exporter = load_exporter(to)
-    plan = load_plan(file)
-    context = ExportContext(script=script)
+    exporter = load_exporter(options.to)
+    plan = load_plan(options.plan)
+    context = ExportContext(script=options.script)
     try:
         export = exporter(plan, context)
     except CannotExpress as refusal:
-        with open_existing(store) as opened:
+        with open_existing(options.store) as opened:
             search = find_nearest(plan, exporter=exporter, context=context, store=opened)
-        if not nearest or search.nearest is None:
-            raise NothingFits(_say_refusal(refusal, search), result=_describe_refusal(to, refusal, search)) from None
+        if not options.nearest or search.nearest is None:
+            raise NothingFits(
+                _say_refusal(refusal, search), result=_describe_refusal(options.to, refusal, search)
+            ) from None
         export = _with_note(search.nearest, refusal, search)
-    if output is not None:
-        write_export(export, output)
-    return {"format": to, "files": [asdict(one) for one in export.files], "notes": list(export.notes)}
+    if options.output is not None:
+        write_export(export, options.output)
+    return {"format": options.to, "files": [asdict(one) for one in export.files], "notes": list(export.notes)}
 
 
 def _with_note(nearest: Nearest, refusal: CannotExpress, search: Search) -> Export:

@@ -15,15 +15,7 @@ from typing import Any, Literal
 
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import (
-    GradDType,
-    OffloadPart,
-    OptimizerName,
-    RecomputeKind,
-    ScheduleName,
-    Setup,
-    ZeroStage,
-)
+from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ScheduleName, Setup, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
@@ -34,7 +26,7 @@ from planner.one_job.tools.shape import MEGATRON_ORDER
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 from profiles.store import ProfileStore
-from profiles.vocabulary import Infeasible
+from profiles.vocabulary import Infeasible, RecomputeKind
 
 MOST_LOOKS = 240
 ENOUGH = 10

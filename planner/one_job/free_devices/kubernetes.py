@@ -53,7 +53,7 @@ def read_kubernetes(
         expected = "nodes, as `kubectl get nodes -o json` has them"
         raise InputError(where=where, key="items", found=kinds, expected=expected)
     taken = _requests([(at, validate(Pod, item, where=at)) for at, item in told])
-    found: list[FreeNode] = []
+    free_nodes: list[FreeNode] = []
     barred: list[str] = []
     left_out: list[str] = []
     without = 0
@@ -67,7 +67,7 @@ def read_kubernetes(
         without += not gpus
         why = _why_barred(node)
         barred += [f"{name} ({why})"] if why and gpus else []
-        found += [
+        free_nodes += [
             FreeNode(
                 name=name,
                 device=device_type(said) if said else "",
@@ -82,10 +82,10 @@ def read_kubernetes(
         *count_nodes(left_out, "slices of GPUs and shared ones are left out"),
         *((f"nodes without GPUs, which are left out: {without}",) if without else ()),
     )
-    if not found:
+    if not free_nodes:
         expected = f"{' or '.join(RESOURCES)} in some node's status.allocatable"
         raise InputError(where=where, found="; ".join(notes), expected=expected)
-    return FreeNodes(nodes=tuple(found), notes=notes if told or pods else (*notes, NO_PODS))
+    return FreeNodes(nodes=tuple(free_nodes), notes=notes if told or pods else (*notes, NO_PODS))
 
 
 def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
@@ -94,9 +94,9 @@ def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[s
         return [(where, data)]
     items = data.get("items")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        found = "nothing" if items is None else f"{type(items).__name__} {str(items)[:40]}"
+        stated = "nothing" if items is None else f"{type(items).__name__} {str(items)[:40]}"
         expected = "a list of objects, as `kubectl get -o json` has it"
-        raise InputError(where=where, key="items", found=found, expected=expected)
+        raise InputError(where=where, key="items", found=stated, expected=expected)
     return [(f"{where}, items[{number}]", item) for number, item in enumerate(items)]
 
 
@@ -108,8 +108,16 @@ def _offered(node: KubernetesNode, where: str) -> tuple[dict[str, int], list[str
     """A node's whole GPUs by resource, and the resources that are parts of GPUs."""
     allocatable = node.status.allocatable
     key = f"node {node.metadata.name}: status.allocatable"
-    counts = {one: _count(allocatable[one], where, f"{key}.{one}") for one in RESOURCES if one in allocatable}
-    parts = [one for one, count in allocatable.items() if _PARTS.fullmatch(one) and str(count) != "0"]
+    counts = {
+        resource_name: _count(allocatable[resource_name], where, f"{key}.{resource_name}")
+        for resource_name in RESOURCES
+        if resource_name in allocatable
+    }
+    parts = [
+        resource_name
+        for resource_name, count in allocatable.items()
+        if _PARTS.fullmatch(resource_name) and str(count) != "0"
+    ]
     return {resource: count for resource, count in counts.items() if count}, parts
 
 
@@ -125,8 +133,11 @@ def _requests(pods: Iterable[tuple[str, Pod]]) -> Counter[tuple[str, str]]:
         if not pod.spec.nodeName or pod.status.phase in _ENDED:
             continue
         for resource in RESOURCES:
-            first = [(one.restartPolicy, _wanted(one, resource, at)) for one in pod.spec.initContainers or ()]
-            beside = sum(_wanted(one, resource, at) for one in pod.spec.containers)
+            first = [
+                (container.restartPolicy, _wanted(container, resource, at))
+                for container in pod.spec.initContainers or ()
+            ]
+            beside = sum(_wanted(container, resource, at) for container in pod.spec.containers)
             beside += sum(count for policy, count in first if policy == "Always")
             wanted = max([beside, *(count for _, count in first)])
             if wanted:
@@ -145,7 +156,7 @@ def _why_barred(node: KubernetesNode) -> str | None:
     """What keeps a GPU job off a node: cordoned, not ready, or a taint; None where nothing does."""
     if node.spec.unschedulable:
         return "cordoned"
-    if ("Ready", "True") not in [(one.type, one.status) for one in node.status.conditions or ()]:
+    if ("Ready", "True") not in [(condition.type, condition.status) for condition in node.status.conditions or ()]:
         return "not ready"
     taints = [taint for taint in node.spec.taints or () if taint.effect in _KEEPS_OFF and taint.key not in RESOURCES]
     return f"taint {taints[0].key}:{taints[0].effect}" if taints else None

@@ -61,8 +61,8 @@ def device_type(said: str) -> str:
     plain = words.removeprefix("nvidia-")
     if plain in OTHER_NAMES:
         return OTHER_NAMES[plain]
-    found = catalogue_name(words)
-    return OTHER_NAMES.get(found, found)
+    name = catalogue_name(words)
+    return OTHER_NAMES.get(name, name)
 
 
 def in_catalogue(device: str) -> bool:

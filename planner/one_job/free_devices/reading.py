@@ -42,16 +42,16 @@ def cluster_with_free(cluster: Cluster | None, path: Path, *, pods: Path | None 
 
     InputError says which file, which node or line, and what was expected; NothingFits that nothing is free.
     """
-    found = read_free_nodes(path, pods=pods)
+    free_nodes = read_free_nodes(path, pods=pods)
     where = str(path)
-    if not any(node.free for node in found.nodes):
-        total = sum(node.devices for node in found.nodes)
-        reasons = "".join(f"; {note}" for note in found.notes)
+    if not any(node.free for node in free_nodes.nodes):
+        total = sum(node.devices for node in free_nodes.nodes)
+        reasons = "".join(f"; {note}" for note in free_nodes.notes)
         raise NothingFits(f"{where}: none of the {total} GPUs is free{reasons}")
     if cluster is None:
-        cluster, kept = _cluster_of(found.nodes, where)
-        found = replace(found, nodes=kept)
-    return _restrict(cluster, found, where)
+        cluster, kept = _cluster_of(free_nodes.nodes, where)
+        free_nodes = replace(free_nodes, nodes=kept)
+    return _restrict(cluster, free_nodes, where)
 
 
 def read_free_nodes(path: Path, *, pods: Path | None = None) -> FreeNodes:
@@ -100,14 +100,14 @@ def _cluster_of(nodes: Sequence[FreeNode], where: str) -> tuple[Cluster, tuple[F
                 expected="a type, as in gpu:a100:8 or the label nvidia.com/gpu.product; or --cluster, which says what"
                 " the nodes are",
             )
-    known = [node for node in nodes if in_catalogue(node.device)]
-    usable = {(node.device, node.devices) for node in known if node.free}
-    kept = tuple(node for node in known if (node.device, node.devices) in usable)
+    nodes_of_catalogue = [node for node in nodes if in_catalogue(node.device)]
+    usable = {(node.device, node.devices) for node in nodes_of_catalogue if node.free}
+    kept = tuple(node for node in nodes_of_catalogue if (node.device, node.devices) in usable)
     notes = count_nodes(
-        (f"{node.name} ({node.said})" for node in nodes if node not in known),
+        (f"{node.name} ({node.said})" for node in nodes if node not in nodes_of_catalogue),
         f"{where}: GPUs that the catalogue does not have are left out",
     ) + count_nodes(
-        (f"{node.name} ({node.devices} {node.device})" for node in known if node not in kept),
+        (f"{node.name} ({node.devices} {node.device})" for node in nodes_of_catalogue if node not in kept),
         f"{where}: nodes of a kind of which none has a free GPU are left out",
     )
     if not kept:
@@ -143,9 +143,9 @@ class _Place:
     free: int = 0
 
 
-def _restrict(cluster: Cluster, found: FreeNodes, where: str) -> Cluster:
+def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
     """The cluster with the free devices of `found`, nodes with most of them first."""
-    given, absent = _match(cluster, found.nodes, where)
+    given, absent = _match(cluster, free_nodes.nodes, where)
     sites: list[Site] = []
     shown: list[str] = []
     for site in cluster.sites:
@@ -163,9 +163,9 @@ def _restrict(cluster: Cluster, found: FreeNodes, where: str) -> Cluster:
         shown += [f"{called}{node} {place.name} ({place.free})" for node, place in enumerate(members) if place.free]
         sites.append(replace(site, nodes=tuple(groups)))
     unnamed = sum(group.count for site in cluster.sites for group in site.nodes) - len(given)
-    twice = Counter(node.name for node in found.nodes)
+    twice = Counter(node.name for node in free_nodes.nodes)
     notes = (
-        *(f"{where}: {note}" for note in found.notes),
+        *(f"{where}: {note}" for note in free_nodes.notes),
         *count_nodes(
             (name for name, times in twice.items() if times > 1),
             f"{where}: nodes with several types of GPU, each type as a node of its own",
@@ -210,14 +210,14 @@ def _match(
             absent.append(f"{node.name} ({node.devices} {node.said or 'GPUs'})")
             continue
         if len(held[device]) > 1:
-            found = f"{device} in {' and '.join(sorted(held[device]))}, and no word of where node {node.name} is"
-            raise InputError(where=where, found=found, expected=f"a cluster with {device} in one site")
+            stated = f"{device} in {' and '.join(sorted(held[device]))}, and no word of where node {node.name} is"
+            raise InputError(where=where, found=stated, expected=f"a cluster with {device} in one site")
         size = next((size for size in fitting if sizes[size]), None)
         if size is None:
             there = sum(slot.index == 0 and slot.device == device for slot in cluster.slots)
-            found = f"more nodes with {device} than {cluster.text} has"
+            stated = f"more nodes with {device} than {cluster.text} has"
             expected = f"at most its {there}, or no --cluster: the nodes are then the file's"
-            raise InputError(where=where, key=f"node {node.name}", found=found, expected=expected)
+            raise InputError(where=where, key=f"node {node.name}", found=stated, expected=expected)
         given[sizes[size].popleft()] = _Place(name=node.name, free=node.free)
     return given, absent
 
@@ -260,7 +260,10 @@ def _parts(group: NodeGroup, places: Sequence[_Place], pod: int) -> Iterator[tup
     spans = group.island_size > group.devices
     runs: list[tuple[bool, int, list[_Place]]] = []
     numbered = list(enumerate(places))
-    for _, block in groupby(numbered, key=lambda one: (one[1].number // pod, one[0] // rack if spans else 0)):
+    for _, block in groupby(
+        numbered,
+        key=lambda numbered_place: (numbered_place[1].number // pod, numbered_place[0] // rack if spans else 0),
+    ):
         ordered = sorted((place for _, place in block), key=lambda place: -place.free)
         whole_rack = len(ordered) == rack
         for free, run in groupby(ordered, key=lambda place: place.free):

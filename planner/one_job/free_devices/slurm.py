@@ -71,19 +71,19 @@ def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
     """
     names: list[str] = []
     for part in _split(text):
-        found = [""]
+        starts = [""]
         for plain, inside in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part):
             choices = (
                 [plain]
                 if plain
                 else [number for piece in inside.split(",") for number in _range(piece, text, where, key)]
             )
-            if len(found) * len(choices) > MOST_HOSTS:
+            if len(starts) * len(choices) > MOST_HOSTS:
                 raise InputError(where=where, key=key, found=repr(text), expected=f"at most {MOST_HOSTS} nodes")
-            found = [start + choice for start in found for choice in choices]
+            starts = [start + choice for start in starts for choice in choices]
         if not part or part.count("[") != part.count("]"):
             raise InputError(where=where, key=key, found=repr(text), expected="node names such as gpu[01-04,07]")
-        names += found
+        names += starts
     return tuple(names)
 
 
@@ -93,17 +93,17 @@ def parse_gres(text: str | None, where: str, key: str) -> dict[str, tuple[tuple[
     >>> parse_gres("gpu:a100:4(S:0-1),gpu:h100:2,nic:1", "here", "Gres")
     {'gpu': (('a100', 4), ('h100', 2)), 'nic': (('', 1),)}
     """
-    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    entries: dict[str, tuple[tuple[str, int], ...]] = {}
     if text is None or text.strip().lower() in _NOTHING:
-        return found
+        return entries
     for part in _split(text.strip()):
         match = _ENTRY.fullmatch(part)
         if match is None:
             expected = "GRES such as gpu:a100:8 or gpu:a100:8(S:0-1), whole (a wider column: sinfo -O Gres:80)"
             raise InputError(where=where, key=key, found=repr(part), expected=expected)
         kind = (match["type"] or "").replace("(null)", "")
-        found[match["name"]] = (*found.get(match["name"], ()), (kind, int(match["count"])))
-    return found
+        entries[match["name"]] = (*entries.get(match["name"], ()), (kind, int(match["count"])))
+    return entries
 
 
 # Text
@@ -273,8 +273,8 @@ def _free_nodes(said: Sequence[_Said], where: str) -> FreeNodes:
 def _free_node(node: _Said, kind: str, count: int, *, free: int) -> FreeNode:
     said = kind
     if not kind:
-        known = [feature for feature in node.features if in_catalogue(device_type(feature))]
-        said = known[0] if len({device_type(feature) for feature in known}) == 1 else ""
+        device_features = [feature for feature in node.features if in_catalogue(device_type(feature))]
+        said = device_features[0] if len({device_type(feature) for feature in device_features}) == 1 else ""
     return FreeNode(
         name=node.name, device=device_type(said) if said else "", said=said, devices=count, free=max(0, free)
     )
@@ -296,11 +296,11 @@ def _used(node: _Said, gpus: Sequence[tuple[str, int]], where: str) -> dict[str,
 def _state(value: str | Sequence[str]) -> tuple[str, ...]:
     """The base state first, then flags, in lower case: `IDLE+DRAIN`, `mix-` and `["IDLE", "DRAIN"]` alike."""
     words = [word for part in ([value] if isinstance(value, str) else value) for word in part.lower().split("+")]
-    found: list[str] = []
+    flags: list[str] = []
     for word in filter(None, map(str.strip, words)):
         match = re.fullmatch(r"([a-z_]+)([*~#!%$@^-]*)", word)
-        found += [match[1], *({"~": "powered_down"}.get(mark, mark) for mark in match[2])] if match else [word]
-    return tuple(found)
+        flags += [match[1], *({"~": "powered_down"}.get(mark, mark) for mark in match[2])] if match else [word]
+    return tuple(flags)
 
 
 def _why_barred(state: tuple[str, ...]) -> str | None:

@@ -86,12 +86,12 @@ def _describe_task(
 ) -> dict[str, Any]:
     """What is now known of one task."""
     key = layer_key(task.layer, task.shard, identity, optimizer=setting.optimizer)
-    found = store.get(key)
+    measurement = store.get(key)
     about = {"name": task.name, "times": task.multiplicity, **_describe_shard(task.shard)}
-    if found is None:
+    if measurement is None:
         reason = refused.get((task.layer, task.shard), f"{BUDGET_SPENT}; estimates model it")
         return about | {"measured": False, "reason": reason}
-    figures = to_layer_time(Profile(key=key, measurement=found))
+    figures = to_layer_time(Profile(key=key, measurement=measurement))
     return about | {
         "measured": True,
         "profile_id": key.id,
@@ -100,7 +100,7 @@ def _describe_task(
         "optimizer_s": figures.optimizer_s,
         "relative_low": figures.relative_low,
         "relative_high": figures.relative_high,
-        "samples": len(found.forward_s),
+        "samples": len(measurement.forward_s),
         "saved_bytes": figures.saved_bytes,
         "peak_memory_bytes": figures.peak_memory_bytes,
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from estimator.frontends.load import load_any_model
@@ -12,70 +10,42 @@ from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.frameworks import choose_framework, load_profiler
 from estimator.profiling.plan import plan_profile
-from estimator.profiling.run import Progress, ensure_rate
-from estimator.profiling.setting import Framework, Setting
+from estimator.profiling.run import ensure_rate
+from estimator.profiling.setting import Setting
 from planner.one_job.cells.request import read_request
 from planner.one_job.profiling.profile_run import StageRequest, cut_out, run_profile
 from planner.shared.inputs import token_count
+from planner.shared.options.measuring import ProfileOptions
 from profiles.cluster import most_on_one_node
-from profiles.errors import InputError
 from profiles.hardware import device_names, load_device
 from profiles.store import ProfileStore
-from profiles.vocabulary import AttentionKernel, DType, Recompute
+from profiles.vocabulary import AttentionKernel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
-    """What to measure, and how: `planner.api.profile` says what each is."""
-
-    framework: Framework | None
-    device: str
-    tp: tuple[int, ...]
-    micro_batch: tuple[int, ...]
-    cluster: str | None
-    global_batch: int | None
-    seq_len: int | None
-    dtype: DType
-    attention: AttentionKernel | None
-    threads: int
-    budget: float | None
-    compile: bool
-    stage: tuple[int, int] | None
-    optimizer: str
-    sequence_parallel: bool
-    recompute: Recompute
-
-
-def profile_model(model: str, options: ProfileOptions, *, store: Path, progress: Progress | None) -> dict[str, Any]:
-    """Measures into the store what is asked for of `model` and not there: the shards of its Cells on a cluster, or
-    those that `options` name."""
-    setting = _setting(model, options)
-    with ProfileStore(store) as opened:
+def profile_model(options: ProfileOptions) -> dict[str, Any]:
+    """Measure into the store what is asked for of the model and not there, the shards of its Cells on a cluster or
+    those that `options` name, and return what is known of them then."""
+    setting = _setting(options)
+    with ProfileStore(options.store) as opened:
         if options.cluster is not None:
-            return _profile_cells(model, options.cluster, options, setting, opened, progress)
-        return _profile_shards(model, options, setting, opened, progress)
+            return _profile_cells(options, options.cluster, setting, opened)
+        return _profile_shards(options, setting, opened)
 
 
-def _setting(model: str, options: ProfileOptions) -> Setting:
-    """InputError for options that exclude each other."""
-    if options.compile and options.stage is None:
-        raise InputError(where="profile", key="--compile", found="no --stage", expected="the stage to compile")
-    if options.cluster is not None and options.stage is not None:
-        raise InputError(where="profile", key="--cluster", found="a --stage too", expected="one of them")
-    framework = choose_framework(model, options.framework)
+def _setting(options: ProfileOptions) -> Setting:
+    """InputError for what the framework cannot measure."""
+    framework = choose_framework(options.model, options.framework)
     if framework == "jax" and options.stage is not None:
-        raise InputError(where="profile", key="--stage", found="JAX", expected="torch, for a stage as one piece")
+        raise options.wrong("stage", found="JAX", expected="torch, for a stage as one piece")
     setting = Setting(framework=framework, device=options.device, threads=options.threads, optimizer=options.optimizer)
     load_profiler(framework)  # A framework that is lacking is said before a store is made.
     return setting
 
 
-def _profile_cells(
-    model: str, cluster: str, options: ProfileOptions, setting: Setting, store: ProfileStore, progress: Progress | None
-) -> dict[str, Any]:
+def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, store: ProfileStore) -> dict[str, Any]:
     ensure_rate(store, setting, options.dtype)  # The cluster local:NxM is described by them.
     request = read_request(
-        model,
+        options.model,
         cluster=cluster,
         store=store,
         global_batch=options.global_batch,
@@ -89,26 +59,24 @@ def _profile_cells(
     tasks = plan_cell_profile(request.job, request.cluster, device)
     workers = most_on_one_node([slot for slot in request.cluster.slots if slot.device == device])
     ensure_contention(store, setting, workers, options.dtype)
-    return run_profile(store, tasks, setting, stage=None, budget_s=options.budget, progress=progress)
+    return run_profile(store, tasks, setting, stage=None, budget_s=options.budget, progress=options.progress)
 
 
-def _profile_shards(
-    model: str, options: ProfileOptions, setting: Setting, store: ProfileStore, progress: Progress | None
-) -> dict[str, Any]:
-    found = load_any_model(model)
-    part = found if options.stage is None else cut_out(found, options.stage)
+def _profile_shards(options: ProfileOptions, setting: Setting, store: ProfileStore) -> dict[str, Any]:
+    model = load_any_model(options.model)
+    part = model if options.stage is None else cut_out(model, options.stage)
     tasks = plan_profile(
         part,
         degrees=options.tp,
         micro_batches_per_rank=options.micro_batch,
-        seq_len=token_count(found, options.seq_len),
+        seq_len=token_count(model, options.seq_len),
         dtype=options.dtype,
         attention=options.attention or _best_attention(_device_name(setting)),
         sequence_parallel=options.sequence_parallel,
         recompute=options.recompute,
     )
     piece = None if options.stage is None else StageRequest(layers=part.layers, compiled=options.compile)
-    return run_profile(store, tasks, setting, stage=piece, budget_s=options.budget, progress=progress)
+    return run_profile(store, tasks, setting, stage=piece, budget_s=options.budget, progress=options.progress)
 
 
 def _device_name(setting: Setting) -> str:

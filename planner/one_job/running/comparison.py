@@ -38,8 +38,8 @@ class Parts:
 def measured_parts(record: RunRecord, stage: StageProgram) -> Parts:
     """The mean over the stage's ranks, in the typical iteration."""
     total = record.iteration_time_s
-    own = [_rank_parts(record.typical[rank], total) for rank in stage.ranks]
-    return Parts(**{part.name: mean(getattr(one, part.name) for one in own) for part in fields(Parts)})
+    parts_of_ranks = [_rank_parts(record.typical[rank], total) for rank in stage.ranks]
+    return Parts(**{part.name: mean(getattr(parts, part.name) for parts in parts_of_ranks) for part in fields(Parts)})
 
 
 def _rank_parts(rank: RankIteration, total_s: float) -> Parts:
@@ -63,13 +63,13 @@ def _rank_parts(rank: RankIteration, total_s: float) -> Parts:
 
 def estimated_parts(breakdown: TimeBreakdown) -> Parts:
     """The estimate's breakdown, which is that of the stage that limits, in the same kinds."""
-    own = asdict(breakdown)
-    known = {"tp_s": ("tp_s", "ep_s", "cp_s"), "waiting_s": ("pp_s", "bubble_s"), "dp_s": ("dp_s",)}
-    known |= {"optimizer_s": ("optimizer_s",), "other_s": ("offload_s",)}
-    taken = [name for names in known.values() for name in names]
+    seconds_by_name = asdict(breakdown)
+    named_parts = {"tp_s": ("tp_s", "ep_s", "cp_s"), "waiting_s": ("pp_s", "bubble_s"), "dp_s": ("dp_s",)}
+    named_parts |= {"optimizer_s": ("optimizer_s",), "other_s": ("offload_s",)}
+    taken = [name for names in named_parts.values() for name in names]
     return Parts(
-        compute_s=sum(value for name, value in own.items() if name not in taken),
-        **{part: sum(own[name] for name in names) for part, names in known.items()},
+        compute_s=sum(value for name, value in seconds_by_name.items() if name not in taken),
+        **{part: sum(seconds_by_name[name] for name in names) for part, names in named_parts.items()},
     )
 
 
@@ -93,19 +93,19 @@ class Traffic:
 
 def measured_traffic(record: RunRecord) -> tuple[Traffic, ...]:
     """Collectives and messages of the typical iteration."""
-    found: dict[tuple[str, str], Traffic] = {}
+    traffic: dict[tuple[str, str], Traffic] = {}
     for rank in record.typical:
-        own: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+        calls_of_rank: defaultdict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
         for span in rank.spans:
             if span.kind == "collective" or (span.kind == "wait" and span.bytes):
                 op = span.name if span.kind == "collective" else "send_recv"
-                own[span.axis, op].append((span.bytes, span.seconds))
-        for (axis, op), calls in own.items():
+                calls_of_rank[span.axis, op].append((span.bytes, span.seconds))
+        for (axis, op), calls in calls_of_rank.items():
             seconds = sum(taken for _, taken in calls)
-            if (axis, op) not in found or found[axis, op].seconds < seconds:
+            if (axis, op) not in traffic or traffic[axis, op].seconds < seconds:
                 size = sum(size for size, _ in calls)
-                found[axis, op] = Traffic(axis=axis, op=op, count=len(calls), bytes=size, seconds=seconds)
-    return tuple(found[key] for key in sorted(found))
+                traffic[axis, op] = Traffic(axis=axis, op=op, count=len(calls), bytes=size, seconds=seconds)
+    return tuple(traffic[key] for key in sorted(traffic))
 
 
 def describe_measured(record: RunRecord, program: Program) -> dict[str, Any]:

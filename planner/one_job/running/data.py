@@ -90,9 +90,11 @@ class TokenFile:
 
 
 def _next_tokens(tokens: Array, seq_len: int, encoded: Array | None) -> Batch:
-    own, targets = tokens[:, :seq_len], tokens[:, 1 : seq_len + 1]
+    current, targets = tokens[:, :seq_len], tokens[:, 1 : seq_len + 1]
     return Batch(
-        inputs=own if encoded is None else encoded, targets=targets, decoder_inputs=None if encoded is None else own
+        inputs=current if encoded is None else encoded,
+        targets=targets,
+        decoder_inputs=None if encoded is None else current,
     )
 
 
@@ -125,8 +127,8 @@ def load_tokens(path: Path, model: Model, *, seq_len: int, raw_dtype: str = "uin
         raise InputError(where=where, found=f"{len(tokens)} tokens", expected=f"at least {needed}, one sample")
     low, high, vocab = int(tokens.min()), int(tokens.max()), _vocabulary(model)
     if low < 0 or high >= vocab:
-        found = f"tokens from {low} to {high}"
-        raise InputError(where=where, found=found, expected=f"0 to {vocab - 1}, the vocabulary of {model.name}")
+        stated = f"tokens from {low} to {high}"
+        raise InputError(where=where, found=stated, expected=f"0 to {vocab - 1}, the vocabulary of {model.name}")
     return TokenFile(tokens=tokens, seq_len=seq_len, decodes=decodes)
 
 
@@ -146,11 +148,11 @@ def _read(path: Path, raw_dtype: str) -> Array:
     except OSError as error:
         raise InputError(where=where, found=error.strerror or str(error), expected="a file of tokens") from error
     except ValueError as error:
-        found = f"no array to be read ({error})"
-        raise InputError(where=where, found=found, expected="a NumPy file of integers") from error
+        stated = f"no array to be read ({error})"
+        raise InputError(where=where, found=stated, expected="a NumPy file of integers") from error
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
-        found = f"{tokens.ndim} dimensions of {tokens.dtype}"
-        raise InputError(where=where, found=found, expected="one dimension of integers")
+        stated = f"{tokens.ndim} dimensions of {tokens.dtype}"
+        raise InputError(where=where, found=stated, expected="one dimension of integers")
     return tokens
 
 

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from estimator.pricing.recipe import RecomputeKind
 from models_zoo.jax_layers.parallel import Array
 from planner.one_job.running.jax_leaves import Key, LayerWeights, Leaf, Tree, per_replica
 from planner.one_job.running.jax_mesh import DP, EVERYWHERE, PER_DEVICE, PER_REPLICA, TP, Lane
 from planner.one_job.running.program import Program, Role, StageProgram, recomputed_layers, role_of
+from profiles.vocabulary import RecomputeKind
 
 State = tuple[Array, ...]
 """What passes through: activations, and an encoder's output beside them from the decoder's first layer to the last that
@@ -149,13 +149,13 @@ class _Body:
     def forward(self, weights: Tree, state: State, batch: Batch, token: Array) -> tuple[State, Any, Array]:
         kept = []
         for number, layer in enumerate(self.layers):
-            known = number == 0 and self.receives
+            received = number == 0 and self.receives
             if layer.recompute == "full":
-                kept.append(() if known else state)
+                kept.append(() if received else state)
                 state = layer.run(self._params(layer, weights), state, batch)
             else:
                 state, pulled = self._differentiate(layer, weights, state, batch)
-                kept.append(_without_weights(pulled, known))
+                kept.append(_without_weights(pulled, received))
         return state, self._sorted(kept), token + 1
 
     def backward(
@@ -166,15 +166,15 @@ class _Body:
         gradients = dict(gradients)
         kept = self._unsorted(kept)
         for number, layer in reversed(list(enumerate(self.layers))):
-            known = state if number == 0 and self.receives else None
+            received = state if number == 0 and self.receives else None
             if layer.recompute == "full":
-                entered = kept[number] if known is None else known
+                entered = kept[number] if received is None else received
                 _, pulled = self._differentiate(layer, weights, entered, batch)
             else:
-                pulled = _with_weights(kept[number], self._params(layer, weights), known)
-            found, cotangents = pulled(cotangents)
+                pulled = _with_weights(kept[number], self._params(layer, weights), received)
+            layer_gradients, cotangents = pulled(cotangents)
             for name, key in layer.weights.keys.items():
-                gradients[key] = self._added(key, gradients[key], found[name])
+                gradients[key] = self._added(key, gradients[key], layer_gradients[name])
         return gradients, cotangents, token + 1
 
     def _sorted(self, kept: Any) -> tuple[list[Array], ...]:
@@ -203,16 +203,16 @@ class _Body:
 
     def _params(self, layer: ChunkLayer, weights: Tree) -> dict[str, Array]:
         """What the layer reads, whole but for tp."""
-        found = {}
+        params = {}
         for name, key in layer.weights.keys.items():
             leaf = self.leaves[key]
-            found[name] = per_replica(leaf.unpacked(weights[key]) if leaf.zero == 3 else weights[key])
-        return found
+            params[name] = per_replica(leaf.unpacked(weights[key]) if leaf.zero == 3 else weights[key])
+        return params
 
     def _added(self, key: Key, total: Array, gradient: Array) -> Array:
         leaf = self.leaves[key]
-        own = leaf.scattered(gradient)[None] if leaf.zero >= 2 else gradient[None]
-        return total + own.astype(total.dtype)
+        shard = leaf.scattered(gradient)[None] if leaf.zero >= 2 else gradient[None]
+        return total + shard.astype(total.dtype)
 
 
 def _kind(value: Array) -> int:

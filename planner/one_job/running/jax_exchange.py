@@ -50,17 +50,19 @@ Puzzle = tuple[tuple[Cut, ...], ...]
 
 def cuts_for(wanted: Holding, sources: Sequence[Holding]) -> Puzzle:
     """What makes up the `own` part of `wanted`. Sources answer for parts that do not overlap and cover it."""
-    found: dict[int, list[tuple[int, Cut]]] = {}
+    cuts_by_row: dict[int, list[tuple[int, Cut]]] = {}
     for source in sources:
         rows, columns = _overlap(wanted.rows, source.rows), _overlap(wanted.own, source.own)
         if rows and columns:
             cut = Cut(device=source.device, rows=_within(rows, source.rows), columns=_within(columns, source.held))
-            found.setdefault(rows[0], []).append((columns[0], cut))
-    return tuple(tuple(cut for _, cut in sorted(row, key=lambda pair: pair[0])) for _, row in sorted(found.items()))
+            cuts_by_row.setdefault(rows[0], []).append((columns[0], cut))
+    return tuple(
+        tuple(cut for _, cut in sorted(row, key=lambda pair: pair[0])) for _, row in sorted(cuts_by_row.items())
+    )
 
 
-def _overlap(one: Range, other: Range) -> Range | None:
-    first, end = max(one[0], other[0]), min(one[1], other[1])
+def _overlap(first_range: Range, second_range: Range) -> Range | None:
+    first, end = max(first_range[0], second_range[0]), min(first_range[1], second_range[1])
     return (first, end) if first < end else None
 
 
@@ -81,11 +83,11 @@ def carry(puzzles: Mapping[Any, Puzzle], arrays: Mapping[Any, Array]) -> dict[An
     cuts = [(device, cut) for device, puzzle in puzzles.items() for row in puzzle for cut in row]
     pieces = [_piece(arrays[cut.device], cut) for _, cut in cuts]
     moved = iter(jax.device_put(pieces, [device for device, _ in cuts]))
-    found = {}
+    carried = {}
     for device, puzzle in puzzles.items():
         rows = [[next(moved) for _ in row] for row in puzzle]
-        found[device] = rows[0][0] if len(rows) == len(rows[0]) == 1 else _put_together(rows)
-    return found
+        carried[device] = rows[0][0] if len(rows) == len(rows[0]) == 1 else _put_together(rows)
+    return carried
 
 
 def _piece(array: Array, cut: Cut) -> Array:
@@ -129,14 +131,14 @@ def _holdings(place: StageDevices, length: int) -> Iterator[Holding]:
     stage, part = place.stage, length // place.stage.tp
     for replica in range(stage.dp):
         for index in range(stage.tp):
-            own = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
+            answered = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
             yield Holding(
                 device=place.device(replica, index),
                 replica=replica,
                 tp_rank=index,
                 rows=stage.samples(replica),
-                held=own if place.splits_tokens else (0, length),
-                own=own,
+                held=answered if place.splits_tokens else (0, length),
+                own=answered,
             )
 
 
@@ -173,18 +175,20 @@ class TableExchange:
         """Of one array (padded rows, columns) for each holder the sum over all, as each holds it."""
         held = [{shard.device: shard.data for shard in array.addressable_shards} for array in gradients]
         totals = []
-        for here, own in enumerate(gradients):
-            local = own.sharding.shard_shape(own.shape)
+        for here, gradient in enumerate(gradients):
+            local = gradient.sharding.shard_shape(gradient.shape)
             parts = [
-                own if here == there else self._placed(own, local, carry(self.puzzles[here, there], held[there]))
+                gradient
+                if here == there
+                else self._placed(gradient, local, carry(self.puzzles[here, there], held[there]))
                 for there in range(len(gradients))
             ]
             totals.append(self.add(parts))
         return totals
 
-    def _placed(self, own: Array, local: tuple[int, ...], carried: Mapping[Any, Array]) -> Array:
-        arrays = [_padded(carried[shard.device], local[0]) for shard in own.addressable_shards]
-        return jax.make_array_from_single_device_arrays(own.shape, own.sharding, arrays)
+    def _placed(self, gradient: Array, local: tuple[int, ...], carried: Mapping[Any, Array]) -> Array:
+        arrays = [_padded(carried[shard.device], local[0]) for shard in gradient.addressable_shards]
+        return jax.make_array_from_single_device_arrays(gradient.shape, gradient.sharding, arrays)
 
 
 def _fill(array: Array, rows: int) -> Array:

@@ -47,12 +47,12 @@ class Gradients:
     def _adder(self, keys: Sequence[Key]) -> Any:
         leaves = self._whole
         total = {key: leaves[key].gradient_spec for key in keys}
-        own = {key: self.leaves[key].gradient_spec for key in keys}
+        added_specs = {key: self.leaves[key].gradient_spec for key in keys}
 
-        def add(totals: Tree, found: Tree) -> Tree:
-            return {key: totals[key] + leaves[key].scattered(found[key][0])[None] for key in keys}
+        def add(totals: Tree, gradients: Tree) -> Tree:
+            return {key: totals[key] + leaves[key].scattered(gradients[key][0])[None] for key in keys}
 
-        mapped = jax.shard_map(add, mesh=self.devices.mesh, in_specs=(total, own), out_specs=total)
+        mapped = jax.shard_map(add, mesh=self.devices.mesh, in_specs=(total, added_specs), out_specs=total)
         return jax.jit(mapped, donate_argnums=0)
 
     def begin(self, weights: Tree) -> None:
@@ -79,12 +79,13 @@ class Gradients:
 
     def put(self, chunk: int, added: Sequence[Tree]) -> None:
         """What backward made of them."""
-        for sums, own in zip(self._sums, added, strict=True):
-            sums |= {key: array for key, array in own.items() if key in sums}
+        for sums, gradients in zip(self._sums, added, strict=True):
+            sums |= {key: array for key, array in gradients.items() if key in sums}
         keys = [key for key in self.chunks[chunk] if key in self._apart]
         if keys:
             joined = {
-                key: self.devices.join([own[key] for own in added], self.leaves[key].gradient_spec) for key in keys
+                key: self.devices.join([gradients[key] for gradients in added], self.leaves[key].gradient_spec)
+                for key in keys
             }
             self._scattered |= self._add[chunk]({key: self._scattered[key] for key in keys}, joined)
 
@@ -94,10 +95,10 @@ class Gradients:
             key: self.devices.join([sums[key] for sums in self._sums], self.leaves[key].gradient_spec)
             for key in self._sums[0]
         }
-        found = joined | self._scattered
+        gradients = joined | self._scattered
         # Whoever steps replaces the weights: holding on to them here would keep both.
         self._sums, self._scattered, self._weights = [], {}, {}
-        return found
+        return gradients
 
     def pending(self) -> Any:
         """All arrays, to be waited for."""

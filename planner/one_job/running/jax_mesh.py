@@ -85,12 +85,12 @@ class StageDevices:
 def stage_devices(program: Program, stage: StageProgram, devices: Sequence[Any]) -> StageDevices:
     """The stage on the devices of its ranks: rank r has devices[r]."""
     shard = stage.shard if stage.zero else 1
-    own = np.empty(len(stage.ranks), dtype=object)
-    own[:] = [devices[rank] for rank in stage.ranks]
-    mesh = Mesh(own.reshape(stage.dp // shard, shard, stage.tp), (*DP, TP))
+    placed = np.empty(len(stage.ranks), dtype=object)
+    placed[:] = [devices[rank] for rank in stage.ranks]
+    mesh = Mesh(placed.reshape(stage.dp // shard, shard, stage.tp), (*DP, TP))
     lanes: tuple[Lane, ...] = (Lane(mesh=mesh, first=0, replicas=stage.dp, share=stage.shares[0]),)
     if len(set(stage.shares)) > 1:
-        rows = own.reshape(stage.dp, 1, 1, stage.tp)
+        rows = placed.reshape(stage.dp, 1, 1, stage.tp)
         lanes = tuple(
             Lane(mesh=Mesh(row, (*DP, TP)), first=replica, replicas=1, share=share)
             for replica, (row, share) in enumerate(zip(rows, stage.shares, strict=True))

@@ -72,10 +72,16 @@ class Timeline:
             jax.block_until_ready(awaited.inputs)
             begin_s = max(free_s, self._now_s())
             name = f"{awaited.fields['phase']} from stage {awaited.source}"
-            known = {key: awaited.fields[key] for key in ("phase", "micro_batch")}
+            labels = {key: awaited.fields[key] for key in ("phase", "micro_batch")}
             spans.append(
                 Span(
-                    kind="wait", name=name, start_s=free_s, end_s=begin_s, axis="pp", bytes=awaited.input_bytes, **known
+                    kind="wait",
+                    name=name,
+                    start_s=free_s,
+                    end_s=begin_s,
+                    axis="pp",
+                    bytes=awaited.input_bytes,
+                    **labels,
                 )
             )
         jax.block_until_ready(awaited.result)

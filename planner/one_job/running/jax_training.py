@@ -73,13 +73,13 @@ class JaxStage:
 
     def _placed(self, batch: Batch, lane: Lane, names: set[str]) -> dict[str, Array]:
         first, _ = self.stage.samples(lane.first)
-        own = slice(first, first + lane.replicas * lane.share)
-        found = {}
+        samples = slice(first, first + lane.replicas * lane.share)
+        arrays = {}
         for name in names:
-            values = getattr(batch, name)[own]
+            values = getattr(batch, name)[samples]
             kind = np.int32 if np.issubdtype(values.dtype, np.integer) else JAX_DTYPES[self.program.dtype]
-            found[name] = jax.device_put(values.astype(kind), lane.sharding(PER_REPLICA))
-        return found
+            arrays[name] = jax.device_put(values.astype(kind), lane.sharding(PER_REPLICA))
+        return arrays
 
     def forward(self, chunk: int, k: int, received: Lanes) -> Lanes:
         """Micro-batch `k` through a chunk."""
@@ -131,7 +131,11 @@ class JaxStage:
         """A replica's part of the iteration's loss: its mean loss, weighed by its samples. None without a loss."""
         if not self.losses:
             return None
-        lane = next(n for n, own in enumerate(self.devices.lanes) if own.first <= replica < own.first + own.replicas)
+        lane = next(
+            n
+            for n, candidate in enumerate(self.devices.lanes)
+            if candidate.first <= replica < candidate.first + candidate.replicas
+        )
         place = replica - self.devices.lanes[lane].first
         total = sum(float(np.asarray(losses[lane])[place]) for losses in self.losses)
         return total * self.stage.shares[replica] / self.program.global_batch
@@ -199,9 +203,9 @@ class Trainer:
                 reduced[place][TABLE] = total
         for number, stage in enumerate(self.stages):
             noted(number, Awaited(kind="sync", name="gradients", inputs=(), result=reduced[number]))
-            own = stage.weights.step(reduced[number])
-            noted(number, Awaited(kind="optimizer", name="optimizer", inputs=(), result=own))
-            stage.weights.gather(own)
+            stepped = stage.weights.step(reduced[number])
+            noted(number, Awaited(kind="optimizer", name="optimizer", inputs=(), result=stepped))
+            stage.weights.gather(stepped)
             noted(number, Awaited(kind="sync", name="weights", inputs=(), result=stage.weights.weights))
 
     def wait(self) -> None:

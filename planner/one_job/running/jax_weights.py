@@ -67,15 +67,15 @@ class StageWeights:
     def _compile(self) -> None:
         leaves = self.leaves
         states = {key: dict.fromkeys((*self.memories, *_master(leaf)), leaf.state_spec) for key, leaf in leaves.items()}
-        own = {key: leaf.state_spec for key, leaf in leaves.items()}
+        state_specs = {key: leaf.state_spec for key, leaf in leaves.items()}
         whole = {key: leaf.spec for key, leaf in leaves.items()}
         gradients = {key: leaf.gradient_spec for key, leaf in leaves.items()}
-        self._shard = self._program(self._shard_body, (whole,), own)
-        self._remember = self._program(self._remember_body, (own,), states)
-        self._reduce = self._program(self._reduce_body, (gradients,), own)
+        self._shard = self._program(self._shard_body, (whole,), state_specs)
+        self._remember = self._program(self._remember_body, (state_specs,), states)
+        self._reduce = self._program(self._reduce_body, (gradients,), state_specs)
         read, replaced = ({key: leaves[key].weight_spec for key in keys} for keys in (self._read(), self._replaced()))
-        takes = (read, replaced, own, states, EVERYWHERE, EVERYWHERE)
-        self._step = self._program(self._step_body, takes, (own, states), 1, 3)
+        takes = (read, replaced, state_specs, states, EVERYWHERE, EVERYWHERE)
+        self._step = self._program(self._step_body, takes, (state_specs, states), 1, 3)
         self._gather = gather_program(leaves, self._gathered(), self.devices)
 
     def _program(self, body: Callable[..., Any], takes: Any, gives: Any, *given_up: int) -> Callable[..., Any]:
@@ -100,14 +100,14 @@ class StageWeights:
             key: jax.device_put(leaf.first_values(seed), self.devices.sharding(leaf.spec))
             for key, leaf in self.leaves.items()
         }
-        own = self._shard(weights)
-        states = self._remember(own)
-        return {key: own[key] if leaf.zero == 3 else weights[key] for key, leaf in self.leaves.items()}, states
+        shards = self._shard(weights)
+        states = self._remember(shards)
+        return {key: shards[key] if leaf.zero == 3 else weights[key] for key, leaf in self.leaves.items()}, states
 
     def reduce(self, gradients: Tree) -> Tree:
         """Gradients, as their leaves' `gradient_spec` says, summed over the replicas and sharded as the state is."""
-        found: Tree = self._reduce(gradients)
-        return found
+        reduced: Tree = self._reduce(gradients)
+        return reduced
 
     def step(self, gradients: Tree) -> Tree:
         """The optimizer's step; returns each device's own weights, which `gather` then hands to all."""
@@ -122,31 +122,31 @@ class StageWeights:
 
     def _stepped(self, gradients: Tree, learning_rate: float) -> Tree:
         read, replaced = ({key: self.weights[key] for key in keys} for keys in (self._read(), self._replaced()))
-        own: Tree
-        own, self.state = self._step(
+        stepped: Tree
+        stepped, self.state = self._step(
             read, replaced, gradients, self.state, jnp.float32(learning_rate), jnp.float32(self.count)
         )
-        return own
+        return stepped
 
-    def gather(self, own: Tree) -> None:
+    def gather(self, shards: Tree) -> None:
         """The weights of the next iteration."""
-        self.weights = own
+        self.weights = shards
         gathered = self._gathered()
         if gathered:
-            self.weights = own | self._gather({key: own[key] for key in gathered})
+            self.weights = shards | self._gather({key: shards[key] for key in gathered})
 
     def _shard_body(self, weights: Tree) -> Tree:
         return {key: leaf.own_shard(weights[key]) if leaf.zero else weights[key] for key, leaf in self.leaves.items()}
 
-    def _remember_body(self, own: Tree) -> dict[Key, State]:
-        found = {}
+    def _remember_body(self, shards: Tree) -> dict[Key, State]:
+        states = {}
         for key, leaf in self.leaves.items():
-            wide = own[key].astype(jnp.float32)
-            found[key] = {name: jnp.zeros_like(wide) for name in self.memories} | dict.fromkeys(_master(leaf), wide)
-        return found
+            wide = shards[key].astype(jnp.float32)
+            states[key] = {name: jnp.zeros_like(wide) for name in self.memories} | dict.fromkeys(_master(leaf), wide)
+        return states
 
     def _reduce_body(self, gradients: Tree) -> Tree:
-        found = {}
+        totals = {}
         for key, leaf in self.leaves.items():
             if leaf.zero >= 2:
                 total = lax.psum(gradients[key][0], REPLICATE)
@@ -154,8 +154,8 @@ class StageWeights:
                 total = lax.psum(leaf.scattered(gradients[key][0]), REPLICATE)
             else:
                 total = lax.psum(gradients[key][0], DP)
-            found[key] = _sum_of_copies(leaf, total) if leaf.copies > 1 else total
-        return found
+            totals[key] = _sum_of_copies(leaf, total) if leaf.copies > 1 else total
+        return totals
 
     def _step_body(
         self,
@@ -166,7 +166,7 @@ class StageWeights:
         learning_rate: Array,
         count: Array,
     ) -> tuple[Tree, dict[Key, State]]:
-        own, after = {}, {}
+        stepped, after = {}, {}
         for key, leaf in self.leaves.items():
             state = states[key]
             if "master" in state:
@@ -175,20 +175,20 @@ class StageWeights:
                 weight = leaf.own_shard(read[key]) if key in read else replaced[key]
             made, after[key] = self.rule(weight, gradients[key].astype(jnp.float32), state, learning_rate, count)
             after[key] |= dict.fromkeys(_master(leaf), made)
-            own[key] = made.astype(leaf.dtype)
-        return own, after
+            stepped[key] = made.astype(leaf.dtype)
+        return stepped, after
 
 
 def gather_program(leaves: Mapping[Key, Leaf], keys: Iterable[Key], devices: StageDevices) -> Callable[[Tree], Tree]:
     """From packed shards of the weights `keys` to the weights as every replica has them."""
     chosen = {key: leaves[key] for key in keys}
 
-    def body(own: Tree) -> Tree:
-        found = {}
+    def body(shards: Tree) -> Tree:
+        weights = {}
         for key, leaf in chosen.items():
-            whole = lax.all_gather(own[key][0], SHARD, tiled=True, to="invarying")
-            found[key] = whole[: prod(leaf.local)].reshape(leaf.local)
-        return found
+            whole = lax.all_gather(shards[key][0], SHARD, tiled=True, to="invarying")
+            weights[key] = whole[: prod(leaf.local)].reshape(leaf.local)
+        return weights
 
     packed, whole = ({key: getattr(leaf, name) for key, leaf in chosen.items()} for name in ("packed_spec", "spec"))
     program: Callable[[Tree], Tree] = jax.jit(
@@ -201,11 +201,11 @@ def zeros_program(leaves: Mapping[Key, Leaf], mesh: Mesh) -> Callable[[], Tree]:
     """Gradients to be added to, on the devices of a stage or of one of its lanes."""
 
     def body() -> Tree:
-        found = {}
+        gradients = {}
         for key, leaf in leaves.items():
             zeros = jnp.zeros(leaf.gradient_local, leaf.grad_dtype)
-            found[key] = lax.pcast(zeros, axes_of(leaf.gradient_spec), to="varying")
-        return found
+            gradients[key] = lax.pcast(zeros, axes_of(leaf.gradient_spec), to="varying")
+        return gradients
 
     specs = {key: leaf.gradient_spec for key, leaf in leaves.items()}
     program: Callable[[], Tree] = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(), out_specs=specs))

@@ -51,7 +51,7 @@ def train(orders: Orders, emit: Emit) -> None:
 def _devices(ranks: int, kind: str) -> list[Any]:
     """One for each rank; InputError where there are fewer."""
     try:
-        found = jax.devices(kind)
+        available = jax.devices(kind)
     except RuntimeError as error:
         raise InputError(
             where="run",
@@ -59,14 +59,14 @@ def _devices(ranks: int, kind: str) -> list[Any]:
             found=f"no {kind.upper()} that JAX can use ({str(error).splitlines()[0]})",
             expected=f"{ranks}, and a build of jax for them",
         ) from error
-    if len(found) < ranks:
+    if len(available) < ranks:
         raise InputError(
             where="run",
             key="--device",
-            found=f"{len(found)} {kind.upper()} device{'s' * (len(found) != 1)}",
+            found=f"{len(available)} {kind.upper()} device{'s' * (len(available) != 1)}",
             expected=f"{ranks}, one for each rank of the plan",
         )
-    return list(found[:ranks])
+    return list(available[:ranks])
 
 
 def _build(program: Program, orders: Orders, devices: list[Any]) -> Trainer:

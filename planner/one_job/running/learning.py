@@ -86,8 +86,8 @@ def learn(
 def _store_slowdown(store: ProfileStore, identity: DeviceIdentity, workers: int, slowdown: float) -> None:
     rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
     if rates is not None:
-        known = dict(rates.contention) | {workers: slowdown}
-        store.put_rates(replace(rates, contention=tuple(sorted(known.items()))))
+        contention = dict(rates.contention) | {workers: slowdown}
+        store.put_rates(replace(rates, contention=tuple(sorted(contention.items()))))
 
 
 # Layers
@@ -148,15 +148,15 @@ def _layer_passes(rank: RankIteration) -> Iterator[tuple[int, str, float]]:
         if span.kind == "layer" and span.phase == "forward" and span.layer is not None:
             yield span.layer, "forward", span.seconds - _within(collectives, span.start_s, span.end_s)
         if span.kind == "backward":
-            own = [mark for mark in marks if span.start_s <= mark.start_s <= span.end_s]
-            ends = [*(mark.start_s for mark in own[1:]), span.end_s]
-            for mark, end_s in zip(own, ends, strict=True):
+            marks_inside = [mark for mark in marks if span.start_s <= mark.start_s <= span.end_s]
+            ends = [*(mark.start_s for mark in marks_inside[1:]), span.end_s]
+            for mark, end_s in zip(marks_inside, ends, strict=True):
                 assert mark.layer is not None
                 yield mark.layer, "backward", end_s - mark.start_s - _within(collectives, mark.start_s, end_s)
 
 
 def _within(collectives: Sequence[Span], start_s: float, end_s: float) -> float:
-    return sum(one.seconds for one in collectives if one.start_s >= start_s and one.end_s <= end_s)
+    return sum(span.seconds for span in collectives if span.start_s >= start_s and span.end_s <= end_s)
 
 
 # Links
@@ -167,7 +167,9 @@ def _link_points(
 ) -> Iterator[tuple[CollectiveOp, int, dict[int, tuple[float, ...]]]]:
     """Seconds of each collective by op, ranks and bytes. What the rank that came last waited for is the transfer alone:
     of each call the least over its ranks."""
-    found: defaultdict[tuple[CollectiveOp, int], defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    samples: defaultdict[tuple[CollectiveOp, int], defaultdict[int, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for ranks in record.measured:
         for stage in program.stages:
             for axis, groups in _groups(stage):
@@ -179,9 +181,9 @@ def _link_points(
                     for together in zip(*calls, strict=False):
                         first = together[0]
                         if first.name in COLLECTIVES and first.ranks == len(members):
-                            least = min(one.seconds for one in together)
-                            found[COLLECTIVES[first.name], first.ranks][first.bytes].append(least)
-    for (op, count), by_size in sorted(found.items()):
+                            least = min(call.seconds for call in together)
+                            samples[COLLECTIVES[first.name], first.ranks][first.bytes].append(least)
+    for (op, count), by_size in sorted(samples.items()):
         yield op, count, {size: tuple(seconds) for size, seconds in by_size.items() if min(seconds) > 0}
 
 
@@ -203,7 +205,7 @@ def _store_points(
     hardware: str,
 ) -> None:
     """The points join the table that there is, in place of its own at the same bytes."""
-    known = next(
+    stored = next(
         (
             table
             for table in store.link_tables(link)
@@ -211,15 +213,15 @@ def _store_points(
         ),
         None,
     )
-    if known is None:
+    if stored is None:
         if len(samples) < 2:
             return
         source = f"{backend} in a training run, the rank that came last"
         made = make_table(link=link, op=op, ranks=ranks, nodes=1, samples=samples, source=source)
         store.put_link_table(replace(made, backend=backend, hardware=hardware))
         return
-    points = dict(known.points) | {size: low_quantile(seconds) for size, seconds in samples.items()}
-    store.put_link_table(_refitted(known, tuple(sorted(points.items()))))
+    points = dict(stored.points) | {size: low_quantile(seconds) for size, seconds in samples.items()}
+    store.put_link_table(_refitted(stored, tuple(sorted(points.items()))))
 
 
 def _refitted(table: LinkTable, points: tuple[tuple[int, float], ...]) -> LinkTable:

@@ -63,11 +63,14 @@ class Lines:
         """All of it. Raises the InputError of a worker that refused, MachineError where iterations are missing."""
         if self.refusal is not None:
             raise self.refusal
-        if any(len(own) != self.steps for own in self.iterations):
-            raise MachineError(f"run: found {[len(own) for own in self.iterations]} iterations of {self.steps}")
+        if any(len(of_rank) != self.steps for of_rank in self.iterations):
+            raise MachineError(f"run: found {[len(of_rank) for of_rank in self.iterations]} iterations of {self.steps}")
         ranks = [
-            [replace(one, spans=spans) if spans and step >= warm_ups else one for step, one in enumerate(own)]
-            for own, spans in zip(self.iterations, self.spans, strict=True)
+            [
+                replace(iteration, spans=spans) if spans and step >= warm_ups else iteration
+                for step, iteration in enumerate(of_rank)
+            ]
+            for of_rank, spans in zip(self.iterations, self.spans, strict=True)
         ]
         return RunRecord(
             warm_ups=warm_ups,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from estimator.pricing.recipe import RecomputeKind
 from estimator.schedules.orders import Shape, schedule_problem, shape_of
 from models_zoo.layers import (
     Bottleneck,
@@ -26,7 +25,7 @@ from models_zoo.layers import (
 from models_zoo.model import Model, TokenInput
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, DType, Shard
+from profiles.vocabulary import AttentionKernel, DType, RecomputeKind, Shard
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OPTIMIZERS = ("adamw", "sgd")
@@ -196,13 +195,13 @@ def recomputed_layers(program: Program, stage: StageProgram) -> set[int]:
 
 def tied_tables(model: Model) -> dict[int, str]:
     """The layers that share the model's token table, and what each calls it; none where one layer alone has it."""
-    found: dict[int, str] = {}
+    table_names: dict[int, str] = {}
     for number, layer in enumerate(model.layers):
         if isinstance(layer, Embedding):
-            found[number] = "tokens.weight"
+            table_names[number] = "tokens.weight"
         elif isinstance(layer, Head) and layer.tied:
-            found[number] = "vocabulary.weight"
-    return found if len(found) > 1 else {}
+            table_names[number] = "vocabulary.weight"
+    return table_names if len(table_names) > 1 else {}
 
 
 def _stage(plan: Plan, number: int, stage: PlanStage) -> StageProgram:
@@ -250,9 +249,9 @@ def _input_shape(layer: Layer, seq_len: int) -> tuple[int, ...]:
 
 
 def _refuse_what_cannot_run(plan: Plan, model: Model, where: str) -> None:
-    def check(holds: bool, key: str, found: object, expected: str) -> None:
+    def check(holds: bool, key: str, stated: object, expected: str) -> None:
         if not holds:
-            raise InputError(where=where, key=key, found=found, expected=expected)
+            raise InputError(where=where, key=key, found=stated, expected=expected)
 
     check(plan.schedule in SCHEDULES, "schedule", plan.schedule, f"one that run knows: {', '.join(SCHEDULES)}")
     check(plan.optimizer in OPTIMIZERS, "optimizer", plan.optimizer, f"one that run knows: {', '.join(OPTIMIZERS)}")
@@ -267,8 +266,10 @@ def _refuse_what_cannot_run(plan: Plan, model: Model, where: str) -> None:
         check(stage.attention == kernel, f"{key}.attention", stage.attention, f"{kernel}, as in the first stage")
         held = (model.layers[i] for first, end in stage.chunks for i in range(first, end))
         if any(isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts) for layer in held):
-            found = f"ep={stage.ep}, etp={stage.etp}"
-            check((stage.ep, stage.etp) == (stage.tp, 1), key, found, f"ep=tp={stage.tp} and etp=1: run has no others")
+            degrees = f"ep={stage.ep}, etp={stage.etp}"
+            check(
+                (stage.ep, stage.etp) == (stage.tp, 1), key, degrees, f"ep=tp={stage.tp} and etp=1: run has no others"
+            )
     recipe = plan.recipe
     if recipe is not None:
         check(recipe.lora_rank == 0, "recipe.lora_rank", recipe.lora_rank, "0: run trains all weights")

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.outcome import Evaluation
@@ -22,6 +22,8 @@ from planner.one_job.running.data import load_tokens
 from planner.one_job.running.program import Program, program_of
 from planner.one_job.running.record import Orders, RunRecord
 from planner.one_job.running.traces import save_traces
+from planner.shared.options.record import Progress
+from planner.shared.options.running import RunOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, NothingFits
@@ -29,58 +31,33 @@ from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 
 if TYPE_CHECKING:
-    from estimator.communication.measure_torch import World
     from estimator.profiling.setting import DeviceIdentity, Framework
-
-Progress = Callable[[int, int, float | None, str], None]
 
 WORKER_BYTES = 400 * 2**20
 """Of host memory that a worker process with its framework takes before it holds a weight."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How to run a plan: `planner.api.run` says what each is."""
-
-    backend: Framework
-    device: Literal["auto", "cpu", "cuda"]
-    steps: int
-    warm_up: int
-    seed: int
-    learning_rate: float
-    data: Path | None
-    data_dtype: str
-    threads: int
-    pin: bool
-    timeout: float
-    profile: bool
-    learn: bool
-    trace: Path | None
-
-
-def run_plan(
-    path: Path, options: RunOptions, *, store: Path | None, progress: Progress | None, world: World | None
-) -> dict[str, Any] | None:
-    """Trains, compares, and writes what was asked for; None on the ranks of a world that do not speak for it."""
-    plan = load_plan(path)
+def run_plan(options: RunOptions) -> dict[str, Any] | None:
+    """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it."""
+    plan, path, world = load_plan(options.file), options.file, options.world
     model = load_any_model(plan.model.reference)
     program = program_of(plan, model, where=str(path))
     _check(program, options)
-    on_gpu = _uses_gpus(program, options, world)
+    on_gpu = _uses_gpus(program, options)
     orders = _orders(plan, options, on_gpu=on_gpu)
-    report = _reporter(progress)
+    report = _reporter(options.progress)
     with ExitStack() as stack:
-        opened = _open(stack, store, writes=options.learn or options.profile)
+        opened = _open(stack, options.store, writes=options.learn or options.profile)
         speaks = world is None or world.rank == 0
         estimate = _Estimate(None, "not asked for on this rank")
         if speaks:
             _check_folder(options.trace)
             if options.profile:
-                _profile(opened, program, options, on_gpu=on_gpu, progress=progress)
-            estimate = _estimate(plan, program, path, opened, options, on_gpu=on_gpu)
+                _profile(opened, program, options, on_gpu=on_gpu)
+            estimate = _estimate(plan, program, opened, options, on_gpu=on_gpu)
             if world is None and not on_gpu:
                 _check_memory(program, estimate.evaluation)
-        record = _train(program, orders, options, world, report)
+        record = _train(program, orders, options, report)
         if record is None:
             return None
         return _describe(plan, program, record, estimate, opened, options, on_gpu=on_gpu)
@@ -101,8 +78,8 @@ def _check(program: Program, options: RunOptions) -> None:
 def _check_folder(trace: Path | None) -> None:
     """Before hours of training, not after them."""
     if trace is not None and not trace.resolve().parent.is_dir():
-        found = f"{trace} in no folder"
-        raise InputError(where="run", key="--trace", found=found, expected="a path in an existing folder")
+        stated = f"{trace} in no folder"
+        raise InputError(where="run", key="--trace", found=stated, expected="a path in an existing folder")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
@@ -120,16 +97,16 @@ def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
     )
 
 
-def _uses_gpus(program: Program, options: RunOptions, world: World | None) -> bool:
+def _uses_gpus(program: Program, options: RunOptions) -> bool:
     """Whether ranks run on GPUs: where they are asked for, or there are enough. InputError for too few."""
     if options.device == "cpu":
         return False
-    needed = program.ranks if world is None else world.ranks_per_node
-    found = _count_gpus(options.backend)
-    if options.device == "cuda" and found < needed:
+    needed = program.ranks if options.world is None else options.world.ranks_per_node
+    gpus = _count_gpus(options.backend)
+    if options.device == "cuda" and gpus < needed:
         expected = f"at least {needed}, one for each rank on this machine"
-        raise InputError(where="run", key="--device", found=f"cuda with {found} GPUs", expected=expected)
-    return found >= needed > 0
+        raise InputError(where="run", key="--device", found=f"cuda with {gpus} GPUs", expected=expected)
+    return gpus >= needed > 0
 
 
 def _count_gpus(backend: Framework) -> int:
@@ -155,9 +132,7 @@ class _Estimate:
     reason: str | None
 
 
-def _estimate(
-    plan: Plan, program: Program, path: Path, store: ProfileStore, options: RunOptions, *, on_gpu: bool
-) -> _Estimate:
+def _estimate(plan: Plan, program: Program, store: ProfileStore, options: RunOptions, *, on_gpu: bool) -> _Estimate:
     """The estimate of what runs here: on the plan's own cluster if that is this kind of machine, else on as many
     workers of this host."""
     from estimator.profiling.run import ensure_rate
@@ -168,7 +143,7 @@ def _estimate(
     if not on_gpu:
         ensure_rate(store, Setting(threads=options.threads), program.dtype)
         cluster = None if local else f"local:1x{program.ranks}"
-    request = read_plan(_tp_fastest(plan, program), where=str(path), store=store, cluster=cluster)
+    request = read_plan(_tp_fastest(plan, program), where=str(options.file), store=store, cluster=cluster)
     setup = replace(request.setups[0], model=program.model)
     evaluation = evaluate_with_store(setup, store=store, profiles=options.backend)
     if isinstance(evaluation, Infeasible):
@@ -178,7 +153,9 @@ def _estimate(
 
 def _tp_fastest(plan: Plan, program: Program) -> Plan:
     """The same plan with its ranks counted as estimates count them, and as `program` has them."""
-    stages = tuple(replace(stage, ranks=own.ranks) for stage, own in zip(plan.stages, program.stages, strict=True))
+    stages = tuple(
+        replace(stage, ranks=programmed.ranks) for stage, programmed in zip(plan.stages, program.stages, strict=True)
+    )
     return replace(plan, stages=stages, rank_axis_order=("tp", "cp", "dp", "pp"))
 
 
@@ -197,9 +174,7 @@ def _check_memory(program: Program, evaluation: Evaluation | None) -> None:
         )
 
 
-def _profile(
-    store: ProfileStore, program: Program, options: RunOptions, *, on_gpu: bool, progress: Progress | None
-) -> None:
+def _profile(store: ProfileStore, program: Program, options: RunOptions, *, on_gpu: bool) -> None:
     """Measures on one device what the plan's stages need and the store lacks, and how much busy workers slow down."""
     from estimator.profiling.contention import ensure_contention
     from estimator.profiling.plan import ProfileTask
@@ -221,7 +196,7 @@ def _profile(
     tasks = [
         ProfileTask(layer=layer, shard=shard, name=name, multiplicity=1) for (layer, shard), name in shards.items()
     ]
-    profile_layers(store, tasks, setting, progress=progress)
+    profile_layers(store, tasks, setting, progress=options.progress)
     if not on_gpu:
         ensure_contention(store, setting, program.ranks, program.dtype)
 
@@ -230,11 +205,10 @@ def _train(
     program: Program,
     orders: Orders,
     options: RunOptions,
-    world: World | None,
     report: Callable[[int, int, str], None] | None,
 ) -> RunRecord | None:
     if options.backend == "jax":
-        if world is not None:
+        if options.world is not None:
             raise InputError(
                 where="run",
                 key="--backend",
@@ -246,8 +220,8 @@ def _train(
         return run_here_jax(program, orders, progress=report)
     from planner.one_job.running.torch_run import run_here, run_in_world
 
-    if world is not None:
-        return run_in_world(program, orders, world, progress=report)
+    if options.world is not None:
+        return run_in_world(program, orders, options.world, progress=report)
     return run_here(program, orders, pins=options.pin, progress=report)
 
 
@@ -268,7 +242,7 @@ def _describe(
     on_gpu: bool,
 ) -> dict[str, Any]:
     evaluation = estimate.evaluation
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "plan": {
             "model": plan.model.name,
             "cluster": plan.cluster,
@@ -286,14 +260,14 @@ def _describe(
     }
     if evaluation is not None:
         rows = differences(record, program, evaluation)
-        found["differences"] = rows
-        found["ratio"] = evaluation.iteration_time_s / record.iteration_time_s
-        found["where_they_part"] = say_differences(rows, record.iteration_time_s)
+        result["differences"] = rows
+        result["ratio"] = evaluation.iteration_time_s / record.iteration_time_s
+        result["where_they_part"] = say_differences(rows, record.iteration_time_s)
     if options.trace is not None:
-        found["traces"] = [str(file) for file in save_traces(options.trace, program, record, evaluation)]
+        result["traces"] = [str(file) for file in save_traces(options.trace, program, record, evaluation)]
     if options.learn:
-        found["learned"] = _learn(store, program, record, options, on_gpu=on_gpu)
-    return found
+        result["learned"] = _learn(store, program, record, options, on_gpu=on_gpu)
+    return result
 
 
 def _notes(plan: Plan, program: Program, *, on_gpu: bool) -> list[str]:

@@ -56,8 +56,8 @@ def region_of(stage: StageProgram, rank: int, length: int) -> Region:
     nothing is gathered."""
     replica, index = stage.place(rank)
     part = length // stage.tp
-    own = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
-    return Region(samples=stage.samples(replica), held=own if stage.splits_tokens else (0, length), own=own)
+    answered = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
+    return Region(samples=stage.samples(replica), held=answered if stage.splits_tokens else (0, length), own=answered)
 
 
 def pieces_to_receive(sender: StageProgram, receiver: StageProgram, rank: int, length: int) -> Iterator[Piece]:
@@ -87,8 +87,8 @@ def pieces_to_send(sender: StageProgram, receiver: StageProgram, rank: int, leng
                 yield Piece(peer=peer, samples=piece.samples, places=piece.places)
 
 
-def _overlap(one: Range, other: Range) -> Range | None:
-    first, end = max(one[0], other[0]), min(one[1], other[1])
+def _overlap(first_range: Range, second_range: Range) -> Range | None:
+    first, end = max(first_range[0], second_range[0]), min(first_range[1], second_range[1])
     return (first, end) if first < end else None
 
 
@@ -191,13 +191,13 @@ class Exchange:
         """Pieces put together to this rank's own part, and that gathered where it holds more."""
         region = region_of(self.stage, self.rank, shape[0])
         if len(pieces) == 1:
-            own = pieces[0][1]
+            local = pieces[0][1]
         else:
             size = (_length(region.samples), _length(region.own), *shape[1:])
-            own = torch.empty(size, dtype=self.dtype, device=self.device)
+            local = torch.empty(size, dtype=self.dtype, device=self.device)
             for piece, buffer in pieces:
-                own[_slice(piece.samples, region.samples), _slice(piece.places, region.own)] = buffer
-        return own if region.held == region.own else self.tp.all_gather(own, 1, way)
+                local[_slice(piece.samples, region.samples), _slice(piece.places, region.own)] = buffer
+        return local if region.held == region.own else self.tp.all_gather(local, 1, way)
 
     def _channel(self, route: Route, sender: int, receiver: int, number: int) -> tuple[dist.ProcessGroup | None, int]:
         """gloo tells messages apart by tags, NCCL by their order within a group: there each way between two ranks has a
@@ -218,11 +218,11 @@ def _pair_groups(program: Program) -> dict[tuple[Way, int, int], dist.ProcessGro
     for here, there in zip(stages, (*stages[1:], stages[0]), strict=True):
         if here is there or (there is stages[0] and program.shape.chunks == 1):
             continue
-        for one in here.ranks:
-            for other in there.ranks:
+        for near in here.ranks:
+            for far in there.ranks:
                 for way in ways:
-                    sender, receiver = (one, other) if way == "forward" else (other, one)
-                    groups.setdefault((way, sender, receiver), dist.new_group([one, other]))
+                    sender, receiver = (near, far) if way == "forward" else (far, near)
+                    groups.setdefault((way, sender, receiver), dist.new_group([near, far]))
     return groups
 
 

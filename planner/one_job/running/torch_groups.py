@@ -29,22 +29,22 @@ class Groups:
 
 def make_groups(program: Program, rank: int, device_type: str) -> Groups:
     """Makes the groups of all stages, which every rank has to take part in, and returns those of `rank`."""
-    own: Groups | None = None
+    groups: Groups | None = None
     for stage in program.stages:
         shard = stage.shard if stage.zero else 1
         grid = torch.tensor(stage.ranks).view(stage.dp // shard, shard, stage.tp)
         mesh = DeviceMesh(device_type, grid, mesh_dim_names=("replicate", "shard", "tp"))
         whole = [dist.new_group([stage.rank_at(d, t) for d in range(stage.dp)]) for t in range(stage.tp)]
         if rank in stage.ranks:
-            own = Groups(
+            groups = Groups(
                 tp=mesh.get_group("tp"),
                 dp=whole[stage.place(rank)[1]],
                 shard=mesh.get_group("shard"),
                 replicate=mesh.get_group("replicate"),
                 data_mesh=mesh["replicate", "shard"] if stage.dp > shard else mesh["shard"],
             )
-    assert own is not None, f"rank {rank} is in no stage"
-    return own
+    assert groups is not None, f"rank {rank} is in no stage"
+    return groups
 
 
 @dataclass(slots=True)
@@ -75,18 +75,18 @@ class Grouped:
         return highest
 
     def all_gather(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        own = x.contiguous()
-        gathered = own.new_empty((self.degree * own.shape[0], *own.shape[1:]))
+        local = x.contiguous()
+        gathered = local.new_empty((self.degree * local.shape[0], *local.shape[1:]))
         with self._note("all_gather", gathered.nbytes, phase, self.degree):
-            all_gather_single(gathered, own, group=self.group)
+            all_gather_single(gathered, local, group=self.group)
         return gathered if dim == 0 else torch.cat(gathered.chunk(self.degree), dim)
 
     def reduce_scatter(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
         stacked = x.contiguous() if dim == 0 else torch.cat(x.chunk(self.degree, dim))
-        own = stacked.new_empty((stacked.shape[0] // self.degree, *stacked.shape[1:]))
+        local = stacked.new_empty((stacked.shape[0] // self.degree, *stacked.shape[1:]))
         with self._note("reduce_scatter", stacked.nbytes, phase, self.degree):
-            reduce_scatter_single(own, stacked, group=self.group)
-        return own
+            reduce_scatter_single(local, stacked, group=self.group)
+        return local
 
     def _note(self, op: str, size: int, phase: Phase, ranks: int):  # type: ignore[no-untyped-def]
         return self.recorder.span("collective", op, phase=phase, axis="tp", ranks=ranks, bytes=size)

@@ -80,11 +80,11 @@ def run_in_world(
         )
     if world.ranks_per_node == world.world_size:
         use_loopback()
-    own: list[dict[str, Any]] = []
+    emitted: list[dict[str, Any]] = []
     total = orders.warm_ups + orders.steps
 
     def emit(value: dict[str, Any]) -> None:
-        own.append(value)
+        emitted.append(value)
         if progress is not None and value["event"] == "step":
             progress(value["step"] + 1, total, "training")
 
@@ -99,7 +99,7 @@ def run_in_world(
             emit=emit,
         )
         # Text in the store: torch's object collectives would rebuild whatever object they are sent.
-        store.set(f"record/{world.rank}", json.dumps(own))
+        store.set(f"record/{world.rank}", json.dumps(emitted))
         if world.rank != 0:
             store.wait(["record/taken"])
             return None

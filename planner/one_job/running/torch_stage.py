@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from estimator.pricing.recipe import RecomputeKind
 from models_zoo.layers import Layer
 from models_zoo.parameters import layer_parameters, local_array, whole_array, whole_name
 from models_zoo.torch_layers.attention import AttentionHeads
@@ -20,6 +19,7 @@ from models_zoo.torch_layers.parallel import TensorParallel
 from planner.one_job.running.data import Batch
 from planner.one_job.running.program import Program, Role, StageProgram, recomputed_layers, role_of, tied_tables
 from planner.one_job.running.spans import Recorder
+from profiles.vocabulary import RecomputeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +131,10 @@ def _load_weights(
     module: nn.Module, layer: Layer, number: int, table: str | None, *, seed: int, tp: int, rank: int
 ) -> None:
     """First values: a tied table's are the first embedding's."""
-    known = {parameter.name: parameter for parameter in layer_parameters(layer)}
+    parameters = {parameter.name: parameter for parameter in layer_parameters(layer)}
     with torch.no_grad():
         for name, tensor in module.named_parameters():
-            parameter = known[whole_name(name)]
+            parameter = parameters[whole_name(name)]
             if name == table:
                 drawn = whole_array(replace(parameter, name="tokens.weight", start="uniform"), seed=seed, layer=0)
             else:
@@ -142,15 +142,15 @@ def _load_weights(
             tensor.copy_(torch.from_numpy(local_array(parameter, drawn, tp=tp, rank=rank)))
 
 
-def _share_table(module: nn.Module, name: str, known: nn.Parameter | None) -> nn.Parameter:
+def _share_table(module: nn.Module, name: str, table: nn.Parameter | None) -> nn.Parameter:
     """The rank's one table, which takes the place of this layer's copy of it."""
     holder, attribute = name.rsplit(".", 1)
     part = module.get_submodule(holder)
-    if known is None:
-        found: nn.Parameter = getattr(part, attribute)
-        return found
-    setattr(part, attribute, known)
-    return known
+    if table is None:
+        first_table: nn.Parameter = getattr(part, attribute)
+        return first_table
+    setattr(part, attribute, table)
+    return table
 
 
 class TorchStage:
@@ -196,7 +196,7 @@ class TorchStage:
         entered, made = self._running.pop((chunk, k))
         torch.autograd.backward(made, received or None)
         self.after_backward()
-        return tuple(torch.zeros_like(one) if one.grad is None else one.grad for one in entered)
+        return tuple(torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for tensor in entered)
 
     def take_loss(self) -> float | None:
         """This rank's part of the iteration's loss: summed over the ranks that have one it is the global batch's mean.
@@ -208,9 +208,9 @@ class TorchStage:
 
 def to_device(batch: Batch, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
     """The arrays as tensors; images in the model's dtype."""
-    found = {"inputs": torch.from_numpy(batch.inputs), "targets": torch.from_numpy(batch.targets)}
+    tensors = {"inputs": torch.from_numpy(batch.inputs), "targets": torch.from_numpy(batch.targets)}
     if batch.decoder_inputs is not None:
-        found["decoder_inputs"] = torch.from_numpy(batch.decoder_inputs)
-    if found["inputs"].is_floating_point():
-        found["inputs"] = found["inputs"].to(dtype)
-    return {name: tensor.contiguous().to(device) for name, tensor in found.items()}
+        tensors["decoder_inputs"] = torch.from_numpy(batch.decoder_inputs)
+    if tensors["inputs"].is_floating_point():
+        tensors["inputs"] = tensors["inputs"].to(dtype)
+    return {name: tensor.contiguous().to(device) for name, tensor in tensors.items()}

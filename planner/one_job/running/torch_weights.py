@@ -106,17 +106,17 @@ class FlatWeights:
                 dist.all_reduce(self.gradients, group=self.groups.dp)
 
     def _scatter(self, *, add: bool) -> None:
-        found = torch.empty_like(self.own_gradient) if add else self.own_gradient
+        scattered = torch.empty_like(self.own_gradient) if add else self.own_gradient
         with self._note("reduce_scatter", self.gradients, self.groups.shard):
-            reduce_scatter_single(found, self.gradients, group=self.groups.shard)
+            reduce_scatter_single(scattered, self.gradients, group=self.groups.shard)
         if add:
-            self.own_gradient.add_(found)
+            self.own_gradient.add_(scattered)
 
     def step(self) -> None:
         """The optimizer's step on this rank's part; gradients start from nothing again."""
         gradient = self.own_gradient.to(self.master.dtype)
-        for weights, own in zip(self.stepped, gradient.split([w.numel() for w in self.stepped]), strict=True):
-            weights.grad = own
+        for weights, shard in zip(self.stepped, gradient.split([w.numel() for w in self.stepped]), strict=True):
+            weights.grad = shard
         self.optimizer.step()
         if self.master is not self.own:
             self.own.copy_(self.master)
@@ -151,13 +151,13 @@ class FullyShardedWeights:
     ) -> None:
         self.parameters, self.recorder = list(parameters), recorder
         self.own = [parameter.detach().to_local() for parameter in self.parameters]
-        self.masters = [own if own.dtype == torch.float32 else own.float() for own in self.own]
+        self.masters = [shard if shard.dtype == torch.float32 else shard.float() for shard in self.own]
         self.optimizer = make_optimizer(optimizer, self.masters, learning_rate)
 
     def gradient_of(self, parameter: nn.Parameter) -> Tensor:
         """This rank's shard of the gradient of one of the parameters."""
-        found: Tensor = parameter.grad.to_local()
-        return found
+        shard: Tensor = parameter.grad.to_local()
+        return shard
 
     def after_backward(self) -> None:
         """FSDP2 has scattered the gradients already."""
@@ -171,9 +171,9 @@ class FullyShardedWeights:
             gradient = parameter.grad
             master.grad = None if gradient is None else gradient.to_local().to(master.dtype)
         self.optimizer.step()
-        for parameter, own, master in zip(self.parameters, self.own, self.masters, strict=True):
-            if master is not own:
-                own.copy_(master)
+        for parameter, shard, master in zip(self.parameters, self.own, self.masters, strict=True):
+            if master is not shard:
+                shard.copy_(master)
             parameter.grad = None
 
     def gather(self) -> None:
@@ -267,18 +267,18 @@ class PartialGradients:
     def __init__(self, modules: Iterable[nn.Module], holders: Sequence[Weights], tp: Grouped) -> None:
         self.tp = tp
         self.shared: dict[int, list[Callable[[], Tensor]]] = {}
-        known = [(holder, parameter) for holder in holders for parameter in holder.parameters]
+        candidates = [(holder, parameter) for holder in holders for parameter in holder.parameters]
         for part in (part for module in modules for part in module.modules()):
             ranks = getattr(part, "partial_over", 1)
-            own = list(part.parameters(recurse=False)) if ranks > 1 else []
-            for holder, parameter in known:
-                if any(parameter is one for one in own):
+            partial_weights = list(part.parameters(recurse=False)) if ranks > 1 else []
+            for holder, parameter in candidates:
+                if any(parameter is weight for weight in partial_weights):
                     self.shared.setdefault(ranks, []).append(partial(holder.gradient_of, parameter))
 
     def complete(self) -> None:
         """Sums them, once all of an iteration's are there (ZeRO 2: those of a micro-batch)."""
-        for ranks, found in sorted(self.shared.items()):
-            grads = [gradient() for gradient in found]
+        for ranks, getters in sorted(self.shared.items()):
+            grads = [gradient() for gradient in getters]
             total = self.tp.all_reduce(torch.cat([grad.flatten() for grad in grads]), "step", ranks)
             for grad, part in zip(grads, total.split([grad.numel() for grad in grads]), strict=True):
                 grad.copy_(part.view_as(grad))

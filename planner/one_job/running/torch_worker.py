@@ -141,11 +141,11 @@ def _synchronisation(
     """What ends an iteration, and what follows each backward."""
     tables = tied_tables(program.model)
     shared = [
-        one
+        weight
         for chunk in chunks
         for (index, _), module in zip(chunk.roles, chunk.layers, strict=True)
         if index in tables
-        for name, one in module.named_parameters()
+        for name, weight in module.named_parameters()
         if name == tables[index]
     ][:1]
     modules = nn.ModuleList(chunks)
@@ -159,11 +159,11 @@ def _synchronisation(
     holders: list[Weights] = []
     if stage.zero == 3:
         shard_fully(chunks, set(shared), groups, grad_dtype)
-        own = [p for p in modules.parameters() if not any(p is one for one in shared)]
-        holders.append(FullyShardedWeights(own, **settings))
+        weights = [p for p in modules.parameters() if not any(p is weight for weight in shared)]
+        holders.append(FullyShardedWeights(weights, **settings))
     else:
         for dtype in sorted({p.dtype for p in modules.parameters()}, key=str):
-            alike = [p for p in modules.parameters() if p.dtype == dtype and not any(p is one for one in shared)]
+            alike = [p for p in modules.parameters() if p.dtype == dtype and not any(p is weight for weight in shared)]
             if alike:
                 holders.append(FlatWeights(alike, zero=stage.zero, **flat))
     table: TiedTable | None = None

@@ -42,7 +42,7 @@ RankSpans = Mapping[int, tuple[Span, ...]]
 
 def measured_spans(record: RunRecord) -> RankSpans:
     """Every rank's spans in the typical iteration."""
-    return {rank: found.spans for rank, found in enumerate(record.typical)}
+    return {rank: iteration.spans for rank, iteration in enumerate(record.typical)}
 
 
 def estimated_spans(program: Program, evaluation: Evaluation) -> RankSpans:
@@ -56,12 +56,12 @@ def estimated_spans(program: Program, evaluation: Evaluation) -> RankSpans:
         return {}
     shape = program.shape
     simulated = simulate_schedule(shape.schedule, pipeline.stages, pipeline.transfers, shape.micro_batches)
-    found: dict[int, tuple[Span, ...]] = {}
+    spans: dict[int, tuple[Span, ...]] = {}
     for stage in program.stages:
-        own = [task for task in simulated.tasks if task.stage == stage.number]
+        tasks = [task for task in simulated.tasks if task.stage == stage.number]
         after: Afterwards = (("sync", pipeline.sync_s), ("optimizer", pipeline.optimizer_s))
-        found |= dict.fromkeys(stage.ranks, schedule_spans(own, simulated.total_s, after))
-    return found
+        spans |= dict.fromkeys(stage.ranks, schedule_spans(tasks, simulated.total_s, after))
+    return spans
 
 
 def schedule_spans(tasks: Iterable[Task], end_s: float, after: Afterwards) -> tuple[Span, ...]:

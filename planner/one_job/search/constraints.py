@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from estimator.pricing.recipe import RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import ScheduleName, ZeroStage
 from planner.shared.options import Freedom, Tool
 from profiles.errors import InputError
+from profiles.vocabulary import RecomputeKind
 
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]
 NUMBERS: tuple[Number, ...] = get_args(Number)

@@ -15,7 +15,7 @@ from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.pricing.evaluate import experts_a_token
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.recipe import Overlap, Recipe, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.layers import TracedLayer
@@ -31,7 +31,7 @@ from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError
 from profiles.store import ProfileStore
 from profiles.training_parameters import load_training_parameters
-from profiles.vocabulary import Infeasible, LinkTable
+from profiles.vocabulary import Infeasible, LinkTable, RecomputeKind
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
 """Schedules that a search can choose. DualPipe holds two copies of the weights: it is for an explicit plan."""

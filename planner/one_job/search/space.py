@@ -16,12 +16,12 @@ from estimator.bulk.records import Degrees, Rule, StateRule
 from estimator.layers.shards import shard_layer
 from estimator.pricing.build import Degrees as BlockDegrees
 from estimator.pricing.build import block_refuses
-from estimator.pricing.recipe import OffloadPart, RecomputeKind, ScheduleName, ZeroStage
+from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.search.constraints import Constraints, Number
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import DType, Infeasible, Shard
+from profiles.vocabulary import DType, Infeasible, RecomputeKind, Shard
 
 FEWEST_TOKENS = 1024
 """A rank under context parallelism has at least so many tokens of a sample."""

@@ -68,9 +68,9 @@ def boxes_of(
     group_s = max(group_width * seconds_per_pixel, least_s)
     end_s = max(row[-1].end_s for row in rows if row)
     while True:
-        found = tuple(tuple(_group(row, least_s, group_s)) for row in rows)
-        if sum(len(box.parts) for row in found for box in row) <= most_parts or least_s > end_s:
-            return found
+        grouped = tuple(tuple(_group(row, least_s, group_s)) for row in rows)
+        if sum(len(box.parts) for row in grouped for box in row) <= most_parts or least_s > end_s:
+            return grouped
         least_s, group_s = COARSER * least_s, COARSER * group_s
 
 
@@ -95,7 +95,7 @@ def _box(tasks: Sequence[Task]) -> Box:
     return Box(
         start_s=tasks[0].start_s,
         end_s=tasks[-1].end_s,
-        parts=tuple(_part(kind, own) for kind, own in by_kind if own),
+        parts=tuple(_part(kind, tasks_of_kind) for kind, tasks_of_kind in by_kind if tasks_of_kind),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import RecomputeKind, ScheduleName
+from estimator.pricing.recipe import ScheduleName
 from estimator.profiling.setting import Framework
 from estimator.schedules.closed_form import time_schedule
 from estimator.schedules.records import Task
@@ -17,7 +17,7 @@ from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import refuse_infeasible
 from planner.shared.plan import Plan, PlanStage
 from profiles.store import ProfileStore
-from profiles.vocabulary import Infeasible
+from profiles.vocabulary import Infeasible, RecomputeKind
 
 After = Literal["sync", "optimizer", "offload"]
 

@@ -135,21 +135,21 @@ def _paint(mark: Mark | None, chunk: float = 0, chunks: int = 1) -> str:
 
 def _heading(timeline: Timeline, common: str, width: float) -> tuple[list[str], float]:
     """Title, figures and legend, and where they end."""
-    found, y = [], MARGIN
+    elements, y = [], MARGIN
     for text, size, ink in ((title_of(timeline), 17.0, TEXT), (figures_of(timeline), 13.0, TEXT), (common, 12.0, TEXT)):
         # Bold letters are wider.
         room, weight = (width, "") if size < 17 else (0.9 * width, ' font-weight="600"')
         for line in wrap_text(text, room - 2 * MARGIN, size):
             y += 1.35 * size
             opening = f'<text x="{px(MARGIN)}" y="{px(y)}" font-size="{size:g}" fill="{ink}"{weight}>'
-            found.append(f"{opening}{xml_text(line)}</text>")
+            elements.append(f"{opening}{xml_text(line)}</text>")
     legend, y = _legend(timeline, y + 24.0, width)
-    return [*found, *legend], y
+    return [*elements, *legend], y
 
 
 def _legend(timeline: Timeline, y: float, width: float) -> tuple[list[str], float]:
     """A swatch and a name for all that is drawn; chunks from the first to the last."""
-    found, x = [], MARGIN
+    elements, x = [], MARGIN
     for mark, name in legend_of(timeline):
         shades = min(len(timeline.stages[0].chunks), MOST_SHADES) if mark in get_args(Kind) else 1
         wide = 16.0 if shades == 1 else 10.0 * shades
@@ -157,11 +157,11 @@ def _legend(timeline: Timeline, y: float, width: float) -> tuple[list[str], floa
             x, y = MARGIN, y + 20.0
         for shade in range(shades):
             place = f'x="{px(x + shade * 10)}" y="{px(y - 11)}" width="{px(wide / shades)}" height="13"'
-            found.append(f"<rect {place} {_paint(mark, shade, shades)}/>")
+            elements.append(f"<rect {place} {_paint(mark, shade, shades)}/>")
         x += wide + 6
-        found.append(f'<text x="{px(x)}" y="{px(y)}" font-size="12" fill="{TEXT}">{xml_text(name)}</text>')
+        elements.append(f'<text x="{px(x)}" y="{px(y)}" font-size="12" fill="{TEXT}">{xml_text(name)}</text>')
         x += text_width(name, 12) + 18
-    return found, y + 6.0
+    return elements, y + 6.0
 
 
 def _labels(timeline: Timeline, *, two_lines: bool) -> tuple[list[tuple[Line, ...]], str]:
@@ -183,22 +183,22 @@ def _labels(timeline: Timeline, *, two_lines: bool) -> tuple[list[tuple[Line, ..
 def _stage_labels(timeline: Timeline, labels: Sequence[tuple[Line, ...]], frame: _Frame) -> list[str]:
     """Each row's label on the left and, on the right, for how much of the drawn time it works."""
     at_right = f'x="{px(frame.right)}" text-anchor="end" fill="{FAINT_TEXT}"'
-    found = [
+    elements = [
         f'<text {at_right} y="{px(frame.top - 8)}" font-size="10">busy'
         "<title>Share of the time drawn in which the stage does forwards and backwards</title></text>"
     ]
     for row, (stage, lines) in enumerate(zip(timeline.stages, labels, strict=True)):
         middle = frame.y(row) + frame.box_height / 2
-        found.append(f"<g><title>{xml_text(describe_stage(stage))}</title>")
+        elements.append(f"<g><title>{xml_text(describe_stage(stage))}</title>")
         for turn, (text, size, ink) in enumerate(lines):
             y = middle + MIDDLE * size + (turn - (len(lines) - 1) / 2) * 14.0
             shown = xml_text(cut_text(text, frame.left - GAP - MARGIN, size))
-            found.append(f'<text x="{px(MARGIN)}" y="{px(y)}" font-size="{size:g}" fill="{ink}">{shown}</text>')
-        found.append("</g>")
+            elements.append(f'<text x="{px(MARGIN)}" y="{px(y)}" font-size="{size:g}" fill="{ink}">{shown}</text>')
+        elements.append("</g>")
         size = lines[-1][1]
         share = f"{stage.busy_s / frame.axis.end_s:.0%}"
-        found.append(f'<text {at_right} y="{px(middle + MIDDLE * size)}" font-size="{size:g}">{share}</text>')
-    return found
+        elements.append(f'<text {at_right} y="{px(middle + MIDDLE * size)}" font-size="{size:g}">{share}</text>')
+    return elements
 
 
 def _grid(frame: _Frame) -> list[str]:
@@ -224,8 +224,8 @@ def _tasks(timeline: Timeline, boxes: Sequence[Sequence[Box]], frame: _Frame) ->
     digits = len(str(timeline.micro_batches - 1))
     fills: dict[str, list[str]] = {}
     inks: dict[str, list[str]] = {}
-    for row, own in enumerate(boxes):
-        for box in own:
+    for row, row_boxes in enumerate(boxes):
+        for box in row_boxes:
             x, y = frame.x(box.start_s), frame.y(row)
             wide = frame.axis.pixels(box.end_s - box.start_s)
             for part in box.parts:
@@ -238,13 +238,13 @@ def _tasks(timeline: Timeline, boxes: Sequence[Sequence[Box]], frame: _Frame) ->
                 same.append(f'<path d="{shown}"><title>{title}</title></path>')
                 inks.setdefault(LOOKS[part.kind].ink, []).extend(_number(part, digits, x, y, wide, high))
                 y += high
-    found = []
+    elements = []
     for fill, paths in sorted(fills.items()):
-        found += [f"<g {fill}>", *paths, "</g>"]
+        elements += [f"<g {fill}>", *paths, "</g>"]
     for ink, texts in sorted(inks.items()):
         opening = f'<g fill="{ink}" font-size="{NUMBER_SIZES[0]:g}" text-anchor="middle" pointer-events="none">'
-        found += [opening, *texts, "</g>"] if texts else []
-    return found
+        elements += [opening, *texts, "</g>"] if texts else []
+    return elements
 
 
 def _number(part: Part, digits: int, x: float, y: float, wide: float, high: float) -> list[str]:
@@ -264,7 +264,7 @@ def _number(part: Part, digits: int, x: float, y: float, wide: float, high: floa
 
 def _after_tasks(timeline: Timeline, frame: _Frame) -> list[str]:
     """What all stages do once the schedule is done."""
-    found, start_s = [], timeline.pipeline_s
+    elements, start_s = [], timeline.pipeline_s
     for mark, seconds in timeline.after_s.items():
         if not seconds:
             continue
@@ -272,18 +272,18 @@ def _after_tasks(timeline: Timeline, frame: _Frame) -> list[str]:
         said = f"{AFTER_NAMES[mark]}: {frame.axis.say_moment(start_s)} to {frame.axis.say_moment(end_s)}"
         x, wide = frame.x(start_s), frame.axis.pixels(seconds)
         shown = "".join(box_path(x, frame.y(row), wide, frame.box_height) for row in range(frame.rows))
-        found.append(f'<path {_paint(mark)} d="{shown}"><title>{said}</title></path>')
+        elements.append(f'<path {_paint(mark)} d="{shown}"><title>{said}</title></path>')
         start_s = end_s
-    return found
+    return elements
 
 
 def _foot(notes: Sequence[str], frame: _Frame, width: float) -> tuple[list[str], float]:
     """The notes, and where the picture ends."""
     y = frame.bottom + 26.0
-    found = [f'<g font-size="11" fill="{FAINT_TEXT}">']
+    elements = [f'<g font-size="11" fill="{FAINT_TEXT}">']
     for note in notes:
         for line in wrap_text(note, width - 2 * MARGIN, 11):
             y += 15.0
-            found.append(f'<text x="{px(MARGIN)}" y="{px(y)}">{xml_text(line)}</text>')
-    found.append("</g>")
-    return found, y + MARGIN
+            elements.append(f'<text x="{px(MARGIN)}" y="{px(y)}">{xml_text(line)}</text>')
+    elements.append("</g>")
+    return elements, y + MARGIN

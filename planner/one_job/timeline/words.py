@@ -54,9 +54,9 @@ def legend_of(timeline: Timeline) -> list[tuple[Mark | None, str]]:
 def layers_of(stage: TimelineStage, most: int = 3) -> str:
     """The layers of at most `most` chunks, both ends in."""
     spans = [f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in stage.chunks]
-    one = len(spans) == 1 and "-" not in spans[0]
+    single = len(spans) == 1 and "-" not in spans[0]
     more = ", ..." if len(spans) > most else ""
-    return f"layer{'' if one else 's'} {', '.join(spans[:most])}{more}"
+    return f"layer{'' if single else 's'} {', '.join(spans[:most])}{more}"
 
 
 def devices_of(stage: TimelineStage) -> str:

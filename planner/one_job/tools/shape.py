@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from estimator.frontends.load import load_any_model
-from estimator.pricing.recipe import GradDType, RecomputeKind
+from estimator.pricing.recipe import GradDType
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
 from planner.one_job.tools.export_records import CannotExpress, ExportContext
@@ -20,6 +20,7 @@ from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Offload, Plan, RankAxis
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
 from profiles.errors import InputError
+from profiles.vocabulary import RecomputeKind
 
 MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")
 """Fastest first: what Megatron, torchtitan and PyTorch's meshes do."""

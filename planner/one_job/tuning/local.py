@@ -16,7 +16,7 @@ from estimator.profiling.lookup import LOCAL_DEVICE
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.running.program import program_of
-from planner.one_job.running.run import RunOptions, run_plan
+from planner.one_job.running.run import run_plan
 from planner.one_job.search.best import Candidate as SearchCandidate
 from planner.one_job.search.best import describe_found, evaluate_found
 from planner.one_job.search.constraints import Number
@@ -26,6 +26,7 @@ from planner.one_job.search.space import ways_of
 from planner.one_job.tuning.measured import MEASURED_LOG_SPREAD, Rules, ask_where_it_matters, foresee, log_spread
 from planner.one_job.tuning.records import Candidate, OutOfMemory, Tuning, tune
 from planner.one_job.tuning.traits import traits_of
+from planner.shared.options.running import RunOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits
@@ -108,27 +109,13 @@ def run_here(store: Path | None, framework: Framework) -> Measure:
     """Runs a plan with as many workers of this machine, a few steps; the fastest one counts, as others share it."""
 
     def measure(plan: Plan) -> float | OutOfMemory:
-        options = RunOptions(
-            backend=framework,
-            device="cpu",
-            steps=STEPS,
-            warm_up=WARM_UPS,
-            seed=0,
-            learning_rate=1e-3,
-            data=None,
-            data_dtype="uint16",
-            threads=1,
-            pin=True,
-            timeout=300.0,
-            profile=False,
-            learn=False,
-            trace=None,
-        )
         with TemporaryDirectory(prefix="cellplan-") as folder:
             path = Path(folder) / "plan.json"
             save_plan(plan, path)
             try:
-                found = run_plan(path, options, store=store, progress=None, world=None)
+                found = run_plan(
+                    RunOptions(path, backend=framework, device="cpu", steps=STEPS, warm_up=WARM_UPS, store=store)
+                )
             except NothingFits as error:
                 return OutOfMemory(reason=str(error))
         assert found is not None, "no launcher started this"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from estimator.pricing.recipe import RecomputeKind, Setup
+from estimator.pricing.recipe import Setup
+from profiles.vocabulary import RecomputeKind
 
 RECOMPUTES: dict[RecomputeKind, float] = {"none": 0.0, "selective": 0.5, "full": 1.0}
 

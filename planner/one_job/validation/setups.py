@@ -8,14 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING, get_args
 
 from estimator.pricing.build import uniform_setup
-from estimator.pricing.recipe import (
-    OffloadPart,
-    OptimizerName,
-    Recipe,
-    RecomputeKind,
-    ScheduleName,
-    ZeroStage,
-)
+from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, ScheduleName, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.validation.devices import cluster_of
@@ -25,7 +18,7 @@ from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.software import Declared, chosen, declared_of, framework_of, overlap_of
 from profiles.cluster import Cluster
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, Infeasible
+from profiles.vocabulary import AttentionKernel, Infeasible, RecomputeKind
 
 if TYPE_CHECKING:
     from planner.one_job.validation.rows import RunRow

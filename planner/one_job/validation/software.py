@@ -9,10 +9,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-from estimator.pricing.recipe import GradDType, Kernels, Launch, Overlap, RecomputeKind, Software, ZeroStage
+from estimator.pricing.recipe import GradDType, Launch, Overlap, Software, ZeroStage
 from estimator.pricing.software import GENERIC, Framework, load_frameworks
 from profiles.errors import InputError
-from profiles.vocabulary import DType
+from profiles.vocabulary import DType, Kernels, RecomputeKind
 
 if TYPE_CHECKING:
     from planner.one_job.validation.rows import RunRow

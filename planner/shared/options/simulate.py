@@ -130,7 +130,7 @@ class TraceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(TraceOptions):
+class ReplayOptions(TraceOptions):
     """One run of a trace under a policy, as a plain value that goes over to another process."""
 
     policy: Annotated[str, Option(help="its name, or package.module:Class (default: %(default)s)", metavar="P")] = (
@@ -203,7 +203,7 @@ class RunOptions(TraceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulateOptions(RunOptions):
+class SimulateOptions(ReplayOptions):
     """One run with the files that it keeps and writes. `stop` says whether it must end, which it does with a
     checkpoint, where there is a file for it, and KeyboardInterrupt."""
 
@@ -243,7 +243,7 @@ class SimulateOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(RunOptions):
+class SweepOptions(ReplayOptions):
     """A run for each policy, seed and load. An option `crius.depth` is one of the policy `crius` alone."""
 
     policies: Annotated[

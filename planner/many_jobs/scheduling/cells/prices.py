@@ -42,21 +42,21 @@ def lower_prices(
     if not len(value):
         return np.zeros_like(prices)
     columns = [np.flatnonzero(pool_of == pool) for pool in range(len(sizes))]
-    own_values = [value[:, one] for one in columns]
-    own_devices = [devices[:, one] for one in columns]
-    floats = [one.astype(np.float64) for one in own_devices]
+    own_values = [value[:, column] for column in columns]
+    own_devices = [devices[:, column] for column in columns]
+    floats = [counts.astype(np.float64) for counts in own_devices]
     best = np.stack(
         [
-            (own - count * price).max(axis=1, initial=-np.inf)
-            for own, count, price in zip(own_values, floats, prices, strict=True)
+            (worth - count * price).max(axis=1, initial=-np.inf)
+            for worth, count, price in zip(own_values, floats, prices, strict=True)
         ],
         axis=1,
     )
     place = np.arange(len(value))
     with np.errstate(divide="ignore", invalid="ignore"):
         densest = [
-            float(np.where(one > 0, own / one, 0.0).max(initial=0.0))
-            for own, one in zip(own_values, floats, strict=True)
+            float(np.where(counts > 0, worth / counts, 0.0).max(initial=0.0))
+            for worth, counts in zip(own_values, floats, strict=True)
         ]
     for sweep in range(sweeps):
         for pool, size in enumerate(sizes):
@@ -72,7 +72,10 @@ def lower_prices(
             best[:, pool] = (own_values[pool] - floats[pool] * prices[pool]).max(axis=1, initial=-np.inf)
         prices = prices * _scale(value, devices, pool_of, sizes, prices)
         best = np.stack(
-            [(own - count * price).max(axis=1) for own, count, price in zip(own_values, floats, prices, strict=True)],
+            [
+                (worth - count * price).max(axis=1)
+                for worth, count, price in zip(own_values, floats, prices, strict=True)
+            ],
             axis=1,
         )
     return prices

@@ -1,4 +1,11 @@
-"""What a layer's work is put together from: matrix products, passes over memory, and tensor-parallel edges."""
+"""What a layer is put together from: matrix products, passes over memory, and tensor-parallel edges.
+
+A rank's work has two kinds of place. Inside the tensor-parallel region (attention, feed-forward, vocabulary projection)
+every rank sees all tokens and owns a slice of the weights; a weight that all ranks hold there gets only a partial
+gradient. Outside it (norms, residuals, late biases) every rank holds all weights and sees all tokens, or under sequence
+parallelism 1/tp of them (Korthikanti et al. 2022, section 4.2.2), and then its gradients are partial too. A partial
+gradient is summed over the ranks once an iteration.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,7 @@ from dataclasses import dataclass, replace
 from estimator.layers.operators import gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
-from profiles.vocabulary import Collective, CollectiveOp, Operator, Phase
+from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +23,10 @@ class Piece:
     """Part of a layer's work; `join` adds pieces up.
 
     `core` are the operators that selective recomputation runs again (attention's inner part) and `core_saved_bytes`
-    what it then need not keep. `adapter_parameters`: what a LoRA adapter of the split's rank would add.
+    what it then need not keep. `adapter_parameters`: what a LoRA adapter of the split's rank would add. `replicated`
+    holds (ranks, parameters) pairs: which of the parameters other tp ranks hold too, and over how many of them their
+    gradient must be summed (1: it is whole already). `input_bytes` and `output_bytes` are a whole layer's boundary
+    activations, 0 of a part of one.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -25,9 +35,12 @@ class Piece:
     parameters: int = 0
     expert_parameters: int = 0
     adapter_parameters: int = 0
+    replicated: tuple[tuple[int, int], ...] = ()
     saved_bytes: int = 0
     core_saved_bytes: int = 0
     temporary_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
 
 
 def join(pieces: Iterable[Piece]) -> Piece:
@@ -36,14 +49,20 @@ def join(pieces: Iterable[Piece]) -> Piece:
     return Piece(
         operators=tuple(op for piece in pieces for op in piece.operators),
         core=tuple(op for piece in pieces for op in piece.core),
-        collectives=tuple(one for piece in pieces for one in piece.collectives),
+        collectives=tuple(collective for piece in pieces for collective in piece.collectives),
         parameters=sum(piece.parameters for piece in pieces),
         expert_parameters=sum(piece.expert_parameters for piece in pieces),
         adapter_parameters=sum(piece.adapter_parameters for piece in pieces),
+        replicated=tuple(pair for piece in pieces for pair in piece.replicated),
         saved_bytes=sum(piece.saved_bytes for piece in pieces),
         core_saved_bytes=sum(piece.core_saved_bytes for piece in pieces),
         temporary_bytes=max((piece.temporary_bytes for piece in pieces), default=0),
     )
+
+
+def held(parameters: int, gradient_ranks: int | None) -> Piece:
+    """Weights: this rank's alone, or (with `gradient_ranks`) held by all and their gradient summed over so many."""
+    return Piece(parameters=parameters, replicated=() if gradient_ranks is None else ((gradient_ranks, parameters),))
 
 
 def linear(
@@ -56,28 +75,27 @@ def linear(
     bias: bool = False,
     saves_input: bool = True,
     input_outside: bool = False,
+    gradient_ranks: int | None = None,
 ) -> Piece:
     """A (k, n) weight of this rank's and its product with `rows` rows.
 
     `input_outside`: the input is the tensor outside the parallel region, kept as this rank's slice under sequence
-    parallelism (and gathered once more in backward, Korthikanti et al. 2022, section 4.2.2).
+    parallelism (and gathered once more in backward, Korthikanti et al. 2022, section 4.2.2); the zoo's modules keep
+    what they gathered. `gradient_ranks` as `held` has it.
     """
-    kept = (split.local_rows if input_outside and split.sequence_parallel else rows) * k * split.width
+    sliced = input_outside and split.sequence_parallel and not split.zoo
+    kept = (split.local_rows if sliced else rows) * k * split.width
     product = gemm(
         name, m=rows, n=n, k=k, width=split.width, bias=bias, input_grad=split.passes_gradient, saves_input=saves_input
     )
     again: tuple[Collective, ...] = ()
     learns = bool(split.lora_rank) or not split.frozen
-    if input_outside and split.sequence_parallel and split.tp > 1 and learns:
+    if sliced and split.tp > 1 and learns:
         again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
     if not learns:
         product = replace(product, saved_bytes=0)
-    piece = Piece(
-        operators=(product,),
-        collectives=again,
-        parameters=n * (k + int(bias)),
-        saved_bytes=kept if saves_input and learns else 0,
-    )
+    ran = Piece(operators=(product,), collectives=again, saved_bytes=kept if saves_input and learns else 0)
+    piece = join((ran, held(n * (k + int(bias)), gradient_ranks)))
     return join((piece, _adapter(name, rows=rows, n=n, k=k, split=split))) if split.lora_rank else piece
 
 
@@ -91,14 +109,23 @@ def _adapter(name: str, *, rows: int, n: int, k: int, split: Split) -> Piece:
     return join((piece, add))
 
 
-def whole_linear(name: str, *, rows: int, n: int, k: int, split: Split, bias: bool = False) -> Piece:
-    """A weight that every tensor-parallel rank holds whole, applied outside the parallel region."""
-    product = gemm(name, m=rows, n=n, k=k, width=split.width, bias=bias)
-    return Piece(
-        operators=(product,),
-        parameters=n * (k + int(bias)),
-        saved_bytes=rows * k * split.width,
-    )
+def whole_linear(
+    name: str,
+    *,
+    rows: int,
+    n: int,
+    k: int,
+    split: Split,
+    bias: bool = False,
+    saves_input: bool = True,
+    gradient_ranks: int | None = None,
+) -> Piece:
+    """A weight that every tensor-parallel rank holds whole, applied outside the parallel region.
+
+    `gradient_ranks` None: those of a weight that sees this rank's tokens there."""
+    product = gemm(name, m=rows, n=n, k=k, width=split.width, bias=bias, saves_input=saves_input)
+    ran = Piece(operators=(product,), saved_bytes=product.saved_bytes)
+    return join((ran, held(n * (k + int(bias)), gradient_ranks or split.outside_ranks)))
 
 
 def memory_pass(
@@ -129,19 +156,55 @@ def memory_pass(
     return Piece(operators=(operator,), saved_bytes=saved_bytes, temporary_bytes=temporary_bytes)
 
 
-def norm(name: str, kind: Norm, *, rows: int, size: int, split: Split, bias: bool = True) -> Piece:
-    """A norm over `size` elements of `rows` rows in one kernel; keeps its input and fp32 statistics."""
+def norm(
+    name: str,
+    kind: Norm,
+    *,
+    rows: int,
+    size: int,
+    split: Split,
+    gradient_ranks: int | None,
+    bias: bool = True,
+    input_bytes: int | None = None,
+) -> Piece:
+    """A norm over `size` elements of `rows` rows in one kernel; keeps its input and fp32 statistics.
+
+    `gradient_ranks` as `held` has it. `input_bytes` differs from the input's size where that is kept elsewhere (0) or
+    is a view of something larger.
+    """
     layernorm = kind == "layernorm"
+    kept = rows * size * split.width if input_bytes is None else input_bytes
     piece = memory_pass(
         name,
         rows * size,
         split,
         forward=2.0,
         backward=4.0,
-        saved_bytes=rows * size * split.width + (8 if layernorm else 4) * rows,
+        saved_bytes=kept + (8 if layernorm else 4) * rows,
         backward_kernels=2,
     )
-    return join((piece, Piece(parameters=size * (1 + int(layernorm and bias)))))
+    return join((piece, held(size * (1 + int(layernorm and bias)), gradient_ranks)))
+
+
+def gradient_sum(name: str, elements: int, split: Split, *, consumers: int) -> Piece:
+    """Autograd's additions where one tensor has several consumers: read two, write one. A framework's fused layers have
+    one consumer each."""
+    if consumers < 2 or not split.zoo:
+        return Piece()
+    return memory_pass(
+        name,
+        elements,
+        split,
+        forward=0.0,
+        backward=3.0 * (consumers - 1),
+        forward_kernels=0,
+        backward_kernels=consumers - 1,
+    )
+
+
+def dropout(name: str, elements: int, split: Split) -> Piece:
+    """Dropout by itself; keeps a mask of a byte an element."""
+    return memory_pass(name, elements, split, forward=2.0, backward=2.0, extra_bytes=elements, saved_bytes=elements)
 
 
 def _collective(op: CollectiveOp, name: str, size_bytes: int, phase: Phase, ranks: int) -> Collective:
@@ -188,11 +251,12 @@ def leave(name: str, hidden: int, split: Split) -> Piece:
 
 
 def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -> Piece:
-    """The nonlinearity over `elements` outputs; keeps its input (twice as wide where gated), ReLU's its output's sign
-    with the next product's input."""
+    """The nonlinearity over `elements` outputs, with the bias before it where a framework's product adds none; keeps
+    its input (twice as wide where gated), ReLU's its output's sign with the next product's input."""
     inputs = 2 if spec.gated else 1
-    fused = split.kernels == "fused"
-    saved = 0 if spec.activation == "relu" and not spec.gated else elements * inputs * split.width
+    fused, biased = split.kernels == "fused", spec.bias and not split.zoo
+    own_input = not (spec.activation == "relu" and (split.zoo or not spec.gated))
+    saved = elements * (inputs - (0 if own_input else 1)) * split.width
     if fused or not spec.gated:
         forward, backward, kernels = inputs + 1.0, 2.0 * inputs + 1.0, 1
     else:
@@ -203,9 +267,36 @@ def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -
         name,
         elements,
         split,
-        forward=forward + (2.0 if spec.bias and not fused else 0.0),
-        backward=backward + (1.0 if spec.bias else 0.0),
+        forward=forward + (2.0 if biased and not fused else 0.0),
+        backward=backward + (1.0 if biased else 0.0),
         saved_bytes=saved,
         forward_kernels=kernels,
-        backward_kernels=kernels + int(spec.bias),
+        backward_kernels=kernels + int(biased),
     )
+
+
+def refuse_sizes(name: str, *sizes: tuple[str, int, str, int]) -> Infeasible | None:
+    """The first of `sizes` (what, how many, the degree's name, the degree) that its degree does not divide."""
+    for what, size, axis, degree in sizes:
+        if size % degree:
+            return Infeasible(reason=f"{name}: {axis}={degree} does not divide {size} {what}", lacking="divisibility")
+    return None
+
+
+def refuse_tokens(name: str, split: Split) -> Infeasible | None:
+    """Why the tokens of a sample cannot be shared as `split` has it."""
+    sizes: list[tuple[str, int, str, int]] = []
+    if split.cp > 1:
+        what = "tokens per sample under context parallelism (two parts a rank)"
+        sizes.append((what, split.seq_len, "2 * cp", 2 * split.cp))
+    if split.sequence_parallel:
+        axis = "tp" if split.cp == 1 else "tp * cp"
+        sizes.append(("tokens per sample under sequence parallelism", split.seq_len, axis, split.tp * split.cp))
+    return refuse_sizes(name, *sizes)
+
+
+def refuse_tokenless(name: str, split: Split) -> Infeasible | None:
+    """Why a layer without tokens or experts of its own cannot be held as `split` has it."""
+    if split.cp > 1 or split.ep > 1:
+        return Infeasible(reason=f"{name} knows no context or expert parallelism", lacking="support")
+    return None

@@ -1,4 +1,4 @@
-"""Local shards of image layers: output channels split over the tensor-parallel ranks.
+"""Image layers: output channels split over the tensor-parallel ranks.
 
 A layer's input and output stand in full on every tp rank. Each convolution or fully connected layer computes its own
 c_out / tp output channels from all input channels; batch norm, ReLU, pooling and dropout act on those channels alone,
@@ -19,22 +19,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from estimator.layers.operators import convolution, elementwise, gemm
+from estimator.layers.parts import Piece, refuse_tokenless
+from estimator.layers.split import Split
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
-from profiles.vocabulary import Collective, CollectiveOp, Infeasible, LocalLayer, Operator, Phase, Shard, held_bytes
+from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
 
 _STATISTIC_BYTES = 4  # batch norm's mean and deviation of a channel, and the loss: fp32 whatever the compute dtype
 _INDEX_BYTES = 8
 
 
-def shard_conv_unit(layer: ConvUnit, shard: Shard) -> LocalLayer | Infeasible:
-    """Local shard of a convolution with optional batch norm, ReLU and max-pool.
+def refuse_conv_unit(layer: ConvUnit, split: Split) -> Infeasible | None:
+    """Output channels that tp does not divide."""
+    return _undivided(split, c_out=layer.c_out)
+
+
+def conv_unit_piece(layer: ConvUnit, split: Split) -> Piece:
+    """A convolution with optional batch norm, ReLU and max-pool.
 
     Collectives: all-gather of the output forward, all-reduce of the input's gradient backward (not in a first layer).
     """
-    if refused := _undivided(shard.tp, c_out=layer.c_out):
-        return refused
-    c_out, width, tp = layer.c_out // shard.tp, held_bytes(shard.dtype), shard.tp
-    image = _Map(batch=shard.micro_batch_per_rank, height=layer.height, width=layer.width)
+    c_out, width, tp = layer.c_out // split.tp, split.width, split.tp
+    image = _Map(batch=split.samples, height=layer.height, width=layer.width)
     made = image.through(layer.kernel, layer.stride, layer.padding)
     operators = _convolution(
         "conv",
@@ -59,28 +64,25 @@ def shard_conv_unit(layer: ConvUnit, shard: Shard) -> LocalLayer | Infeasible:
     if not layer.first:
         collectives.append(("all_reduce", input_bytes, "backward", "input"))
     weights = layer.c_in * layer.kernel**2 + int(layer.bias) + 2 * int(layer.batch_norm)
-    return LocalLayer(
-        operators=tuple(operators),
-        collectives=_collectives(tp, collectives),
-        parameters=c_out * weights,
-        replicated_parameters=0,
-        input_bytes=input_bytes,
-        output_bytes=output_bytes,
-    )
+    return _piece(tp, operators, collectives, parameters=c_out * weights, boundaries=(input_bytes, output_bytes))
 
 
-def shard_bottleneck(layer: Bottleneck, shard: Shard) -> LocalLayer | Infeasible:
-    """Local shard of a ResNet bottleneck (He et al. 2015, figure 5; the stride in the 3x3 convolution).
+def refuse_bottleneck(layer: Bottleneck, split: Split) -> Infeasible | None:
+    """Output channels of a convolution that tp does not divide."""
+    wide = layer.width_channels
+    return _undivided(split, width_channels=wide, reduced_channels=layer.reduced_channels or wide, c_out=layer.c_out)
+
+
+def bottleneck_piece(layer: Bottleneck, split: Split) -> Piece:
+    """A ResNet bottleneck (He et al. 2015, figure 5; the stride in the 3x3 convolution).
 
     Every convolution has batch norm and no bias. The shortcut is the input, or a 1x1 convolution of it where channels
     or size change; each rank adds its own channels of it before the output's gather.
     """
     wide, reduced = layer.width_channels, layer.reduced_channels or layer.width_channels
-    if refused := _undivided(shard.tp, width_channels=wide, reduced_channels=reduced, c_out=layer.c_out):
-        return refused
-    tp, width = shard.tp, held_bytes(shard.dtype)
+    tp, width = split.tp, split.width
     own_reduced, own_wide, c_out = reduced // tp, wide // tp, layer.c_out // tp
-    image = _Map(batch=shard.micro_batch_per_rank, height=layer.height, width=layer.width)
+    image = _Map(batch=split.samples, height=layer.height, width=layer.width)
     made = image.through(3, layer.stride, 1)
     projected = layer.stride != 1 or layer.c_in != layer.c_out
     # With tp = 1 the product that follows reads the very tensor that ReLU keeps; with more it reads a gathered copy.
@@ -115,26 +117,22 @@ def shard_bottleneck(layer: Bottleneck, shard: Shard) -> LocalLayer | Infeasible
         ("reduce_scatter", inner_bytes[0], "backward", "conv2 input"),
         ("all_reduce", input_bytes, "backward", "input"),
     ]
-    return LocalLayer(
-        operators=tuple(operators),
-        collectives=_collectives(tp, collectives),
-        parameters=weights,
-        replicated_parameters=0,
-        input_bytes=input_bytes,
-        output_bytes=output_bytes,
-    )
+    return _piece(tp, operators, collectives, parameters=weights, boundaries=(input_bytes, output_bytes))
 
 
-def shard_classifier(layer: Classifier, shard: Shard) -> LocalLayer | Infeasible:
-    """Local shard of a classifier: average pool or flatten, fully connected layers, cross-entropy.
+def refuse_classifier(layer: Classifier, split: Split) -> Infeasible | None:
+    """Output features that tp does not divide."""
+    return _undivided(split, **{f"fc{number}": count for number, count in enumerate(layer.features[1:], start=1)})
+
+
+def classifier_piece(layer: Classifier, split: Split) -> Piece:
+    """A classifier: average pool or flatten, fully connected layers, cross-entropy.
 
     Between two fully connected layers stand ReLU and dropout (VGG, Simonyan and Zisserman 2014, section 3.1). Each of
     them splits its output features; the loss is computed whole on every rank.
     """
     names = [f"fc{i}" for i in range(1, len(layer.features))]
-    if refused := _undivided(shard.tp, **dict(zip(names, layer.features[1:], strict=True))):
-        return refused
-    tp, width, batch = shard.tp, held_bytes(shard.dtype), shard.micro_batch_per_rank
+    tp, width, batch = split.tp, split.width, split.samples
     image = _Map(batch=batch, height=layer.height, width=layer.width)
     channels = layer.features[0] if layer.average_pool else layer.features[0] // (layer.height * layer.width)
     input_bytes = image.elements(channels) * width
@@ -172,14 +170,7 @@ def shard_classifier(layer: Classifier, shard: Shard) -> LocalLayer | Infeasible
             **passes,
         )
     )
-    return LocalLayer(
-        operators=tuple(operators),
-        collectives=_collectives(tp, forward + backward),
-        parameters=parameters,
-        replicated_parameters=0,
-        input_bytes=input_bytes,
-        output_bytes=_STATISTIC_BYTES,
-    )
+    return _piece(tp, operators, forward + backward, parameters=parameters, boundaries=(input_bytes, _STATISTIC_BYTES))
 
 
 _Wanted = tuple[CollectiveOp, int, Phase, str]
@@ -202,20 +193,29 @@ class _Map:
         return _Map(batch=self.batch, height=height, width=width)
 
 
-def _undivided(tp: int, **channels: int) -> Infeasible | None:
+def _undivided(split: Split, **channels: int) -> Infeasible | None:
     for name, count in channels.items():
-        if count % tp:
+        if count % split.tp:
             return Infeasible(
-                reason=f"{name} = {count} output channels do not divide by tp = {tp}", lacking="divisibility"
+                reason=f"{name} = {count} output channels do not divide by tp = {split.tp}", lacking="divisibility"
             )
-    return None
+    return refuse_tokenless("an image layer", split)
 
 
-def _collectives(tp: int, wanted: list[_Wanted]) -> tuple[Collective, ...]:
-    if tp == 1:
-        return ()
-    return tuple(
-        Collective(op=op, bytes=bytes_, phase=phase, ranks=tp, name=name) for op, bytes_, phase, name in wanted
+def _piece(
+    tp: int, operators: list[Operator], wanted: list[_Wanted], *, parameters: int, boundaries: tuple[int, int]
+) -> Piece:
+    """The layer of these operators, its collectives where there are several ranks."""
+    collectives = tuple(
+        Collective(op=op, bytes=size_bytes, phase=phase, ranks=tp, name=name) for op, size_bytes, phase, name in wanted
+    )
+    return Piece(
+        operators=tuple(operators),
+        collectives=collectives if tp > 1 else (),
+        parameters=parameters,
+        saved_bytes=sum(operator.saved_bytes for operator in operators),
+        input_bytes=boundaries[0],
+        output_bytes=boundaries[1],
     )
 
 

@@ -1,5 +1,4 @@
-"""Local shards of a user's own torch module or JAX function: what was traced, carried over to the micro-batch and dtype
-asked for."""
+"""A user's own torch module or JAX function: what was traced, carried over to the micro-batch and dtype asked for."""
 
 from __future__ import annotations
 
@@ -9,35 +8,49 @@ from fractions import Fraction
 from typing import Any
 
 from estimator.layers.operators import batched_gemm, elementwise
+from estimator.layers.parts import Piece, refuse_tokenless
+from estimator.layers.split import Split
 from models_zoo.layers import TracedLayer
-from profiles.vocabulary import Infeasible, LocalLayer, Operator, Shard, held_bytes
+from profiles.vocabulary import Infeasible, LocalLayer, Operator
 
 
-def shard_traced(layer: TracedLayer, shard: Shard) -> LocalLayer | Infeasible:
-    """Local shard of a traced layer.
+def refuse_traced(layer: TracedLayer, split: Split) -> Infeasible | None:
+    """A degree that the model brings no plan for, or cannot have."""
+    if split.tp in {shard.tp for shard in layer.shards}:
+        return refuse_tokenless("a traced layer", split)
+    reason = dict(layer.refused).get(split.tp)
+    if reason is not None:
+        return Infeasible(reason=reason, lacking="divisibility")
+    traced_at = ", ".join(str(shard.tp) for shard in layer.shards)
+    planned = len(layer.shards) + len(layer.refused) > 1
+    reason = f"its plan was traced at tp = {traced_at}" if planned else "the model brings no tensor-parallel plan"
+    return Infeasible(reason=f"tp = {split.tp}: {reason}", lacking="support")
+
+
+def traced_piece(layer: TracedLayer, split: Split) -> Piece:
+    """What was traced at the split's tp.
 
     Every figure is linear in the micro-batch and in the bytes per element, so the four traced corners give it exactly;
     a module that sets samples of a batch against each other (a contrastive loss) is not linear, and is underestimated
     beyond its traced batches. Sequence parallelism is as the module's own plan has it. `math` attention splits each
-    fused attention into its products. `Infeasible` for a degree that the model brings no plan for, or cannot have.
+    fused attention into its products.
     """
-    held = next((one for one in layer.shards if one.tp == shard.tp), None)
-    if held is None:
-        reason = dict(layer.refused).get(shard.tp)
-        if reason is not None:
-            return Infeasible(reason=reason, lacking="divisibility")
-        known = ", ".join(str(one.tp) for one in layer.shards)
-        planned = len(layer.shards) + len(layer.refused) > 1
-        reason = f"its plan was traced at tp = {known}" if planned else "the model brings no tensor-parallel plan"
-        return Infeasible(reason=f"tp = {shard.tp}: {reason}", lacking="support")
-    width = held_bytes(shard.dtype)
-    batches = Fraction(shard.micro_batch_per_rank, layer.batch) - 1
-    wider = Fraction(width, 2) - 1
+    corners = next(shard.corners for shard in layer.shards if shard.tp == split.tp)
+    batches = Fraction(split.samples, layer.batch) - 1
+    wider = Fraction(split.width, 2) - 1
     weights = [b * w for b in (1 - batches, batches) for w in (1 - wider, wider)]
-    local: LocalLayer = _blend(held.corners, weights)
-    if shard.attention == "flash":
-        return local
-    return replace(local, operators=tuple(part for op in local.operators for part in _unfused(op, width)))
+    local: LocalLayer = _blend(corners, weights)
+    if split.attention != "flash":
+        local = replace(local, operators=tuple(part for op in local.operators for part in _unfused(op, split.width)))
+    return Piece(
+        operators=local.operators,
+        collectives=local.collectives,
+        parameters=local.parameters,
+        replicated=((1, local.replicated_parameters),),
+        saved_bytes=local.saved_bytes,
+        input_bytes=local.input_bytes,
+        output_bytes=local.output_bytes,
+    )
 
 
 def _blend(corners: Sequence[Any], weights: Sequence[Fraction]) -> Any:
@@ -48,7 +61,7 @@ def _blend(corners: Sequence[Any], weights: Sequence[Fraction]) -> Any:
     if isinstance(first, tuple):
         return tuple(_blend(parts, weights) for parts in zip(*corners, strict=True))
     if is_dataclass(first) and not isinstance(first, type):
-        named = {one.name: _blend([getattr(c, one.name) for c in corners], weights) for one in fields(first)}
+        named = {item.name: _blend([getattr(c, item.name) for c in corners], weights) for item in fields(first)}
         return type(first)(**named)
     return first
 

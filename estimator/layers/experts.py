@@ -11,14 +11,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from estimator.layers.experts_capacity import capacity_experts_piece
+from estimator.layers.kind import Branch, BranchKind, Place
 from estimator.layers.operators import gemm, grouped_gemm
+from estimator.layers.parts import Piece, enter, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
-from estimator.layers.work_parts import Piece, enter, join, leave, linear, memory_pass
-from models_zoo.layers import Experts, FeedForward
-from profiles.vocabulary import Axis, Collective, CollectiveOp, Operator, Phase
+from models_zoo.layers import Experts, FeedForward, TransformerBlock
+from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 ROUTING_BYTES = 4
 """Scores and probabilities are fp32, as are the probabilities that travel with the tokens."""
+
+
+def _branch(block: TransformerBlock, spec: Experts, split: Split, place: Place) -> Branch:
+    """Megatron's experts dispatch from the sequence-parallel slice and have no tensor-parallel edges."""
+    if split.zoo:
+        return Branch(piece=capacity_experts_piece(split, spec, block.hidden, keeps_input=not place.shared_input))
+    return Branch(piece=experts_piece(split, spec, block.hidden), enters=False, leaves=False)
+
+
+def _refuse(spec: Experts, split: Split, _place: Place) -> Infeasible | None:
+    axis, degree = ("tp", split.tp) if split.zoo else ("ep", split.ep)
+    return refuse_sizes(
+        "experts",
+        ("experts", spec.count, axis, degree),
+        ("columns of an expert", spec.expert.hidden, "etp", split.etp),
+        ("columns of the shared expert", spec.shared_hidden, "tp", split.tp),
+    )
+
+
+EXPERTS = BranchKind(refuse=_refuse, branch=_branch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +78,7 @@ def expert_rows(split: Split, spec: Experts) -> ExpertRows:
     return ExpertRows(tokens=tokens, sent=sent, groups=groups, per_expert=max(1, ceil(mean * split.imbalance)))
 
 
-def experts_part(split: Split, spec: Experts, hidden: int) -> Piece:
+def experts_piece(split: Split, spec: Experts, hidden: int) -> Piece:
     """The whole feed-forward with its shared expert, without the norm before it and the residual after it.
 
     `expert_parameters` are the rank's: count / ep experts, their inner dimension split by etp. The router and the

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from estimator.layers.parts import Piece
 from estimator.layers.split import Split
-from estimator.layers.work_parts import Piece
 from profiles.vocabulary import Collective, CollectiveOp, Phase
 
 

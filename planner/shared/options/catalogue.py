@@ -1,0 +1,29 @@
+"""The options of `models show` and `hardware show`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from planner.shared.options.common import ComputeType, ModelName, SeqLen
+from planner.shared.options.record import Option, Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsShowOptions(Options):
+    """One model."""
+
+    command: ClassVar[str] = "models show"
+
+    model: ModelName = field(kw_only=False)
+    seq_len: SeqLen = None
+    dtype: ComputeType = "bf16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareShowOptions(Options):
+    """One device, link or training software."""
+
+    command: ClassVar[str] = "hardware show"
+
+    name: Annotated[str, Option(help="a device, a link or a training software", metavar="NAME")] = field(kw_only=False)

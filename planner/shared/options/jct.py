@@ -1,0 +1,82 @@
+"""The options of `jct train`, `jct predict` and `jct evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from planner.shared.options.record import Option, Options, ProgressHook
+from planner.shared.options.values import CLOCK, NATURAL, SHARE
+
+Loss = Literal["squared", "absolute", "log", "within-2x"]
+
+_A_TRACE = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, PAI's, sacct's own form"
+Trace = Annotated[Path, Option(help=_A_TRACE, metavar="TRACE")]
+Threads = Annotated[int, Option(help="default: %(default)s")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningOptions(Options):
+    """How a predictor learns. `cap` is the last, open one of the intervals of 600 s."""
+
+    command: ClassVar[str] = "jct"
+
+    cap: Annotated[int, Option(help="the last, open interval of 10 minutes (default: 24)")] = 24
+    search: Annotated[
+        int, Option(help="try N random parameter sets first (default: 0)", metavar="N", values=NATURAL)
+    ] = 0
+    seed: Annotated[int, Option(help="of all that is drawn (default: %(default)s)", values=NATURAL)] = 0
+    threads: Threads = 2
+    progress: ProgressHook = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JctTrainOptions(LearningOptions):
+    """A trace to learn from, and the file of what was learned."""
+
+    trace: Trace = field(kw_only=False)
+    output: Annotated[Path, Option(help="the file to write", metavar="MODEL", short="-o")]
+    until_s: Annotated[
+        float | None,
+        Option(help="know nothing after this time of the trace's clock", metavar="S", flag="--until", values=CLOCK),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JctPredictOptions(Options):
+    """A predictor, and jobs to predict."""
+
+    command: ClassVar[str] = "jct"
+
+    model: Annotated[Path, Option(help="a file of `cellplan jct train`", metavar="MODEL")] = field(kw_only=False)
+    trace: Annotated[Path, Option(help=f"{_A_TRACE}; a blank duration is fine", metavar="TRACE")] = field(kw_only=False)
+    history: Annotated[
+        tuple[Path, ...], Option(help="earlier jobs, not predicted", metavar="TRACE", repeated=True)
+    ] = ()
+    from_s: Annotated[
+        float | None,
+        Option(help="only jobs submitted from then on", metavar="S", flag="--from", values=CLOCK),
+    ] = None
+    loss: Annotated[Loss, Option(help="what the point is to be best at")] = "squared"
+    threads: Threads = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(LearningOptions):
+    """How predictors are evaluated: `origins` blocks of equal size make up the last share `tested` of the jobs.
+    `network` and `quantiles` set the paper's neural network and quantile boosters beside the model."""
+
+    origins: Annotated[int, Option(help="times to train at (default: %(default)s)")] = 5
+    tested: Annotated[
+        float, Option(help="the last share of the jobs, in equal blocks (default: %(default)s)", values=SHARE)
+    ] = 0.5
+    network: Annotated[bool, Option(help="a small neural network beside it (torch)")] = False
+    quantiles: Annotated[bool, Option(help="intervals from quantile boosters beside it")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JctEvaluateOptions(EvaluationOptions):
+    """A trace to evaluate on."""
+
+    trace: Trace = field(kw_only=False)
