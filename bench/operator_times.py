@@ -10,13 +10,12 @@ from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.optimizers import OPTIMIZERS
 from estimator.pricing.pass_time import backward_pass, forward_pass
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import stage_machine
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import Cluster
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Device, LayerTime, Shard
 
 
@@ -31,9 +30,7 @@ def operator_times(model: Model, cluster: Cluster, device: Device) -> Lookup:
         recipe = cell_recipe(global_batch=1, seq_len=shard.seq_len, dtype=shard.dtype)
         stage = StageSetup(chunks=((0, 1),), slots=cluster.slots[:1])
         setup = Setup(model=model, cluster=cluster, recipe=recipe, stages=(stage,), micro_batch=1)
-        machine = stage_machine(
-            setup, device, load_operator_efficiencies(device.name), load_training_parameters(), lambda *_: 0.0
-        )
+        machine = stage_machine(setup, device, Pricing(), lambda *_: 0.0)
         alone = [(replace(work, collectives=(), again_collectives=()), 1)]
         stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
         each = OPTIMIZERS[recipe.optimizer].step_bytes(recipe.dtype, recipe.grad_dtype)

@@ -15,15 +15,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.accuracy.adapters.published import prepare, read_published
 from estimator.pricing.memory import rank_memory
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Setup
 from estimator.pricing.stage_work import stage_chunks
 from estimator.schedules.in_flight import in_flight
 from models_zoo.layers import Embedding, Head
+from planner.one_job.validation.columns import RunRow
+from planner.one_job.validation.measured import measured_of
 from planner.one_job.validation.prepared import Skipped
-from planner.one_job.validation.rows import RunRow, read_runs
-from planner.one_job.validation.setups import setup_of
 from profiles.vocabulary import Infeasible
 
 GIB = 2**30
@@ -54,7 +55,7 @@ class Compared:
 
 def memory_of(setup: Setup) -> tuple[RankMemory, ...] | Infeasible:
     """Memory of a rank of each stage."""
-    found = []
+    ranks = []
     for stage in range(len(setup.stages)):
         chunks = stage_chunks(setup, stage)
         if isinstance(chunks, Infeasible):
@@ -66,8 +67,8 @@ def memory_of(setup: Setup) -> tuple[RankMemory, ...] | Infeasible:
             chunks=len(chunks),
             micro_batches=setup.micro_batches,
         )
-        found.append(rank_memory(setup, stage, chunks, flying))
-    return tuple(found)
+        ranks.append(rank_memory(setup, stage, chunks, flying))
+    return tuple(ranks)
 
 
 def without_ends(setup: Setup) -> Setup:
@@ -91,31 +92,31 @@ def without_ends(setup: Setup) -> Setup:
 
 def compare(row: RunRow) -> Compared | str:
     """The row against the model, or why it cannot be compared."""
-    ran_out = "OUT OF MEMORY" in row.notes
-    if row.peak_mem_gb is None and row.measured_iteration_time_s is None and not ran_out:
-        return "nothing measured"
-    prepared = setup_of(row)
+    prepared = prepare(row)
     if isinstance(prepared, Skipped):
         return prepared.reason
     setup = prepared.setup
-    required = row.memory_kind == "required"
+    measured = measured_of(row, setup)
+    if measured.memory_bytes is None and measured.iteration_time_s is None and not measured.out_of_memory:
+        return "nothing measured"
+    required = measured.memory_kind == "required"
     memory = memory_of(without_ends(setup) if required else setup)
     if isinstance(memory, Infeasible):
         return memory.reason
     if required:
         sizes = [_state_bytes(one) + one.activation_bytes for one in memory]
     else:
-        sizes = [one.peak_bytes if row.memory_kind == "allocated" else one.needed_bytes for one in memory]
+        sizes = [one.peak_bytes if measured.memory_kind == "allocated" else one.needed_bytes for one in memory]
     most = max(range(len(memory)), key=lambda stage: sizes[stage])
     return Compared(
         id=row.id,
         source=row.source,
-        kind=row.memory_kind,
-        measured_bytes=row.measured_memory_bytes,
+        kind=measured.memory_kind,
+        measured_bytes=measured.memory_bytes,
         estimated_bytes=sizes[most],
         fullest=memory[most],
         capacity_bytes=setup.cluster.group_of(setup.stages[most].slots[0]).device.memory_bytes,
-        ran_out=ran_out,
+        ran_out=measured.out_of_memory,
     )
 
 
@@ -191,17 +192,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not path.is_file():
         print(f"{path}: no such file; expected the published runs", file=sys.stderr)
         return 2
-    rows = read_runs(path)
-    found = [(row, compare(row)) for row in rows]
-    compared = [one for _, one in found if isinstance(one, Compared)]
+    rows = read_published(path)
+    outcomes = [(row.explicit, compare(row.explicit)) for row in rows]
+    compared = [outcome for _, outcome in outcomes if isinstance(outcome, Compared)]
     print_sources(compared)
     print()
-    print_published_parts(rows, compared)
+    print_published_parts([row.published for row in rows], compared)
     print()
     print_fit(compared)
-    skipped = [(row.id, one) for row, one in found if isinstance(one, str) and row.peak_mem_gb is not None]
-    for name, reason in skipped:
-        print(f"not compared: {name}: {reason}")
+    for row, outcome in outcomes:
+        if isinstance(outcome, str) and row.peak_mem_gb is not None:
+            print(f"not compared: {row.id}: {outcome}")
     if options.rows:
         print()
         print_parts(compared)

@@ -16,19 +16,19 @@ from estimator.layer_times import Lookup, nothing_measured
 from estimator.layers.graph import build_graph
 from estimator.layers.split import Work
 from estimator.layers.work import layer_work
-from estimator.pricing.evaluate import evaluate, experts_a_token, exposed_sync_s, hop_s, stage_times
+from estimator.pricing.evaluate import evaluate, hop_s, stage_times
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import rank_memory
 from estimator.pricing.outcome import Evaluation, RankMemory
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import price_stage
 from estimator.pricing.stage_key import layer_kinds, stage_key
-from estimator.pricing.stage_work import ChunkWork, split_of, stage_chunks
+from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, stage_chunks
 from estimator.schedules import in_flight
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
 
 Favour = Literal["dp", "tp"]
@@ -76,12 +76,11 @@ class StagePricing:
         self.job = job
         self.hardware = hardware
         self.recipe: Recipe = job.recipe_on(hardware.device)
-        self._known = load_training_parameters()
+        self._pricing = Pricing(lookup=hardware.lookup, link_tables=hardware.link_tables)
         self.kinds = layer_kinds(job.model, self.recipe)
         self._links = LinkTimes(
+            pricing=self._pricing,
             cluster=hardware.cluster,
-            parameters=self._known,
-            tables=hardware.link_tables,
             experts_a_token=experts_a_token(job.model, self.recipe.software),
         )
         self._priced: dict[Hashable, _Seconds | Infeasible] = {}
@@ -145,7 +144,7 @@ class StagePricing:
     def evaluate(self, stages: Sequence[StageSetup], micro_batch: int) -> tuple[Setup, Evaluation]:
         """Return the setup of these stages with its price; AssertionError where one of them cannot be had."""
         setup = self._setup(stages, micro_batch)
-        evaluation = evaluate(setup, lookup=self.hardware.lookup, link_tables=self.hardware.link_tables)
+        evaluation = evaluate(setup, self._pricing)
         assert isinstance(evaluation, Evaluation), f"stages that were priced: {evaluation}"
         return setup, evaluation
 
@@ -261,14 +260,22 @@ class StagePricing:
         return StageOption(setup=stage, time_s=seconds.time_s, tail_s=seconds.tail_s, measured=seconds.measured)
 
     def _price(self, probe: Setup) -> _Seconds | Infeasible:
-        cost = price_stage(probe, 0, self._known, load_operator_efficiencies, self.hardware.lookup, self._links)
+        cost = price_stage(probe, 0, self._links)
         if isinstance(cost, Infeasible):
             return cost
-        times = stage_times(cost)
-        reduce_s, gather_s = exposed_sync_s(probe, probe.stages[0], cost, times, self._known)
+        times, stage = stage_times(cost), probe.stages[0]
+        hiding = hiding_of(
+            probe.recipe,
+            self._pricing.parameters,
+            [stage.zero],
+            probe.micro_batches,
+            overlapped="dp" in probe.recipe.overlap,
+        )
+        once = cost.once
+        exposed_s = exposed_sync_s(hiding, once.reduce_s, once.gather_s, sum(times.forward_s), sum(times.backward_s))
         return _Seconds(
             time_s=times.busy_s,
-            tail_s=reduce_s + gather_s + cost.once.optimizer_s + cost.once.offload_s,
+            tail_s=float(sum(exposed_s)) + once.optimizer_s + once.offload_s,
             measured=all(profile is not None for chunk in cost.profiles for profile in chunk),
         )
 

@@ -26,8 +26,9 @@ from profiles.vocabulary import Infeasible
 
 
 def refuse_embedding(layer: Embedding, split: Split) -> Infeasible | None:
-    """Tokens that the degrees do not divide, or for which learned positions run out."""
-    if layer.positions and split.seq_len > layer.positions:
+    """Tokens that the degrees do not divide, or for which learned positions run out: no module can be built of these. A
+    plan of them is misuse, which the layer graph tells its user."""
+    if split.zoo and layer.positions and split.seq_len > layer.positions:
         return Infeasible(
             reason=f"embedding: {split.seq_len} tokens per sample exceed its {layer.positions} learned positions",
             lacking="support",

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
+from estimator.schedules.records import ScheduleName as ScheduleName
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
 OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
 Overlap = Literal["dp", "tp", "p2p", "ep"]
 OffloadPart = Literal["optimizer", "activations"]

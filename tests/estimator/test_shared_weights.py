@@ -10,11 +10,11 @@ from estimator.layers.graph import build_graph, shared_weights
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from models_zoo.layers import SharedWeights
 from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Shard
 from tests import traced_modules as modules
 from tests.cell_examples import cell_of, estimated, make_job
@@ -51,7 +51,7 @@ def test_each_group_of_shared_weights_counts_once_a_stage(model: Model) -> None:
     norms = 2 * 2 * modules.HIDDEN
     held = (table + core + 3 * norms, core + 3 * norms, table + core + 2 * norms)
     assert [rank.weight_bytes for rank in evaluation.memory] == [4 * parameters for parameters in held]
-    links = LinkTimes(cluster=cluster, parameters=load_training_parameters())
+    links = LinkTimes(pricing=Pricing(), cluster=cluster)
     sums_s = links.stages_sum_s(stages[::2], 4 * table) + links.stages_sum_s(stages, 4 * core)
     assert evaluation.breakdown.dp_s == pytest.approx(sums_s, rel=1e-12)
 

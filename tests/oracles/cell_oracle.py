@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from estimator.cells.stage_pricing import StagePricing
-from estimator.layer_times import nothing_measured
-from estimator.pricing.evaluate import exposed_sync_s, hop_s, stage_times
+from estimator.pricing.evaluate import hop_s, stage_times
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import rank_memory
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import StageCost, price_stage
 from estimator.pricing.stage_work import stage_chunks
 from estimator.schedules import in_flight
 from models_zoo.layers import Experts, TransformerBlock
 from profiles.cluster import DeviceSlot
-from profiles.efficiencies import load_operator_efficiencies
 from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Infeasible
 
@@ -55,14 +55,16 @@ def setup_with(pricing: StagePricing, split: Sequence[StageOfSplit], index: int,
 
 def seconds_of(setup: Setup, index: int) -> tuple[float, float] | Infeasible:
     """A micro-batch through the stage, and what comes once an iteration and is not hidden."""
-    known = load_training_parameters()
-    links = LinkTimes(cluster=setup.cluster, parameters=known)
-    cost = price_stage(setup, index, known, load_operator_efficiencies, nothing_measured, links)
+    links = LinkTimes(pricing=Pricing(), cluster=setup.cluster)
+    cost = price_stage(setup, index, links)
     if not isinstance(cost, StageCost):
         return cost
-    times = stage_times(cost)
-    exposed = exposed_sync_s(setup, setup.stages[index], cost, times, known)
-    return times.busy_s, sum(exposed) + cost.once.optimizer_s
+    times, recipe = stage_times(cost), setup.recipe
+    zero, beside = setup.stages[index].zero, "dp" in recipe.overlap
+    hiding = hiding_of(recipe, load_training_parameters(), [zero], setup.micro_batches, overlapped=beside)
+    both = sum(times.forward_s), sum(times.backward_s)
+    exposed = exposed_sync_s(hiding, cost.once.reduce_s, cost.once.gather_s, *both)
+    return times.busy_s, float(sum(exposed)) + cost.once.optimizer_s
 
 
 def fits(pricing: StagePricing, setup: Setup, index: int) -> bool:
@@ -142,7 +144,7 @@ def price_stages(pricing: StagePricing, split: Sequence[StageOfSplit], index: in
 
 def formula_s(pricing: StagePricing, chosen: Sequence[Priced], size: int, formula: str) -> float:
     """Seconds of an assembly by the formula of that name."""
-    links = LinkTimes(cluster=pricing.hardware.cluster, parameters=load_training_parameters())
+    links = LinkTimes(pricing=Pricing(), cluster=pricing.hardware.cluster)
     stages = [option.stage for option in chosen]
     setup = Setup(
         model=pricing.job.model,

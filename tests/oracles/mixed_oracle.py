@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from estimator.pricing.build import Degrees, block_refuses
+from estimator.pricing.build import Degrees, refuse_degrees
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
@@ -189,4 +189,4 @@ def holds(request: SearchRequest, tp: int, dp: int, ep: int, etp: int, *, togeth
     elif (tp if together else tp * dp) % (ep * etp):
         return False
     degrees = Degrees(tp=tp, dp=dp, ep=ep, etp=etp)
-    return all(block_refuses(block, degrees) is None for block in blocks)
+    return refuse_degrees(request.model, degrees, seq_len=request.spaces[0].space.seq_len) is None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from estimator.pricing.outcome import TimeBreakdown
+from estimator.pricing.pricing import Pricing
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.explain import Explanation, describe_explanation
@@ -219,11 +220,12 @@ def test_measured_tables_of_a_faster_link_keep_their_latency() -> None:
         source="test",
     )
     other = replace(table, link="another")
-    own = replace(request.spaces[0], link_tables=(table, other))
+    own = request.spaces[0]
+    own = replace(own, evaluator=replace(own.evaluator, pricing=Pricing(link_tables=(table, other))))
     changed = with_links(replace(request, spaces=(own,)), use).spaces[0]
-    quicker, same = changed.link_tables
+    quicker, same = changed.pricing.link_tables
     assert same == other
-    assert changed.evaluator.links.tables == changed.link_tables
+    assert changed.evaluator.links.pricing is changed.pricing
     for (size, before), (_, after) in zip(points, quicker.points, strict=True):
         assert before / 1.1 <= after < before
         assert before - after == pytest.approx(min(1e-10 * size * (1 - 1 / 1.1), before * (1 - 1 / 1.1)))

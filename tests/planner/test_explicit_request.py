@@ -76,7 +76,7 @@ def test_a_batch_that_nobody_gave_is_whole_micro_batches() -> None:
         ({"tp": 8, "dp": 2}, r"found tp \* pp \* dp \* cp = 8 \* 1 \* 2 \* 1 = 16, expected at most 8"),
         ({"dp": 2, "devices": 4}, "= 2, expected the 4 devices"),
         ({"dp": 8, "devices": 9}, "--devices: found 9, expected from 1 to the 8 free devices"),
-        ({"tp": 8}, "--tp: found 4 attention heads over tp = 8, expected sizes that divide evenly"),
+        ({"tp": 8}, "--tp: found attention: tp=8 does not divide 4 heads, expected sizes that divide evenly"),
         ({"pp": 8}, "--pp, --vpp: found 4 blocks for pp"),
         ({"dp": 8, "global_batch": 12}, "--global-batch: found 12, with dp = 8 and 1 samples per rank and micro-batch"),
         ({"dp": 8, "micro_batches": 3, "global_batch": 32}, "--micro-batches: found 3, with dp = 8 and a global batch"),

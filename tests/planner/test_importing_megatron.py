@@ -355,7 +355,7 @@ def test_degrees_that_do_not_go_together_are_told_in_megatrons_words() -> None:
     for words, message in (
         ("--tensor-model-parallel-size 3", "found tp * pp * cp = 3 on 8 devices"),
         ("--tensor-model-parallel-size 16 --pipeline-model-parallel-size 1", "= 16 on 8 devices"),
-        ("--num-attention-heads 4 --tensor-model-parallel-size 8", "found 4 attention heads over tp = 8"),
+        ("--num-attention-heads 4 --tensor-model-parallel-size 8", "found attention: tp=8 does not divide 4 heads"),
         ("--global-batch-size 12", "--global-batch-size: found 12, with dp = 8"),
     ):
         with pytest.raises(InputError) as caught:

@@ -16,7 +16,6 @@ from typing import Any
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.evaluate import evaluate
-from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
@@ -33,6 +32,7 @@ from planner.many_jobs.sites.records import Demand, NoSites, Share, SitePlacemen
 from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
+from planner.one_job.search.mixed_space import pricing_of
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
 from planner.shared.inputs import load_place, open_existing, token_count
 from planner.shared.options import SearchOptions, with_defaults
@@ -189,11 +189,10 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
     setup = across.best.setup
     if len({slot.site for stage in setup.stages for slot in stage.slots}) == 1:
         return 0.0
-    tables = tuple({table.id: table for part in request.spaces for table in part.link_tables}.values())
     links = tuple(
         replace(link, bandwidth_bytes_per_s=NO_LINK_BYTES_PER_S, latency_s=0.0) for link in setup.cluster.site_links
     )
-    near = evaluate(replace(setup, cluster=replace(setup.cluster, site_links=links)), link_tables=tables)
+    near = evaluate(replace(setup, cluster=replace(setup.cluster, site_links=links)), pricing_of(request.spaces))
     if not isinstance(near, Evaluation):
         raise RuntimeError(f"a plan that can be had cannot with faster links: {near.reason}")
     return max(0.0, across.best.time_s - near.iteration_time_s)
@@ -256,11 +255,7 @@ def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
     if cluster is request.cluster:
         return request
 
-    def moved(part: DeviceSpace) -> DeviceSpace:
-        links = part.evaluator.links
-        fresh = LinkTimes(
-            cluster=cluster, parameters=links.parameters, tables=links.tables, experts_a_token=links.experts_a_token
-        )
-        return replace(part, evaluator=replace(part.evaluator, cluster=cluster, links=fresh))
+    def moved(own: DeviceSpace) -> DeviceSpace:
+        return replace(own, evaluator=replace(own.evaluator, cluster=cluster))
 
     return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import read_layers
 from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
-from estimator.pricing.evaluate import experts_a_token
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
@@ -27,10 +25,8 @@ from planner.one_job.search.objectives import Objective, amount
 from planner.one_job.search.space import Space
 from planner.shared.inputs import load_place, token_count
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
-from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError
 from profiles.store import ProfileStore
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Infeasible, LinkTable, RecomputeKind
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
@@ -44,8 +40,11 @@ class DeviceSpace:
     device: str
     space: Space
     evaluator: BulkEvaluator
-    lookup: Lookup
-    link_tables: tuple[LinkTable, ...]
+
+    @property
+    def pricing(self) -> Pricing:
+        """What the prices of its plans rest on."""
+        return self.evaluator.pricing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ def make_space(
 ) -> DeviceSpace:
     """The plans of a training under `recipe` on `slots`, all of one type; `modelled`: also those of layers that the
     store has not measured, where it has measured some."""
-    device, group, parameters = slots[0].device, place.group_of(slots[0]), load_training_parameters()
+    device, group = slots[0].device, place.group_of(slots[0])
     lookup, tables = measured_on(model, slots, recipe, profiles, store)
     measured = lookup is not nothing_measured and not modelled
     # A CPU has no host memory beside its own; and of what was measured, with sequence parallelism or without, the
@@ -221,21 +220,10 @@ def make_space(
             model=model,
             cluster=place,
             recipe=recipe,
-            parameters=parameters,
-            efficiencies_of=load_operator_efficiencies,
-            lookup=lookup,
-            links=LinkTimes(
-                cluster=place,
-                parameters=parameters,
-                tables=tables,
-                experts_a_token=experts_a_token(model, recipe.software),
-            ),
-            layers=read_layers(model, recipe),
+            pricing=Pricing(lookup=lookup, link_tables=tables),
             overlap_under=overlap_under,
             measured_alone=measured,
         ),
-        lookup=lookup,
-        link_tables=tables,
     )
 
 

@@ -6,22 +6,21 @@ one schedule (`families`). Nothing here knows what is fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.records import Degrees, Rule, StateRule
-from estimator.layers.shards import shard_layer
-from estimator.pricing.build import Degrees as BlockDegrees
-from estimator.pricing.build import block_refuses
+from estimator.layers.split import Split
+from estimator.layers.work import refuse_layer
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.search.constraints import Constraints, Number
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import DType, Infeasible, RecomputeKind, Shard
+from profiles.vocabulary import DType, RecomputeKind
 
 FEWEST_TOKENS = 1024
 """A rank under context parallelism has at least so many tokens of a sample."""
@@ -52,9 +51,9 @@ class Space:
 class Ways:
     """Ways to share the devices, column by column, and how many candidates each rule removed."""
 
-    columns: dict[str, NDArray[np.int64]]
+    columns: Mapping[str, NDArray[np.int64]]
     considered: int
-    removed: dict[str, int]
+    removed: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.columns["tp"])
@@ -178,36 +177,28 @@ def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number
 
 def _layouts(space: Space, tps: Sequence[int] | range, cps: Sequence[int]) -> list[tuple[int, int, int, int, bool]]:
     """(tp, cp, ep, etp, whether the model's sizes allow it)."""
-    blocks = [layer for layer in dict.fromkeys(space.model.layers) if isinstance(layer, TransformerBlock)]
-    experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
-    found = []
-    for tp in tps:
-        holds = _holds(space, blocks, tp)
-        for cp in cps:
-            tokens = cp == 1 or (space.seq_len % (2 * cp) == 0 and space.seq_len // cp >= FEWEST_TOKENS)
-            eps = _divisors(experts[0].count) if experts else (1,)
-            for ep in eps:
-                for etp in dict.fromkeys((1, tp)) if experts else (1,):
-                    fits = all(
-                        one.count % ep == 0 and one.expert.hidden % etp == 0 and one.shared_hidden % tp == 0
-                        for one in experts
-                    )
-                    found.append((tp, cp, ep, etp, holds and tokens and fits))
-    return found
-
-
-def _holds(space: Space, blocks: Sequence[TransformerBlock], tp: int) -> bool:
-    """Whether every layer can be split over `tp` ranks."""
-    degrees = BlockDegrees(tp=tp)
-    if any(block_refuses(block, degrees) for block in blocks):
-        return False
-    others = [
-        layer
-        for layer in dict.fromkeys(space.model.layers)
-        if not isinstance(layer, TransformerBlock | Embedding | Head)
+    experts = next(
+        (
+            layer.feed_forward
+            for layer in space.model.layers
+            if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
+        ),
+        None,
+    )
+    return [
+        (tp, cp, ep, etp, _holds(space, tp, cp, ep, etp))
+        for tp in tps
+        for cp in cps
+        for ep in (_divisors(experts.count) if experts else (1,))
+        for etp in (dict.fromkeys((1, tp)) if experts else (1,))
     ]
-    shard = Shard(tp=tp, seq_len=space.seq_len, dtype=space.dtype)
-    return tp == 1 or not any(isinstance(shard_layer(layer, shard), Infeasible) for layer in others)
+
+
+def _holds(space: Space, tp: int, cp: int, ep: int, etp: int) -> bool:
+    """Whether every layer can be held so, with tokens enough for each context-parallel rank."""
+    split = Split(samples=1, seq_len=space.seq_len, tp=tp, cp=cp, ep=ep, etp=etp)
+    enough = cp == 1 or space.seq_len // cp >= FEWEST_TOKENS
+    return enough and not any(refuse_layer(layer, split) for layer in dict.fromkeys(space.model.layers))
 
 
 def schedules_of(space: Space, degrees: Degrees) -> Iterator[tuple[ScheduleName, int]]:

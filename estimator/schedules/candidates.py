@@ -47,6 +47,15 @@ class Candidates:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Paths:
+    """Of n pipelines the seconds of the longest path, and those of the path that stays on each stage, stages x n (of
+    gpipe, whose stages wait for the slowest pass of either kind, a micro-batch's of each stage)."""
+
+    longest_s: FloatArray
+    by_stage_s: FloatArray
+
+
 def check_candidates(candidates: Candidates) -> None:
     """A ValueError where the arrays are not of these shapes, or hold what is no time."""
     arrays = {

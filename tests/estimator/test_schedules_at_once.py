@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import StageTimes, Transfers, time_schedule
-from estimator.schedules.bulk import lower_bounds, time_schedules
+from estimator.schedules import StageTimes, Transfers, lower_bounds, time_schedule, time_schedules
 from estimator.schedules.orders import schedule_problem
 from tests.schedule_examples import SCHEDULES, random_stages
 
