@@ -418,12 +418,13 @@ def validate(options: ValidateOptions) -> dict[str, Any]:
     `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model. `plot` is a file
     for the picture, coloured by `group` (None: by source).
     """
-    from planner.one_job.validation.plot import plot_format, save_plot
+    from planner.one_job.validation.plot import save_plot
     from planner.one_job.validation.run import validate_runs
     from planner.shared.inputs import open_existing
+    from planner.shared.pictures import picture_format
 
     if options.plot is not None:
-        plot_format(options.plot)  # what cannot be drawn is said before the work, not after it
+        picture_format(options.plot, where="validate")  # what cannot be drawn is said before the work, not after it
     with open_existing(options.store) as opened:
         result = validate_runs(options.path, store=opened, progress=options.progress)
     if options.plot is not None:

@@ -112,7 +112,7 @@ def plain_degrees(space: Space) -> Iterator[Degrees]:
         if tp * pp * dp > devices or batch % (dp * samples) or experts % ep:
             continue
         block = space.model.layers[1]
-        attention = block.attention  # type: ignore[union-attr]
+        attention = block.self_attention  # type: ignore[union-attr]
         if attention.heads % tp or (attention.kv_heads % tp and tp % attention.kv_heads):
             continue
         for etp in {1, tp} if moe else {1}:

@@ -140,14 +140,19 @@ def _vocabulary(layer: Head, split: Split) -> list[Piece]:
             activation_pass("head.gelu", gelu, local * hidden, split),
             _norm("head.transform_norm", "layernorm", layer, split),
         ]
-    columns = layer.factor or hidden
     if layer.factor:
         pieces.append(whole_linear("head.project", rows=local, n=layer.factor, k=hidden, split=split))
+    return [*pieces, *projection_pieces(layer, split)]
+
+
+def projection_pieces(layer: Head, split: Split) -> list[Piece]:
+    """The way into the tensor-parallel region, the product with this rank's columns of the vocabulary, and the loss."""
+    columns = layer.factor or layer.hidden
     vocab = padded_vocabulary(layer.vocab, split) // split.tp
     product = linear(
         "head.vocabulary", rows=split.rows, n=vocab, k=columns, split=split, bias=layer.bias, input_outside=True
     )
-    return [*pieces, enter("head.enter", columns, split), product, _cross_entropy(split, vocab)]
+    return [enter("head.enter", columns, split), product, _cross_entropy(split, vocab)]
 
 
 def _pooler(layer: Head, split: Split) -> Piece:

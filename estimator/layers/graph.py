@@ -130,7 +130,7 @@ def shared_weights(model: Model, tp: int, *, vocabulary_multiple: int = 1) -> tu
     tied = {
         index: -(-layer.vocab // multiple) * vocabulary_multiple * (layer.factor or layer.hidden)
         for index, layer in enumerate(model.layers)
-        if isinstance(layer, Head | Embedding) and layer.tied
+        if (isinstance(layer, Embedding) and layer.tied) or (isinstance(layer, Head) and layer.holds_table)
     }
     if not tied:
         return ()

@@ -252,7 +252,8 @@ def leave(name: str, hidden: int, split: Split) -> Piece:
 
 def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -> Piece:
     """The nonlinearity over `elements` outputs, with the bias before it where a framework's product adds none; keeps
-    its input (twice as wide where gated), ReLU's its output's sign with the next product's input."""
+    its input (twice as wide where gated), ReLU's its output's sign with the next product's input. A square after ReLU
+    is one more kernel in the zoo."""
     inputs = 2 if spec.gated else 1
     fused, biased = split.kernels == "fused", spec.bias and not split.zoo
     own_input = not (spec.activation == "relu" and (split.zoo or not spec.gated))

@@ -13,7 +13,7 @@ from planner.shared.options.measuring import CommFitOptions, CommMeasureOptions,
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from estimator.communication.measure_torch import World
+    from estimator.communication.measuring import World
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def launched_world() -> World | None:
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
     if not all(name in os.environ for name in (*names, "MASTER_ADDR")):
         return None
-    from estimator.communication.measure_torch import World
+    from estimator.communication.measuring import World
 
     try:
         rank, world_size, ranks_per_node, port = (int(os.environ[name]) for name in names)

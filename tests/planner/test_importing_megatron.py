@@ -173,7 +173,7 @@ def test_layers_of_a_zoo_model_keep_its_name() -> None:
 
 def test_defaults_are_megatrons() -> None:
     (block,) = set(blocks_of(read(SMALL_MEGATRON)))
-    assert (block.norm, block.dropout, block.attention.qkv_bias, block.attention.output_bias) == (
+    assert (block.norm, block.dropout, block.self_attention.qkv_bias, block.self_attention.output_bias) == (
         "layernorm",
         True,
         True,
@@ -182,7 +182,7 @@ def test_defaults_are_megatrons() -> None:
     assert (block.feed_forward.hidden, block.feed_forward.gated) == (2048, False)  # type: ignore[union-attr]
     (gated,) = set(blocks_of(read(f"{SMALL_MEGATRON} --swiglu --disable-bias-linear --add-qkv-bias")))
     assert gated.feed_forward.hidden == 1344  # type: ignore[union-attr]  # 8/3 h in multiples of 64
-    assert (gated.attention.qkv_bias, gated.attention.output_bias) == (True, False)
+    assert (gated.self_attention.qkv_bias, gated.self_attention.output_bias) == (True, False)
 
 
 def test_experts_stand_where_the_frequency_says() -> None:
@@ -213,8 +213,10 @@ def test_windows_and_norms_of_queries() -> None:
     rotary = "--position-embedding-type rope --rotary-percent 0.5"
     words = f"--window-size 127,0 --window-attn-skip-freq 4 --qk-layernorm {rotary}"
     blocks = blocks_of(read(f"{SMALL_MEGATRON} {words}"))
-    assert [block.attention.window for block in blocks] == [128, 128, 128, None] * 2
-    assert {(block.attention.query_key_norm, block.attention.rotary_dim) for block in blocks} == {("head", 32)}
+    assert [block.self_attention.window for block in blocks] == [128, 128, 128, None] * 2
+    assert {(block.self_attention.query_key_norm, block.self_attention.rotary_dim) for block in blocks} == {
+        ("head", 32)
+    }
 
 
 def test_the_users_model_must_have_the_sizes_that_the_arguments_state() -> None:

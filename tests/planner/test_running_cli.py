@@ -315,7 +315,7 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
     ),
     "no folder for traces": (
         lambda folder: [folder / "tp2.json", "--trace", folder / "none" / "trace.json"],
-        "trace.json in no folder, expected a path in an existing folder",
+        "trace.json, expected a path in an existing folder",
     ),
     "no GPUs": (
         lambda folder: [folder / "tp2.json", "--device", "cuda"],

@@ -200,7 +200,7 @@ def test_experts_latent_attention_and_windows_from_columns() -> None:
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
     assert [isinstance(block.feed_forward, Experts) for block in blocks] == [False] + [True] * 26
     windowed = _model(window=128, window_every=2, qk_norm="head", qkv_bias=False, embedding_norm=True)
-    attention = [layer.attention for layer in windowed.layers if isinstance(layer, TransformerBlock)]
+    attention = [layer.self_attention for layer in windowed.layers if isinstance(layer, TransformerBlock)]
     assert [each.window for each in attention[:3]] == [128, None, 128]
     assert {(each.query_key_norm, each.qkv_bias) for each in attention} == {("head", False)}
     assert "nope_dim, rope_dim and value_dim" in _reason(**row, key_value_rank=512)

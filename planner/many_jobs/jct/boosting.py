@@ -77,6 +77,17 @@ def threads_for(rows: int, threads: int) -> int:
     return max(1, min(threads, rows // ROWS_A_THREAD))
 
 
+def repeatable(rows: int, *, seed: int, threads: int) -> dict[str, Any]:
+    """Return the settings of LightGBM with which the same `rows` jobs give the same trees."""
+    return {
+        "num_threads": threads_for(rows, threads),
+        "seed": seed,
+        "deterministic": True,
+        "force_col_wise": True,
+        "verbose": -1,
+    }
+
+
 def fit_booster(
     features: Matrix,
     longer: NDArray[np.bool_],
@@ -118,11 +129,7 @@ def fit_booster(
         "lambda_l2": parameters.lambda_l2,
         "extra_trees": parameters.extra_trees,
         "max_bin": 127,
-        "num_threads": threads_for(rows, threads),
-        "seed": seed,
-        "deterministic": True,
-        "force_col_wise": True,
-        "verbose": -1,
+        **repeatable(rows, seed=seed, threads=threads),
     }
     data = library.Dataset(features, np.zeros(rows), feature_name=list(names), params={"max_bin": 127, "verbose": -1})
     return cast("lightgbm.Booster", library.train(settings, data, num_boost_round=parameters.bags * parameters.rounds))

@@ -73,8 +73,9 @@ class _Trace:
 
 
 def job_features(jobs: Jobs, cap: int, columns: Sequence[str] | None = None) -> Matrix:
-    """A row for each job, a column for each of `feature_names`; NaN where nothing is known. `columns` are those of the
-    trace that a model was trained on (default: this trace's own); one that this trace lacks is unknown for all jobs."""
+    """Return what is known of each job when it is submitted: a row a job, a column for each of `feature_names`, NaN
+    where nothing is known. `columns` are those of the trace that a model was trained on (default: this trace's own);
+    one that this trace lacks is unknown for all jobs."""
     trace = _rank(jobs, cap)
     if columns is None:
         columns = columns_of(jobs)

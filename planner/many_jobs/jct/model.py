@@ -136,7 +136,8 @@ def _inside(start: Start, product_s: Floats, edges: Ints) -> Floats:
 def predict(
     model: JctModel, features: Matrix, product_s: Floats | None, *, loss: Loss = "squared", threads: int = 2
 ) -> Predictions:
-    """What the model says of jobs with these features (`product_s`: iterations times iteration time, NaN unknown)."""
+    """Return what the model says of jobs with these features (`product_s`: iterations times iteration time in seconds,
+    NaN unknown): the likeliest interval, the point for `loss`, and a 90% interval for each."""
     rows = max(1, CELLS // model.start.cap)
     parts = []
     for first in range(0, len(features), rows):

@@ -7,7 +7,7 @@ import numpy as np
 from planner.many_jobs.jct.baselines import Points
 from planner.many_jobs.jct.boosting import thresholds_of
 from planner.many_jobs.jct.features import Matrix
-from planner.many_jobs.jct.intervals import LOSSES, point_of
+from planner.many_jobs.jct.intervals import LOSSES, point_of, shares_of
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.model import Start, spread
 from planner.many_jobs.jct.prepared import Prepared
@@ -33,13 +33,12 @@ def network_points(prepared: Prepared, rows: Ints, truth: Floats, tested: Ints, 
     finally:
         torch.set_num_threads(before)
     cap = prepared.cap
-    counts = np.bincount(truth.astype(np.int64), minlength=cap + 1)[1:] + 0.5
     thresholds = thresholds_of(cap)
     start = Start(
         cap=cap,
         thresholds=thresholds,
         odds=(0.0,) * len(thresholds),
-        shares=tuple((counts / counts.sum()).tolist()),
+        shares=shares_of(truth, cap),
     )
     masses = spread(start, [odds], None)
     return {loss: point_of(masses, loss) for loss in LOSSES}

@@ -12,6 +12,7 @@ from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.choosing import choose_sites, why_it_loses
 from planner.many_jobs.sites.records import Alternative, Demand, Score, Share
 from planner.many_jobs.sites.scoring import score_sites
+from planner.many_jobs.sites.state import local_number
 
 FEW_PRICED = 12
 """Plans that are priced for another way; the one chosen has `planner.many_jobs.sites.tpa.MOST_PRICED`."""
@@ -36,7 +37,7 @@ class PlannedWay:
         """Plain JSON."""
         return {
             "name": self.name,
-            "sites": [{"name": share.site, "devices": dict(share.devices)} for share in self.sites],
+            "sites": [share.to_json() for share in self.sites],
             "score": None if self.score is None else self.score.to_json(),
             "iteration_time_s": self.iteration_time_s,
             "loses": self.loses,
@@ -44,8 +45,9 @@ class PlannedWay:
 
 
 def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
-    """Parts of the chosen sites, which the plan's own search has priced; then other sites, `wanted.alternatives` of
-    them planned, beside those that were before the choice. A way whose sites are those of one before is left out."""
+    """Return other ways to place the job, each with why it loses: parts of the chosen sites, which the plan's own
+    search has priced; then other sites, `wanted.alternatives` of them planned, beside those that were before the
+    choice. A way whose sites are those of one before is left out."""
     ways = list(_of_chosen_sites(job))
     seen = {job.placement.sites}
     planned = 0
@@ -108,7 +110,7 @@ def _others(job: PlacedJob, wanted: PlaceOptions) -> Iterator[Way]:
             yield name, (), None, "finds no sites"
             continue
         # The sites are scored by the links as they are now, whatever they were chosen by.
-        score = score_sites(ground.table.topology, choice[0].sites, _local(ground))
+        score = score_sites(ground.table.topology, choice[0].sites, local_number(ground.table, ground.demand))
         yield name, other.table.shares(choice[1]), score, why_it_loses(score, best)
 
 
@@ -138,9 +140,8 @@ def _single_sites(job: PlacedJob) -> Iterator[Way]:
     """Other sites that have enough devices by themselves."""
     ground, table = job.ground, job.ground.table
     demand = ground.demand
-    types = [(name,) for name in demand.types or table.types] if demand.one_type else [demand.types]
     sites: dict[tuple[Share, ...], tuple[int, str]] = {}
-    for wanted in types:
+    for wanted in demand.type_choices(table.types):
         free = table.free_for(wanted)
         for site, count in enumerate(free):
             if count >= demand.devices:
@@ -154,7 +155,7 @@ def _single_sites(job: PlacedJob) -> Iterator[Way]:
         shown += 1
         if shown > MOST_SINGLE:
             return
-        score = score_sites(table.topology, (table.number(name),), _local(ground))
+        score = score_sites(table.topology, (table.number(name),), local_number(ground.table, ground.demand))
         yield f"{name} alone", shares, score, why_it_loses(score, job.placement.score)
 
 
@@ -170,10 +171,6 @@ def _without(ground: Ground) -> Iterator[tuple[str, Demand, Ground]]:
     if ground.measured:
         filed = replace(ground, table=ground.table.with_topology(ground.filed))
         yield "by the cluster file's links", demand, filed
-
-
-def _local(ground: Ground) -> int | None:
-    return None if ground.demand.local is None else ground.table.number(ground.demand.local)
 
 
 def _time_on(ground: Ground, shares: tuple[Share, ...], wanted: PlaceOptions) -> float | None:

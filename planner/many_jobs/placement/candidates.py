@@ -59,7 +59,7 @@ def _routed(ground: Ground, placement: SitePlacement) -> Iterator[SitePlacement]
     """As few sites, those around which a ring is widest by the links that traffic takes; of few such sets."""
     table, demand, local = ground.table, ground.demand, local_number(ground.table, ground.demand)
     topology, routes = table.topology, routes_of(ground.cluster)
-    for types in [(name,) for name in demand.types or table.types] if demand.one_type else [demand.types]:
+    for types in demand.type_choices(table.types):
         free = table.free_for(types)
         sites = [number for number, count in enumerate(free) if count]
         if math.comb(len(sites), placement.score.sites) > MOST_SETS:

@@ -100,10 +100,10 @@ def place_model(
     options: SearchOptions,
     wanted: PlaceOptions,
 ) -> PlacedJob:
-    """The sites, the devices and the plan.
+    """Return the sites, the devices and the plan of a job.
 
-    InputError for wrong input, NothingFits where the sites cannot give the devices, or no plan fits on them; it says
-    the smallest change that would help.
+    Raise InputError for wrong input, NothingFits where the sites cannot give the devices or no plan fits on them; it
+    says the smallest change that would help.
     """
     started = time.perf_counter()
     with open_existing(store) as opened:

@@ -49,7 +49,8 @@ WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "
 
 
 def make_policy(name: str, **options: object) -> Policy:
-    """The policy of that name, or of the user's `package.module:Class`; InputError names what there is."""
+    """Return a new policy of that name, or of the user's `package.module:Class`, with these options. Raise InputError,
+    which names what there is, for an unknown name or option."""
     place = POLICIES.get(name, name if ":" in name else None)
     if place is None:
         raise InputError(where="policy", key="--policy", found=name, expected="one of " + ", ".join(sorted(POLICIES)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.many_jobs.jobs.records import Grant, Job, JobState, View
-from planner.many_jobs.policies.opportunistic import checked_planner
+from planner.many_jobs.policies.opportunistic import EvenSites
 from planner.many_jobs.scheduling.sites.offers import Offer
-from planner.many_jobs.scheduling.sites.policy import SitePolicy
 from planner.many_jobs.sites.filling import Shares, fill_in_order
 
 
-class Lyra(SitePolicy):
+class Lyra(EvenSites):
     """Capacity lending between sites (Li et al., EuroSys 2023), as SpiderFlow compares with it in section 5.2.
 
     A job runs at its home site if there is room. If there would be room without the guests there, those who came last
@@ -22,10 +21,6 @@ class Lyra(SitePolicy):
     """
 
     name = "lyra"
-
-    def __init__(self, *, planner: str = "even", window: int = 1) -> None:
-        super().__init__(window=window)
-        self.planner = checked_planner(planner)
 
     def choose(self, offer: Offer, job: Job, home: int) -> Shares | None:
         """Home, or home with loans."""

@@ -32,7 +32,7 @@ class PriorityPreemption(Stateless):
         running = running_on(view, queues) if self._preempt else {pool: [] for pool in queues}
         for pool, queue in queues.items():
             free = view.free.get(pool, 0)
-            lesser = sorted(running[pool], key=lambda entry: _least_first(entry[0]))
+            lesser = sorted(running[pool], key=lambda entry: least_first(entry[0]))
             for state in sorted(queue, key=lambda state: -state.job.priority):
                 job = state.job
                 taken = victims(free, job.devices, [entry for entry in lesser if self._may_take(view, entry[0], state)])
@@ -53,7 +53,8 @@ class PriorityPreemption(Stateless):
         return victim.job.priority < by.job.priority and not safe
 
 
-def _least_first(state: JobState) -> tuple[int, float, str]:
+def least_first(state: JobState) -> tuple[int, float, str]:
+    """Return what running jobs are sorted by: the least important first, of those the last to have started."""
     return state.job.priority, -(state.granted_s or 0.0), state.job.id
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from planner.many_jobs.jobs.records import Decision, Grant, JobState, View
-from planner.many_jobs.policies.priority import victims
+from planner.many_jobs.policies.priority import least_first, victims
 from planner.many_jobs.scheduling.queueing import as_asked, can_run, expected_duration_s, running_on
 from planner.many_jobs.scheduling.quotas import Queue, demand_quotas, load_queues, read_queues
 
@@ -104,7 +104,7 @@ class Quota:
             if name != job.virtual_cluster and queues.get(name, Queue()).cohort == cohort
         }
         candidates = list[tuple[JobState, int]]()
-        for entry in sorted(running, key=lambda entry: _reclaim_order(entry[0])):
+        for entry in sorted(running, key=lambda entry: least_first(entry[0])):
             owner = entry[0].job.virtual_cluster
             if over.get(owner, 0) > 0 and entry[0].job.id not in grants:
                 over[owner] -= entry[1]
@@ -140,10 +140,6 @@ class Quota:
         split = cast("dict[str, dict[str, int]]", held["split"])
         self._split = {name: Queue(devices=devices) for name, devices in split.items()}
         self._split_s = cast("float | None", held["split_s"])
-
-
-def _reclaim_order(state: JobState) -> tuple[int, float, str]:
-    return state.job.priority, -(state.granted_s or 0.0), state.job.id
 
 
 def _may_borrow(queues: Mapping[str, Queue], usage: Usage, state: JobState) -> bool:

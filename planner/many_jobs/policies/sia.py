@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from planner.many_jobs.scheduling.queueing import Rounds, decision_for
 Configuration = tuple[str, int]
 
 
-class Sia:
+class Sia(Rounds):
     """A policy like Sia (Jayaram Subramanya et al., "Sia: Heterogeneity-aware, Goodput-optimized ML-cluster
     Scheduling", SOSP 2023, section 3). With p < 0:
 
@@ -44,15 +43,15 @@ class Sia:
     def __init__(self, *, p: float = -0.5, idle_cost: float = 1.1, round_s: float = 60.0, gap: float = 5e-3) -> None:
         if not p < 0:
             raise ValueError(f"p is {p}, and must be below 0")
+        super().__init__(round_s)
         self._p, self._idle_cost, self._gap = float(p), float(idle_cost), float(gap)
-        self._rounds = Rounds(round_s)
         self._ladders = Ladders()
         self._rows: dict[tuple[Workload, str, int], NDArray[np.float64]] = {}
         self._columns: tuple[tuple[Configuration, ...], tuple[tuple[str, int], ...]] = ((), ())
 
     def decide(self, view: View) -> Decision:
         """The program once a round."""
-        if not self._rounds.due(view.now_s):
+        if not self.due(view.now_s):
             return self._fill(view)
         held = {id_: state.grant for id_, state in view.running.items() if state.grant and just_began(view, state)}
         states = [state for state in (*view.running.values(), *view.waiting.values()) if state.job.id not in held]
@@ -127,14 +126,6 @@ class Sia:
                 left[best[1]] -= best[2]
                 grants[id_] = grant(best[1], best[2])
         return Decision(grants=grants)
-
-    def state(self) -> object:
-        """The clock of the rounds."""
-        return self._rounds.last_s
-
-    def restore(self, state: object) -> None:
-        """What `state` gave."""
-        self._rounds.last_s = cast("float | None", state)
 
 
 def _held(grants: Iterable[Grant], pool: str) -> int:

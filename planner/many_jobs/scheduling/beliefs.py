@@ -31,7 +31,8 @@ class Ladder:
 
 
 def believed_rate(cells: CellBook, workload: Workload, pool: str, devices: int) -> float | None:
-    """Iterations a second by the data-parallel profile; None where that has none, or where in truth no Cell fits."""
+    """Return iterations a second by the data-parallel profile; None where that has none, or where in truth no Cell
+    fits."""
     if cells.best(workload, pool, devices) is None:
         return None
     seconds = cells.data_parallel_s(workload, pool, devices)
@@ -90,7 +91,8 @@ def _ladder(cells: CellBook, workload: Workload, pool: str, size: int, asked: in
 
 
 def least_counts(states: Iterable[JobState], ladders: Mapping[str, Ladder], left: int) -> dict[str, int]:
-    """The smallest count of each job, oldest first, while they last; who does not fit is passed over."""
+    """Return the smallest device count of each job, oldest first, while `left` devices last; who does not fit is passed
+    over."""
     counts = dict[str, int]()
     for state in sorted(states, key=lambda state: (state.job.submit_s, state.job.id)):
         least = ladders[state.job.id].counts[0]

@@ -58,7 +58,8 @@ class _Work:
 
 
 def counts_of(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
-    """The device counts that policies use: powers of two, and what a job asked for times powers of two."""
+    """Return the device counts that policies use on a pool: powers of two, and what a job asked for times powers of
+    two."""
     starts = {1} | {job.devices >> k for job in jobs for k in range(job.devices.bit_length())}
     return tuple(sorted({start << k for start in starts for k in range(32) if 0 < start << k <= pool.devices}))
 
@@ -71,8 +72,9 @@ def bound_run(
     until_s: float | None = None,
     counts: Callable[[Sequence[Job], Pool], Sequence[int]] = counts_of,
 ) -> Bounds:
-    """The bounds of a run of these jobs. With `until_s` (a time of day) the throughput is averaged up to there, and
-    completion times and makespan are bounded as if the run went on. Jobs without any Cell are left out. Modelled."""
+    """Return what no policy can beat on these jobs. With `until_s` (a time of day, seconds) the throughput is averaged
+    up to there, and completion times and makespan are bounded as if the run went on. Jobs without any Cell are left
+    out. Modelled."""
     work, names = _work(jobs, pools, cells, counts), tuple(pools)
     if not len(work.work_s):
         empty = dict.fromkeys(names, 0.0)

@@ -41,7 +41,7 @@ class Choice:
 
 
 def choose(options: Options, *, gap: float = 5e-3, steps: int = 60, most_exact: int = 800) -> Choice:
-    """A choice whose value is within `gap` (relative) of the bound, or the best that was found.
+    """Return a choice whose value is within `gap` (relative) of the bound, or the best that was met.
 
     HiGHS is called where the gap is larger and at most `most_exact` (job, option) pairs remain, with at most 200 nodes
     of branching unless `gap` is 0: then the choice is optimal. Work: steps x jobs x options.

@@ -25,12 +25,12 @@ class Queue:
 
 
 def load_queues(path: str) -> dict[str, Queue]:
-    """The queues of a YAML or JSON file, see `read_queues`; InputError naming file and key."""
+    """Return the queues of a YAML or JSON file, see `read_queues`. Raise InputError with file and key."""
     return read_queues(read_yaml(path), where=path)
 
 
 def read_queues(stated: object, *, where: str) -> dict[str, Queue]:
-    """Queues by virtual cluster, from a mapping like
+    """Return the queues by virtual cluster, from a mapping like
 
         research: {nominal: {a100: 64, v100: 32}, borrowing_limit: 32, cohort: all}
         interns: {nominal: 8, cohort: all}
@@ -75,8 +75,8 @@ def _count(value: object, where: str, key: str) -> int:
 
 
 def demand_quotas(sizes: Mapping[str, int], demand: Mapping[str, Mapping[str, float]]) -> dict[str, Queue]:
-    """Each pool's devices split among the virtual clusters in proportion to `demand[pool][virtual cluster]`, whole
-    devices by largest remainders (ties by name); all in one cohort. They add up to the pool."""
+    """Return each pool's devices split among the virtual clusters in proportion to `demand[pool][virtual cluster]`,
+    whole devices by largest remainders (ties by name); all in one cohort. They add up to the pool."""
     devices: dict[str, dict[str, int]] = {}
     for pool, size in sizes.items():
         wanted = {name: area for name, area in demand.get(pool, {}).items() if area > 0}

@@ -25,16 +25,16 @@ class Classes:
 
 
 def throughput_shares(classes: Classes, weight: Floats) -> Floats:
-    """Time fractions X[k, p] of one job of each class that maximise the sum over jobs of weight x rate x X (Gavel, OSDI
-    2020, section 4.2, "maximum total throughput")."""
+    """Return the time fractions X[k, p] of one job of each class that maximise the sum over jobs of weight x rate x X
+    (Gavel, OSDI 2020, section 4.2, "maximum total throughput")."""
     worth = classes.rate * weight[:, None]
     solved = _solve(classes, -worth.ravel())
     return _shares(classes, solved.x)
 
 
 def fair_shares(classes: Classes, scale: Floats, *, levels: int | None = None) -> Floats:
-    """Time fractions that make the smallest of scale[k] x sum_p rate[k, p] X[k, p] as large as it can be, then the next
-    smallest, and so on: max-min fairness by water filling (Gavel section 4.3).
+    """Return the time fractions that make the smallest of scale[k] x sum_p rate[k, p] X[k, p] as large as it can be,
+    then the next smallest, and so on: max-min fairness by water filling (Gavel section 4.3).
 
     Each level is one program: maximise the level of all jobs that are not fixed yet. Those whose constraint has a
     dual price hold it down in every optimum, and are fixed there (Gavel finds them by a mixed-integer program; the
@@ -67,8 +67,8 @@ def fair_shares(classes: Classes, scale: Floats, *, levels: int | None = None) -
 
 
 def makespan_shares(classes: Classes, remaining: Floats) -> Floats:
-    """Time fractions with which the last job ends soonest: the smallest of rate / remaining iterations is maximised
-    (Gavel section 4.2, "minimise makespan")."""
+    """Return the time fractions with which the last job ends soonest: the smallest of rate / remaining iterations is
+    maximised (Gavel section 4.2, "minimise makespan")."""
     fixed = np.where(classes.rate.max(axis=1, initial=0.0) > 0, np.nan, 0.0)
     per_job = classes.rate * (1.0 / np.maximum(remaining, 1e-9) / classes.number)[:, None]
     if not np.isnan(fixed).any():

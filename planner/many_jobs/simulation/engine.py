@@ -48,7 +48,7 @@ def simulate(
     *,
     settings: Settings | None = None,
 ) -> Result:
-    """Run all jobs under the policy until none is left, and say what became of them.
+    """Run all jobs under the policy until none is left, and return what became of them.
 
     The same arguments give the same result, but for `Result.timing`. InputError where two jobs have one id, one asks
     for a pool that is not there, or the checkpoint is of another run; `settings.PolicyError` where the policy decides

@@ -51,7 +51,7 @@ def run_live(
     *,
     settings: Settings | None = None,
 ) -> Result:
-    """Run all jobs under the policy on the machines until none is left.
+    """Run all jobs under the policy on real machines until none is left, and return what became of them.
 
     Of `settings` what policies see counts (`truth`, `restart_s`, `predictor`) and `round_s`; costs of starts are
     whatever they are. In the result the throughput is that of iterations really done, and has no peak (0). A job loses

@@ -108,7 +108,7 @@ def shrink(pieces: Pieces, keep: int) -> tuple[Pieces, Pieces]:
 
 
 def devices_of(placement: Mapping[str, Pieces]) -> Iterator[tuple[str, int, int]]:
-    """The devices by name: (pool, node, index on the node)."""
+    """Return the devices by name: (pool, node, index on the node)."""
     for pool, pieces in placement.items():
         for node, mask in pieces:
             for index in range(mask.bit_length()):

@@ -75,8 +75,8 @@ def run_sweep(
     ray_address: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], ...]:
-    """The summaries, in the order of the requests, each with `load`, `seed` and `options`. InputError, NothingFits and
-    MachineError as of a single run; MachineError where a worker died or Ray cannot be reached."""
+    """Return the summaries, in the order of the requests, each with `load`, `seed` and `options`. Raise InputError,
+    NothingFits and MachineError as a single run; MachineError where a worker died or Ray cannot be reached."""
     if ray_address is not None:
         answers = _over_ray(requests, ray_address)
     elif workers == 1:

@@ -7,8 +7,8 @@ from planner.many_jobs.simulation.settings import Placement, Truth
 
 
 def cells_truth(cells: CellBook) -> Truth:
-    """The truth of jobs on one pool: the time of the Cell with the grant's stages, or of the fastest one. None over
-    several pools: what joins them must say how fast that is."""
+    """Return the truth of jobs on one pool: the time of the Cell with the grant's stages, or of the fastest one. It
+    says None over several pools: what joins them must say how fast that is."""
     times_s: dict[tuple[Workload, str, int, int | None], float | None] = {}
 
     def truth(job: Job, grant: Grant, placement: Placement | None) -> float | None:

@@ -37,7 +37,8 @@ DEFAULT = "compact"
 
 
 def choose_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> tuple[Choice, Held, Score] | None:
-    """The sites by `method`, with the devices by type and the score; None if it finds none. Nothing is taken yet.
+    """Return the sites by `method`, with the devices by type and the score; None if it finds none. Nothing is taken
+    yet.
 
     With `one_type` each type is tried, and the best score wins, of equal ones the type named first. InputError for a
     site or method that there is not.
@@ -59,7 +60,7 @@ def choose_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> 
 
 
 def place_on_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> SitePlacement | NoSites:
-    """Where a job's devices are, with the other ways and why they lose; or why there is no place.
+    """Return where a job's devices are, with the other ways and why they lose; or why there is no place.
 
     Nothing is taken: `table.take(table.held(placement.sites))` does. InputError for a site or method that there is not.
     """
@@ -81,7 +82,7 @@ def place_on_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -
 
 
 def why_it_loses(other: Score, best: Score) -> str:
-    """A sentence: in what `other` is behind `best`, in the order of `Score.key`; or that it is not."""
+    """Return a sentence: in what `other` is behind `best`, in the order of `Score.key`; or that it is not."""
     if not other.bandwidth_bytes_per_s and best.bandwidth_bytes_per_s:
         return f"{other.sites} sites that no path joins"
     if other.key < best.key:
@@ -119,8 +120,7 @@ def _alternatives(table: SiteTable, demand: Demand, placement: SitePlacement) ->
 
 def _single_sites(table: SiteTable, demand: Demand) -> Iterator[Alternative]:
     """The local site, and the one with most devices, where they were passed over for lack of devices."""
-    options = [(name,) for name in demand.types or table.types] if demand.one_type else [demand.types]
-    rows = [table.free_for(types) for types in options]
+    rows = [table.free_for(types) for types in demand.type_choices(table.types)]
     free = [max(column) for column in zip(*rows, strict=True)]
     local = local_number(table, demand)
     most = max(range(len(free)), key=lambda site: free[site])

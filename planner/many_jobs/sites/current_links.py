@@ -23,7 +23,7 @@ class Route:
 
 
 def with_topology(cluster: Cluster, topology: Topology) -> Cluster:
-    """The cluster with the links of `topology` between its sites; links of 0 bytes/s are left out."""
+    """Return the cluster with the links of `topology` between its sites; links of 0 bytes/s are left out."""
     names = topology.names
     links = tuple(
         SiteLink(between=(names[a], names[b]), bandwidth_bytes_per_s=width, latency_s=far)
@@ -33,7 +33,7 @@ def with_topology(cluster: Cluster, topology: Topology) -> Cluster:
 
 
 def routes_between(cluster: Cluster, sites: Sequence[str]) -> tuple[Route, ...]:
-    """The ways between every two of `sites` that others join, but no link of their own."""
+    """Return the ways between every two of `sites` that others join, but no link of their own."""
     routes, ways = routes_of(cluster), []
     for start, end in itertools.combinations(sites, 2):
         way = routes.route(start, end)

@@ -9,8 +9,8 @@ Shares = tuple[tuple[int, int], ...]
 
 
 def fill_in_order(order: Sequence[int], free: Sequence[int], wanted: int) -> Shares | None:
-    """First fit: of each site in order what it has, until there is enough (SpiderFlow, equation 4); None where there is
-    not."""
+    """Return first fit: of each site in order what it has, until there is enough (SpiderFlow, equation 4); None where
+    there is not."""
     shares: list[tuple[int, int]] = []
     for site in order:
         given = min(free[site], wanted)
@@ -23,7 +23,7 @@ def fill_in_order(order: Sequence[int], free: Sequence[int], wanted: int) -> Sha
 
 
 def fill(sites: Sequence[int], free: Sequence[int], wanted: int) -> Shares:
-    """Of sites that have enough all that each has, most first; the last one gives only the rest."""
+    """Return, of sites that have enough, all that each has, most first; the last one gives only the rest."""
     shares = fill_in_order(sorted(sites, key=lambda site: (-free[site], site)), free, wanted)
     assert shares is not None, "the sites have enough"
     return shares

@@ -77,8 +77,8 @@ class LinkNow:
 
 
 def load_measurements(path: Path, names: Sequence[str]) -> tuple[LinkMeasurement, ...]:
-    """The measurements in a file of either form. InputError for another form, or where none is of a link between two
-    of the sites `names`."""
+    """Return the measurements in a file of either form. Raise InputError for another form, or where none is of a link
+    between two of the sites `names`."""
     data = read_json(path)
     stated = _of_tables(data, path, names) if isinstance(data, list) else _of_state(data, path)
     usable = [measured for measured in stated if set(measured.between) <= set(names)]
@@ -119,8 +119,8 @@ def save_measurements(
 def links_now(
     topology: Topology, measurements: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
 ) -> tuple[Topology, tuple[LinkNow, ...]]:
-    """The topology as measured, smoothed and aged to `now_s` by the bandwidth monitor, and each of its links.
-    InputError for a measurement of a later time, by more than clocks differ."""
+    """Return the topology as measured, smoothed and aged to `now_s` by the bandwidth monitor, and each of its links.
+    Raise InputError for a measurement of a later time, by more than clocks differ."""
     measured = list(measurements)
     latest = max(measured, key=lambda measurement: measurement.at_s, default=None)
     if latest is not None and latest.at_s > now_s + CLOCKS_DIFFER_S:

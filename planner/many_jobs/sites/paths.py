@@ -143,7 +143,7 @@ def spanning_s(neighbours: Neighbours, sites: Sequence[int]) -> float:
 
 
 def joining_links(forest: Neighbours, sites: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The forest's links that lie between `sites`: those that their widest paths run over, in order of sites."""
+    """Return the forest's links that lie between `sites`: those that their widest paths run over, in order of sites."""
     above: dict[int, int] = {}
     used: set[tuple[int, int]] = set()
     for start in sorted(sites):

@@ -14,7 +14,7 @@ MANY, LARGE = 16, 512
 
 
 def score_sites(topology: Topology, sites: Sequence[int], local: int | None) -> Score:
-    """The score of giving devices at `sites`; see `Score`."""
+    """Return the score of giving devices at `sites` to a job submitted at `local` (None: anywhere); see `Score`."""
     return Score(
         sites=len(sites),
         bandwidth_bytes_per_s=narrowest(topology, sites),

@@ -113,12 +113,12 @@ class SiteTable:
 
 
 def local_number(table: SiteTable, demand: Demand) -> int | None:
-    """The local site's number; None if the demand names none. InputError if there is no such site."""
+    """Return the local site's number; None if the demand names none. Raise InputError if there is no such site."""
     return None if demand.local is None else table.number(demand.local)
 
 
 def table_of_cluster(cluster: Cluster) -> SiteTable:
-    """The table of a cluster file: what is free, and the links between sites, as the file says."""
+    """Return the table of a cluster file: what is free, and the links between sites, as the file says."""
     names = [site.name for site in cluster.sites]
     number = {name: position for position, name in enumerate(names)}
     types = cluster.device_types

@@ -167,7 +167,7 @@ class Topology:
 
 
 def make_topology(names: Sequence[str], links: Sequence[Edge]) -> Topology:
-    """A topology of these sites and links (two sites' numbers, bytes/s, s)."""
+    """Return a topology of these sites and links (two sites' numbers, bytes/s, s)."""
     return Topology(
         names=tuple(names),
         ends=np.array([link[:2] for link in links], dtype=np.int64).reshape(-1, 2),

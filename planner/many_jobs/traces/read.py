@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
 def read_trace(
     path: str | Path, *, format: TraceFormat = "auto", lenient: bool = False, fractional: Fractional = "round-up"
 ) -> Trace:
-    """The trace in a file (plain or gzip; for PAI also the folder of its tables).
+    """Return the trace in a file (plain or gzip; for PAI also the folder of its tables).
 
     Args:
         path: the file.

@@ -199,8 +199,8 @@ def tied_tables(model: Model) -> dict[int, str]:
     for number, layer in enumerate(model.layers):
         if isinstance(layer, Embedding):
             table_names[number] = "tokens.weight"
-        elif isinstance(layer, Head) and layer.tied:
-            table_names[number] = "vocabulary.weight"
+        elif isinstance(layer, Head) and layer.holds_table:
+            table_names[number] = "vocabulary.weight" if layer.tied else "tokens.weight"
     return table_names if len(table_names) > 1 else {}
 
 

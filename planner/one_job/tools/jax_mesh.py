@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
 from planner.one_job.tools.python_text import comment, literal
@@ -210,8 +210,34 @@ def _weights(model: Model, plan: Plan) -> Weights:
 
 
 def _block_weights(block: TransformerBlock, tp: int) -> Weights:
-    attention, hidden = block.attention, block.hidden
+    hidden, feed_forward = block.hidden, block.feed_forward
     found: Weights = {"norm": ((hidden,), ("state",))}
+    if isinstance(block.attention, Attention):
+        found |= _attention_weights(block.attention, hidden, tp)
+    elif block.attention:
+        mixer = block.attention
+        inner, keys = mixer.heads * mixer.value_dim, mixer.groups * mixer.key_dim
+        shared = None if mixer.groups % tp else "tp"
+        found["linear_query"] = found["linear_key"] = ((hidden, keys), ("state", shared))
+        found["linear_value"] = found["linear_gate"] = ((hidden, inner), ("state", "tp"))
+        found["linear_rates"] = ((hidden, len(mixer.rates) * mixer.heads), ("state", "tp"))
+        found["linear_output"] = ((inner, hidden), ("tp", "state"))
+    if isinstance(feed_forward, Experts):
+        count, inner = feed_forward.count, feed_forward.expert.hidden
+        found["router"] = ((hidden, count), ("state", None))
+        found["expert_up"] = ((count, hidden, inner), ("ep", "state", "etp"))
+        found["expert_down"] = ((count, inner, hidden), ("ep", "etp", "state"))
+        if feed_forward.shared_hidden:
+            found["shared_expert_up"] = ((hidden, feed_forward.shared_hidden), ("state", "tp"))
+            found["shared_expert_down"] = ((feed_forward.shared_hidden, hidden), ("tp", "state"))
+    elif feed_forward:
+        found["feed_forward_up"] = ((hidden, feed_forward.hidden), ("state", "tp"))
+        found["feed_forward_down"] = ((feed_forward.hidden, hidden), ("tp", "state"))
+    return found
+
+
+def _attention_weights(attention: Attention, hidden: int, tp: int) -> Weights:
+    found: Weights = {}
     if attention.latent is not None:
         latent = attention.latent
         queries = attention.heads * (latent.nope_dim + latent.rope_dim)
@@ -228,16 +254,6 @@ def _block_weights(block: TransformerBlock, tp: int) -> Weights:
         shared = None if attention.kv_heads % tp else "tp"
         found["key_value"] = ((hidden, 2 * attention.kv_heads * width), ("state", shared))
         found["attention_output"] = ((attention.heads * width, hidden), ("tp", "state"))
-    feed_forward = block.feed_forward
-    if isinstance(feed_forward, Experts):
-        count, inner = feed_forward.count, feed_forward.expert.hidden
-        found["router"] = ((hidden, count), ("state", None))
-        found["expert_up"] = ((count, hidden, inner), ("ep", "state", "etp"))
-        found["expert_down"] = ((count, inner, hidden), ("ep", "etp", "state"))
-        if feed_forward.shared_hidden:
-            found["shared_expert_up"] = ((hidden, feed_forward.shared_hidden), ("state", "tp"))
-            found["shared_expert_down"] = ((feed_forward.shared_hidden, hidden), ("tp", "state"))
-    else:
-        found["feed_forward_up"] = ((hidden, feed_forward.hidden), ("state", "tp"))
-        found["feed_forward_down"] = ((feed_forward.hidden, hidden), ("tp", "state"))
+    if attention.output_gate:
+        found["attention_gate"] = found["query"]
     return found

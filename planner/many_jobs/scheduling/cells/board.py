@@ -111,7 +111,8 @@ more (the rate of jobs that end, 1 / remaining, times the rate that a job needs)
 
 
 def weights_of(objective: str, choices: Mapping[str, Objective]) -> Objective:
-    """The weights of that name; InputError names what there is."""
+    """Return the weights of an objective's name among `choices`. Raise InputError, which names what there is, for
+    another."""
     if objective not in choices:
         expected = "one of " + ", ".join(sorted(choices))
         raise InputError(where="policy", key="objective", found=objective, expected=expected)

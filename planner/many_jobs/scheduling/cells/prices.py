@@ -19,8 +19,8 @@ SCALINGS = 5
 
 
 def dual_value(value: Floats, devices: Integers, pool_of: Integers, sizes: Sequence[int], prices: Floats) -> float:
-    """D(prices): no allocation of pools of `sizes` devices has a greater value. `value[j, c]` is -inf where job j has
-    no Cell c, which takes `devices[j, c]` of pool `pool_of[c]`."""
+    """Return D(prices): no allocation of pools of `sizes` devices has a greater value. `value[j, c]` is -inf where job
+    j has no Cell c, which takes `devices[j, c]` of pool `pool_of[c]`."""
     reduced = value - devices * prices[pool_of]
     return float(prices @ np.asarray(sizes, dtype=np.float64) + np.maximum(reduced.max(axis=1, initial=0.0), 0.0).sum())
 
@@ -35,9 +35,9 @@ def lower_prices(
     sweeps: int = 2,
     halvings: int = 10,
 ) -> Floats:
-    """Prices with a low D: pool after pool, the price at which the jobs that prefer the pool want what it has, found by
-    halving (D is convex in each price, its slope is devices minus demand). `start` is where it begins: the closer, the
-    better."""
+    """Return prices of a device of each pool with a low D: pool after pool, the price at which the jobs that prefer the
+    pool want what it has, found by halving (D is convex in each price, its slope is devices minus demand). `start` is
+    where it begins: the closer, the better."""
     prices = np.array(start, dtype=np.float64)
     if not len(value):
         return np.zeros_like(prices)

@@ -32,8 +32,8 @@ UNIT_BYTES = 1024.0
 
 
 def piece_graph(replicas: int, stages: int, *, message: int, gradient: int) -> PartitionGraph:
-    """Pieces by number stage x replicas + replica: each sends `message` units to its replica's next stage and
-    `gradient` to its neighbour in its stage's ring."""
+    """Return the graph of a job's pieces, by number stage x replicas + replica: each sends `message` units to its
+    replica's next stage and `gradient` to its neighbour in its stage's ring."""
     edges: dict[tuple[int, int], int] = {}
     for stage in range(stages):
         for replica in range(replicas):
@@ -52,8 +52,8 @@ def piece_graph(replicas: int, stages: int, *, message: int, gradient: int) -> P
 
 
 def deal_pieces(graph: PartitionGraph, capacities: Sequence[int], *, seed: int = 0) -> tuple[int, ...] | None:
-    """The site of each piece, by number in `capacities`; None where these are too few. What the search leaves above a
-    site's capacity moves to the first site with room."""
+    """Return the site of each piece, by number in `capacities`; None where these are too few. What the search leaves
+    above a site's capacity moves to the first site with room."""
     if graph.nodes > sum(capacities):
         return None
     if len(capacities) == 1:

@@ -32,8 +32,8 @@ def breed_partition(
     breeding: Breeding | None = None,
     watch: Callable[[Partition], bool] | None = None,
 ) -> Partition:
-    """The best partition of the population in the end. `watch` sees the best so far after each child, and ends the
-    search by True."""
+    """Return the best partition of the population in the end. `watch` sees the best so far after each child, and ends
+    the search by True."""
     effort, rng = breeding or Breeding(), Random(seed)
     by_key = attrgetter("key")
     count = len(capacities)

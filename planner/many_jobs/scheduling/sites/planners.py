@@ -108,7 +108,7 @@ def best_alike(spaces: tuple[DeviceSpace, ...]) -> Setup | None:
 
 
 def priced(setup: Setup | None, cluster: Cluster) -> Planned | None:
-    """The plan on the cluster's own links; None where it does not fit, or links do not join its sites."""
+    """Return the plan on the cluster's own links; None where it does not fit, or links do not join its sites."""
     if setup is None:
         return None
     placed = replace(setup, cluster=cluster)

@@ -93,5 +93,5 @@ class SitePolicy(Stateless):
 
 
 def without(made: Grant, pools: Mapping[str, str], site: str) -> Grant:
-    """The grant less its devices at a site; `pools` gives each pool's site."""
+    """Return the grant less its devices at a site; `pools` gives each pool's site."""
     return replace(made, parts=tuple(part for part in made.parts if pools[part[0]] != site))

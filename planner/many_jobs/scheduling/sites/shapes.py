@@ -124,7 +124,7 @@ class Shapes:
 
 
 def links_of(shape: Shape, users: Sequence[int] = ()) -> tuple[SiteLink, ...]:
-    """The links of a small cluster, each divided by how many use it (none given: one)."""
+    """Return the links of a small cluster, each divided by how many use it (none given: one)."""
     shares = users or (1,) * len(shape.links)
     return tuple(
         SiteLink(between=(f"s{first}", f"s{second}"), bandwidth_bytes_per_s=width / count, latency_s=latency_s)

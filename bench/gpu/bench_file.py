@@ -1,5 +1,4 @@
-"""The profile file as pydantic reads it: the records of `profiles.measurements` as they are declared, and what a run of
-`bench/gpu` lays beside them."""
+"""The whole file that a run of `bench/gpu` leaves: a profile file, and beside it what no profile store holds."""
 
 from __future__ import annotations
 
@@ -7,9 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from profiles.measurements import DeviceRates, Profile
+from profiles.profile_file import ProfileFile
 from profiles.schema import STRICT
-from profiles.vocabulary import LinkTable
 
 
 class BenchFailure(BaseModel):
@@ -91,13 +89,7 @@ class Bench(BaseModel):
     runs: tuple[BenchRun, ...] = ()
 
 
-class ProfileFile(BaseModel):
-    """A file of `schema: cellplan.profiles/1`. An import takes all of it but `bench`, which is only checked."""
+class BenchFile(ProfileFile):
+    """A profile file with what the run left beside it."""
 
-    model_config = STRICT
-
-    schema_name: Literal["cellplan.profiles/1"] = Field(alias="schema")
-    profiles: tuple[Profile, ...] = ()
-    rates: tuple[DeviceRates, ...] = ()
-    link_tables: tuple[LinkTable, ...] = ()
-    bench: Bench | None = None
+    bench: Bench | None = None  # type: ignore[assignment]
