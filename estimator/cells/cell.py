@@ -12,10 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
 from estimator.cells.assembly import ENUMERABLE, Assembly, AssemblyProblem, assemble_enumerate, assemble_exact
-from estimator.cells.stage_places import Partition, place_stages, propose_splits
+from estimator.cells.rules import Formula, Method, Partition
+from estimator.cells.stage_places import place_stages, propose_splits
 from estimator.cells.stage_pricing import Favour, StageOption, StagePlace, StagePricing, lacking_bytes
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
@@ -23,8 +24,6 @@ from profiles.cluster import DeviceSlot
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible
 
-Formula = Literal["cellplan", "crius"]
-Method = Literal["exact", "enumerate"]
 StageChoices = Sequence[tuple[Favour, StageOption]]
 """What a stage may be run as, each with the favour that it stands for."""
 

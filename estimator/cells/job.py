@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Literal, get_args
 
+from estimator.cells.rules import MicroBatchRule
 from estimator.pricing.recipe import OptimizerName, Recipe, ScheduleName, ZeroStage
 from estimator.pricing.software import load_framework
 from models_zoo.model import Model
@@ -17,8 +18,6 @@ SAMPLES_PER_BATCH = 1024
 
 CELL_SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "zb-h1")
 """Those of one chunk of layers a stage."""
-
-MicroBatchRule = Literal["crius", "fit", "best"]
 
 
 def _require(holds: bool, key: str, found: object, expected: str) -> None:

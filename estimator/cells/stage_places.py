@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Literal
 
+from estimator.cells.rules import Partition
 from estimator.cells.stage_pricing import StagePlace, StagePricing
 from estimator.cells.stage_reach import add_up, find_reach, guess_in_flight, list_ways
 from estimator.cells.stages import StageSplit, partition_crius, partition_exact
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
-
-Partition = Literal["exact", "crius"]
 
 
 def propose_splits(

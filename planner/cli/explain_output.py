@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.cli.explicit_output import TIME_NAMES
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
@@ -10,7 +10,6 @@ from planner.one_job.search.summary import percent
 
 if TYPE_CHECKING:
     from planner.one_job.search.explain import Binding, Certificate, Explanation, RunnerUp
-    from planner.one_job.search.explaining import Lack
     from planner.one_job.search.plan_comparison import PartPair, PlanComparison
     from planner.one_job.search.sensitivity import Sensitivity
 
@@ -172,10 +171,14 @@ def _print_space(certificate: Certificate) -> None:
     print_table("The space", ("", "number", ""), rows)
 
 
-def print_lack(found: Lack) -> None:
+def print_lack(result: dict[str, Any]) -> None:
     """What would make a plan possible."""
-    if found.reliefs:
-        said = [f"{one.name}: {one.plan}, {format_seconds(one.iteration_time_s)} an iteration" for one in found.reliefs]
+    reliefs = result["explanation"]["reliefs"]
+    if reliefs:
+        said = [
+            f"{relief['name']}: {relief['plan']}, {format_seconds(relief['iteration_time_s'])} an iteration"
+            for relief in reliefs
+        ]
         print_notes("no plan is possible; there would be one:", said)
     else:
         print("no plan is possible, nor with any one constraint less or a node more")

@@ -52,7 +52,7 @@ def test_a_cell_its_plan_and_the_schedulers_cell_agree(model: str, cluster: str,
     store = tmp_path / "none.sqlite"
     result = api.estimate(model, store=store, **settings)
     cell = next(cell for cell in result["cells"] if cell["best"])
-    plan = api.plan(model, store=store, search="cells", micro_batches="fit", **settings)
+    plan = api.plan(model, store=store, search="cells", micro_batches="fit", **settings).plan
     same_figures(cell, plan)
     file = tmp_path / "plan.json"
     save_plan(plan, file)
@@ -111,7 +111,7 @@ def test_what_is_measured_here_counts_the_same_everywhere(tmp_path: Path) -> Non
     result = api.estimate("gpt-tiny", **options)
     cell = next(cell for cell in result["cells"] if cell["best"])
     assert cell["provenance"]["compute"] == "measured"
-    plan = api.plan("gpt-tiny", search="cells", micro_batches="fit", **options)
+    plan = api.plan("gpt-tiny", search="cells", micro_batches="fit", **options).plan
     same_figures(cell, plan)
     assert plan.provenance.profile_ids
     save_plan(plan, file)

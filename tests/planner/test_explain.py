@@ -38,7 +38,7 @@ from planner.one_job.search.varied import (
     with_constraints,
     with_node,
 )
-from planner.shared.options import SearchOptions, with_defaults
+from planner.shared.options.search import SearchOptions
 from profiles.errors import NothingFits
 from profiles.vocabulary import LinkTable
 
@@ -46,8 +46,8 @@ GIB = 2**30
 
 
 def request_of(model: str = "gpt2-350m", cluster: str = "a100-80gb:2x2", **options: Any) -> SearchRequest:
-    given: SearchOptions = {"global_batch": 16, **options}  # type: ignore[typeddict-item]
-    return read_search(model, cluster=cluster, store=None, options=with_defaults(SearchOptions, given))
+    given = SearchOptions(model, cluster=cluster, **{"global_batch": 16, **options})
+    return read_search(given, store=None, objective=given.objective, limit=given.limit)
 
 
 @cache

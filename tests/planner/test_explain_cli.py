@@ -101,9 +101,10 @@ def test_what_is_wrong_with_a_file_is_said_before_the_search(
 
 
 def test_python_has_both(tmp_path: Path) -> None:
-    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8)
-    explanation = api.explain("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8)
-    assert explanation.plan == plan
+    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8).plan
+    explained = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8, explain=True)
+    assert explained.explanation is not None
+    assert explained.explanation.plan == plan == explained.plan
     save_plan(plan, tmp_path / "plan.json")
     found = api.compare(tmp_path / "plan.json", tmp_path / "plan.json")
     assert found.differences == ()
@@ -182,7 +183,7 @@ def test_a_plan_whose_memory_nobody_took_apart_is_compared_by_its_peak() -> None
 
 
 def test_a_file_of_another_version_is_estimated_again_and_said(tmp_path: Path) -> None:
-    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8)
+    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8).plan
     estimate = plan.estimate
     breakdown = replace(estimate.breakdown, bubble_s=estimate.breakdown.bubble_s + 1.0)
     old = replace(

@@ -19,6 +19,7 @@ from planner.one_job.tools.export_records import CannotExpress, Export, ExportCo
 from planner.one_job.tools.megatron.arguments import known_arguments
 from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.megatron.write import export_megatron
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan import Plan
 from tests.planner.export_reading import READERS, file_of
 from tests.planner.plan_examples import example_plan
@@ -104,7 +105,7 @@ def test_megatron_arguments_read_back_as_the_plan(name: str, tmp_path: Path) -> 
         return
     script = tmp_path / "megatron.sh"
     script.write_text(file_of(found, "megatron.sh"), encoding="utf-8")
-    read = read_megatron(str(script), model=None, options={})
+    read = read_megatron(str(script), model=None, options=EstimateOptions())
     stage = plan.stages[0]
     wanted = {
         "tp": stage.tp,
@@ -119,7 +120,7 @@ def test_megatron_arguments_read_back_as_the_plan(name: str, tmp_path: Path) -> 
         "seq_len": plan.model.seq_len,
         "offload": stage.offload,
     }
-    assert {key: read.options[key] for key in wanted} == wanted  # type: ignore[literal-required]
+    assert {key: read.options[key] for key in wanted} == wanted
     assert read.devices == len(plan.devices)
     assert (read.copies or 1) == (stage.sharding.replicate if stage.sharding.zero else 1)
 

@@ -13,7 +13,7 @@ from planner.one_job.tools.import_records import Imported
 from planner.one_job.tools.megatron.arguments import known_arguments, read_arguments
 from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
-from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import setup_of
 from tests.planner.importing_examples import PARALLEL, SMALL_MEGATRON, check_read_as, estimate, published
@@ -27,7 +27,7 @@ LLAMA = (
 
 
 def read(text: str, model: str | None = None) -> Imported:
-    return read_megatron(text, model=model, options=with_defaults(EstimateOptions, {}))
+    return read_megatron(text, model=model, options=EstimateOptions())
 
 
 def blocks_of(found: Imported) -> list[TransformerBlock]:

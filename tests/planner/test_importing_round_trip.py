@@ -12,9 +12,10 @@ from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.importing.estimate import estimate_imported
 from planner.one_job.search.differences import describe_differences
 from planner.one_job.tools.export_records import Export, ExportContext
-from planner.one_job.tools.import_records import Launcher
 from planner.one_job.tools.megatron.write import export_megatron
 from planner.one_job.tools.torchtitan.write import export_torchtitan_toml
+from planner.shared.options.common import Tool
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from tests.planner.explicit_plan_examples import request_of
@@ -27,12 +28,12 @@ CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "glo
 TITAN = {"software": "torchtitan", "recompute": "none", "global_batch": 64, "overlap": ("dp",)}
 
 
-def check_round_trip(plan: Plan, exported: Export, launcher: Launcher, folder: Path) -> None:
+def check_round_trip(plan: Plan, exported: Export, launcher: Tool, folder: Path) -> None:
     """The exported file, read on the plan's cluster, gives the plan with its estimate."""
     file, output = folder / exported.files[0].name, folder / "again.json"
     file.write_text(exported.files[0].text, encoding="utf-8")
-    named: dict[str, Any] = {"model": None, "cluster": plan.cluster, "store": None, "options": {}}
-    result = estimate_imported(launcher, str(file), output=output, **named)
+    options = EstimateOptions(cluster=plan.cluster, launcher=(launcher, str(file)), output=output)
+    result = estimate_imported(options)
     again = load_plan(output)
     assert describe_differences(plan, again) == (), result["plan"]["assumptions"]
     assert again.model.reference == plan.model.reference

@@ -96,7 +96,6 @@ def test_the_public_functions_are_these() -> None:
         "comm_show",
         "compare",
         "estimate",
-        "explain",
         "export",
         "export_formats",
         "front",

@@ -16,7 +16,7 @@ from models_zoo.model import Model
 from planner.one_job.search.constraints import TOOLS, Constraints, Number
 from planner.one_job.search.mixed import search_mixed
 from planner.one_job.search.request import SearchRequest, request_on
-from planner.shared.options import Tool
+from planner.shared.options.common import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all

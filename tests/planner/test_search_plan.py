@@ -25,7 +25,9 @@ sites:
 
 
 def _plan(**options: Any) -> Any:
-    return api.plan(options.pop("model", MODEL), cluster=options.pop("cluster", CLUSTER), global_batch=16, **options)
+    return api.plan(
+        options.pop("model", MODEL), cluster=options.pop("cluster", CLUSTER), global_batch=16, **options
+    ).plan
 
 
 def test_constraints_hold_and_cost_time() -> None:
@@ -114,7 +116,7 @@ def test_the_smallest_cluster_meets_the_time_and_one_device_less_does_not() -> N
 
 
 def test_clusters_side_by_side() -> None:
-    found = api.side_by_side(MODEL, clusters=(CLUSTER, "h100:1x4", "v100-32gb:1x4"), global_batch=16)
+    found = api.side_by_side(MODEL, cluster=CLUSTER, beside=("h100:1x4", "v100-32gb:1x4"), global_batch=16)
     first, second, third = found
     assert (first.iteration_time_s or math.inf) > (second.iteration_time_s or math.inf)
     assert third.plan is None

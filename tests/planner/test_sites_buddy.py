@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.clusters.whole_blocks import WholeBlocks
+from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
 from planner.many_jobs.sites.block_tree import Tree
 from planner.many_jobs.sites.buddy import Allocation, BuddyAllocator
-from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site, uniform_domain
+from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link

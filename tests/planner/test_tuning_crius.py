@@ -75,7 +75,7 @@ def test_the_tuned_plan_is_the_best_of_the_halves(model, stages: int, cluster: s
 def test_plan_by_name_is_no_slower_than_its_cell(tmp_path: Path) -> None:
     store = tmp_path / "none.sqlite"
     cells, tuned = (
-        api.plan("gpt2-1.3b", cluster="a40:2x4", store=store, global_batch=64, search=name)
+        api.plan("gpt2-1.3b", cluster="a40:2x4", store=store, global_batch=64, search=name).plan
         for name in ("cells", "crius")
     )
     assert tuned.estimate.iteration_time_s <= cells.estimate.iteration_time_s * (1 + 1e-12)

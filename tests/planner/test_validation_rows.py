@@ -209,7 +209,7 @@ def test_each_word_that_is_not_plain_is_told_with_its_column() -> None:
         "gpu": "A100 (NDm A100 v4)",
         "inter_node_link": "4x 100Gb/s RoCE per node",
         "intra_node_link": "NVLink5/NVSwitch",
-        "dtype": "amp_bf16",
+        "dtype": "FP8-CS",
         "zero_or_fsdp": "ZeRO-1 over 8 ranks",
         "optimizer_notes": "decoupled AdamW",
         "framework": "Megatron",

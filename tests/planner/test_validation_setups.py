@@ -129,7 +129,8 @@ def test_features_stand_in_place_of_the_declared_ones() -> None:
     [
         ({"dtype": "BF16"}, "bf16", "fp32", True),
         ({"dtype": "fp16", "framework": "megatron-lm"}, "fp16", "fp32", True),
-        ({"dtype": "fp8"}, "fp8", "fp32", True),
+        ({"dtype": "MXFP8"}, "fp8", "fp32", True),
+        ({"dtype": "amp_bf16"}, "bf16", "fp32", True),
         ({"dtype": "fp32"}, "fp32", "fp32", True),
         ({"dtype": "bf16", "grad_dtype": "bf16", "optimizer_masters": False}, "bf16", "bf16", False),
     ],
@@ -208,7 +209,7 @@ def test_experts_latent_attention_and_windows_from_columns() -> None:
 
 def test_images_of_a_stated_size() -> None:
     blank = dict.fromkeys(("layers", "hidden", "heads", "vocab", "seq_len"))
-    fields: dict[str, Any] = {"model_name": "resnet-50", "model_family": "", "dtype": "fp32", **blank}
+    fields: dict[str, Any] = {"model_name": "ResNet-50", "model_family": "resnet", "dtype": "fp32", **blank}
     large, usual = (_prepared(image=image, **fields).setup for image in (448, None))
     assert usual.recipe.optimizer == "sgd"
     assert {setup.model.input.height for setup in (large, usual)} == {448, 224}  # type: ignore[union-attr]
@@ -237,7 +238,15 @@ def test_each_blank_is_named_with_its_default(fields: dict[str, Any], words: str
 
 @pytest.mark.parametrize(
     ("text", "zero", "sharded_over"),
-    [("ZeRO-1", 1, 16), ("zero2", 2, 16), ("FSDP", 3, 16), ("none", 0, 1), ("DDP", 0, 1), ("2", 2, 16)],
+    [
+        ("ZeRO-1", 1, 16),
+        ("zero2", 2, 16),
+        ("FSDP", 3, 16),
+        ("FSDP_SHARD_GRAD_OP", 2, 16),
+        ("none", 0, 1),
+        ("DDP", 0, 1),
+        ("2", 2, 16),
+    ],
 )
 def test_sharding(text: str, zero: int, sharded_over: int) -> None:
     stage = _prepared(zero_or_fsdp=text).setup.stages[0]

@@ -46,7 +46,8 @@ RESNET18_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 def model_columns(row: RunRow, framework: PublishedFramework, assumed: list[str]) -> dict[str, Any]:
     """Return the model and the sample length of `row` as columns. Adds to `assumed` what is not stated."""
-    if row.layers is None and row.hidden is None and load_reference(row.model_name) is not None:
+    published_name = row.model_name != row.model_name.lower() and not row.model_name.endswith(".json")
+    if row.layers is None and row.hidden is None and not published_name and load_reference(row.model_name) is not None:
         return {}
     if row.model_family.lower() == "resnet" or re.match(r"resnet", row.model_name.lower()):
         return _resnet_columns(row, assumed)

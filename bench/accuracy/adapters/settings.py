@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 from bench.accuracy.adapters.frameworks import PublishedFramework, said
 from estimator.pricing.recipe import ZeroStage
 from planner.one_job.validation.columns import RunRow
-from planner.one_job.validation.setups import DTYPES
+from profiles.vocabulary import DType
 
 DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"fp4", "fp8"),
@@ -76,7 +76,11 @@ def _precision(row: RunRow, framework: PublishedFramework, assumed: list[str]) -
     elif not grad_dtype and pure:
         grad_dtype = "fp16" if (dtype or framework.declared.dtype) == "fp16" else "bf16"
     masters = row.optimizer_masters if row.optimizer_masters is not None or not pure else False
-    return {"dtype": dtype if dtype in DTYPES else row.dtype, "grad_dtype": grad_dtype, "optimizer_masters": masters}
+    return {
+        "dtype": dtype if dtype in get_args(DType) else row.dtype,
+        "grad_dtype": grad_dtype,
+        "optimizer_masters": masters,
+    }
 
 
 def _sharding(row: RunRow, assumed: list[str]) -> tuple[ZeroStage | None, int | None]:

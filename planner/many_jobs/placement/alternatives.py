@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on
-from planner.many_jobs.placement.options import PlaceOptions
 from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.choosing import choose_sites, why_it_loses
 from planner.many_jobs.sites.records import Alternative, Demand, Score, Share
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.state import local_number
+from planner.shared.options.search import PlaceOptions
 
 FEW_PRICED = 12
 """Plans that are priced for another way; the one chosen has `planner.many_jobs.sites.tpa.MOST_PRICED`."""

@@ -15,7 +15,8 @@ from pathlib import Path
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
 from estimator.cells.estimate import LinkTablesFor, LookupFor
 from estimator.cells.job import Job as TrainingJob
-from estimator.cells.job import MicroBatchRule, cell_recipe
+from estimator.cells.job import cell_recipe
+from estimator.cells.rules import MicroBatchRule
 from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts

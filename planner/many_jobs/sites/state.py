@@ -6,7 +6,7 @@ change in place, since every placement changes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.many_jobs.sites.records import Demand, Share
@@ -132,22 +132,3 @@ def table_of_cluster(cluster: Cluster) -> SiteTable:
         for link in cluster.site_links
     ]
     return SiteTable(make_topology(names, links), types, free)
-
-
-def make_table(
-    free: Mapping[str, Mapping[str, int] | int],
-    links: Mapping[tuple[str, str], tuple[float, float]],
-    *,
-    device: str = "device",
-) -> SiteTable:
-    """A table by names: each site's free devices (a number: of the type `device`), each link's (bytes/s, s).
-
-    >>> table = make_table({"north": 8, "south": {"a100-80gb": 4}}, {("north", "south"): (1.25e9, 5e-3)})
-    >>> table.types, table.total
-    (('device', 'a100-80gb'), [8, 4])
-    """
-    by_site = {name: {device: devices} if isinstance(devices, int) else dict(devices) for name, devices in free.items()}
-    types = tuple(dict.fromkeys(kind for devices in by_site.values() for kind in devices))
-    number = {name: position for position, name in enumerate(by_site)}
-    topology = make_topology(tuple(by_site), [(number[a], number[b], *figures) for (a, b), figures in links.items()])
-    return SiteTable(topology, types, [[devices.get(kind, 0) for devices in by_site.values()] for kind in types])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
-from typing import Unpack, cast
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules
 from estimator.cells.estimate import estimate_cells
-from estimator.cells.job import Job, cell_recipe, default_global_batch
+from estimator.cells.job import CELL_SCHEDULES, Job, cell_recipe, default_global_batch
 from estimator.cells.stage_pricing import Hardware
 from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
@@ -17,7 +16,9 @@ from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_sto
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules
 from planner.shared.inputs import load_place, token_count
-from planner.shared.options import JobOptions, with_defaults
+from planner.shared.options.estimate import DegreeOptions, EstimateOptions, WholeTrainingOptions
+from planner.shared.options.record import entries
+from planner.shared.options.training import SoftwareOptions
 from profiles.cluster import Cluster, most_on_one_node
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError, NothingFits
@@ -45,50 +46,63 @@ class Request:
     profiles: Framework | None = None
 
 
-def read_request(reference: str, *, cluster: str, store: ProfileStore | None, **options: Unpack[JobOptions]) -> Request:
-    """The records behind a request; InputError where a part of it is wrong. `planner.shared.options` has the
-    defaults."""
-    chosen = cast(JobOptions, with_defaults(JobOptions, options))
+EXPLICIT = "an explicit plan, which --tp, --pp, --dp or another degree makes it"
+
+
+def check_cells(options: EstimateOptions) -> None:
+    """Raise InputError for options that only an explicit plan can have."""
+    for name in (*entries(SoftwareOptions), *entries(DegreeOptions), *entries(WholeTrainingOptions)):
+        if name in options.changed():
+            raise options.wrong(name, found=getattr(options, name), expected=EXPLICIT)
+    if options.schedule not in CELL_SCHEDULES:
+        expected = f"one of {', '.join(CELL_SCHEDULES)}, or {EXPLICIT}"
+        raise options.wrong("schedule", found=options.schedule, expected=expected)
+
+
+def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Request:
+    """Return the records behind a request for Cells; raise InputError where a part of it is wrong."""
+    check_cells(options)
+    reference, cluster = options.model, options.cluster
+    if reference is None or cluster is None:
+        found = "no model" if reference is None else "no cluster"
+        raise InputError(where="estimate", found=found, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference)
-    tokens = token_count(model, chosen["seq_len"])
-    place = load_place(
-        cluster, model, store=store, dtype=chosen["dtype"], seq_len=tokens, optimizer=chosen["optimizer"]
-    )
+    tokens = token_count(model, options.seq_len)
+    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumptions = list(place.notes)
-    global_batch = chosen["global_batch"]
+    global_batch = options.global_batch
     if global_batch is None:
         free = Counter(slot.device for slot in place.free_slots)
-        devices = chosen["devices"] or max(free.values(), default=1)
+        devices = options.devices or max(free.values(), default=1)
         global_batch, sentence = default_global_batch(model, tokens, devices)
         assumptions.append(sentence)
     if global_batch < 1:
         raise InputError(where="job", key="--global-batch", found=global_batch, expected="at least 1")
-    rule, zero = chosen["recompute"], chosen["zero"]
     job = Job(
         model=model,
         recipe=cell_recipe(
             global_batch=global_batch,
             seq_len=tokens,
-            dtype=chosen["dtype"],
-            optimizer=chosen["optimizer"],
-            schedule=chosen["schedule"],
+            dtype=options.dtype,
+            optimizer=options.optimizer,
+            schedule=options.schedule,
         ),
-        attention=chosen["attention"],
-        recompute="auto" if rule == "auto" else recompute_rules(rule)[0],
-        zero=(0, 1, 2, 3) if zero is None else (zero,),
-        sequence_parallel=chosen["sequence_parallel"],
-        micro_batches=chosen["micro_batches"],
-        micro_batch_per_rank=chosen["micro_batch"],
+        attention=options.attention,
+        recompute="auto" if options.recompute == "auto" else recompute_rules(options.recompute)[0],
+        zero=(0, 1, 2, 3) if options.zero is None else (options.zero,),
+        sequence_parallel=options.sequence_parallel,
+        micro_batches=options.micro_batches,
+        micro_batch_per_rank=options.micro_batch,
     )
     return Request(
         reference=reference,
         job=job,
         cluster=place,
-        devices=chosen["devices"],
-        stages=chosen["stages"],
-        rules=CellRules(partition=chosen["partition"], formula=chosen["formula"], assembly=chosen["assembly"]),
+        devices=options.devices,
+        stages=options.stages,
+        rules=CellRules(partition=options.partition, formula=options.formula, assembly=options.assembly),
         assumptions=(*assumptions, *_describe_defaults(job)),
-        profiles=chosen["profiles"],
+        profiles=options.profiles,
     )
 
 

@@ -14,7 +14,7 @@ from planner.one_job.search.best import find_best
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.request import SearchRequest, request_on
 from planner.shared.inputs import open_existing
-from planner.shared.options import Tool
+from planner.shared.options.common import Tool
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.store import ProfileStore

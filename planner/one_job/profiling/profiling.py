@@ -15,6 +15,7 @@ from estimator.profiling.setting import Setting
 from planner.one_job.cells.request import read_request
 from planner.one_job.profiling.profile_run import StageRequest, cut_out, run_profile
 from planner.shared.inputs import token_count
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.measuring import ProfileOptions
 from profiles.cluster import most_on_one_node
 from profiles.hardware import device_names, load_device
@@ -44,10 +45,9 @@ def _setting(options: ProfileOptions) -> Setting:
 
 def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, store: ProfileStore) -> dict[str, Any]:
     ensure_rate(store, setting, options.dtype)  # The cluster local:NxM is described by them.
-    request = read_request(
+    asked = EstimateOptions(
         options.model,
         cluster=cluster,
-        store=store,
         global_batch=options.global_batch,
         seq_len=options.seq_len,
         dtype=options.dtype,
@@ -55,6 +55,7 @@ def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, stor
         attention=options.attention,
         sequence_parallel=options.sequence_parallel,
     )
+    request = read_request(asked, store=store)
     device = _device_name(setting)
     tasks = plan_cell_profile(request.job, request.cluster, device)
     workers = most_on_one_node([slot for slot in request.cluster.slots if slot.device == device])

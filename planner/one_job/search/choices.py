@@ -3,27 +3,23 @@ several clusters to rent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.objectives import plan_amount
 from planner.one_job.search.request import DeviceSpace, SearchRequest
 from planner.one_job.search.searching import plan_model
-from planner.shared.options import SearchOptions
+from planner.shared.options.search import FrontOptions, SearchOptions, SideBySideOptions, SmallestOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster
 from profiles.errors import NothingFits
 from profiles.vocabulary import Infeasible
 
-Against = Literal["devices", "memory"]
 MOST_POINTS = 16
 STEP = 0.06
 """Share of the memory by which the points of a front differ at least."""
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,85 +42,95 @@ class Choice:
         """Seconds of an iteration."""
         return None if self.plan is None else self.plan.estimate.iteration_time_s
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the choice as values that `json.dumps` takes; the plan by its degrees."""
+        plan = self.plan
+        degrees = None
+        if plan is not None:
+            stage = plan.stages[0]
+            degrees = {
+                "pp": len(plan.stages),
+                "tp": stage.tp,
+                "cp": stage.cp,
+                "dp": stage.dp,
+                "ep": stage.ep,
+                "vpp": len(stage.chunks),
+                "micro_batches": plan.batch.micro_batches,
+                "micro_batch": plan.batch.micro_batch,
+                "schedule": plan.schedule,
+                "zero": stage.sharding.zero,
+                "recompute": stage.recompute.kind,
+            }
+        return {
+            "cluster": self.cluster,
+            "devices": self.devices,
+            "iteration_time_s": self.iteration_time_s,
+            "tokens_per_s": None
+            if plan is None or plan.estimate.tokens_per_s_per_device is None
+            else plan.estimate.tokens_per_s_per_device * self.devices,
+            "needed_memory_bytes": self.needed_bytes,
+            "cost_per_iteration": self.cost,
+            "energy_per_iteration_j": self.energy_j,
+            "proved": self.proved,
+            "plan": degrees,
+            "reason": self.reason,
+        }
 
-def front(
-    model: str,
-    *,
-    cluster: str,
-    against: Against,
-    store: Path | None,
-    options: SearchOptions,
-    progress: Progress | None = None,
-) -> tuple[Choice, ...]:
+
+def front(options: FrontOptions) -> tuple[Choice, ...]:
     """The plans that no other one beats in both time and devices (or memory of a device), the fastest first.
 
     Against memory each search allows `STEP` less than the last plan needs, until nothing fits.
     Against devices, limits go down from all by quarters of a power of two, whole nodes while there are several.
     """
-    first = _best(model, cluster, store, options, progress)
+    first = _best(options)
     if first is None:
-        raise NothingFits(f"{model} on {cluster}: no plan fits, so there is no front")
+        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits, so there is no front")
     found = [first]
-    if against == "devices":
+    if options.against == "devices":
         for limit in _fewer(found[0].devices):
-            nearer = _best(model, cluster, store, {**options, "devices": limit}, progress)
+            nearer = _best(replace(options, devices=limit))
             if nearer is not None:
                 found.append(nearer)
         return _undominated(found, lambda choice: choice.devices)
     while len(found) < MOST_POINTS:
-        less = _best(
-            model, cluster, store, options, progress, memory_below=round((1 - STEP) * (found[-1].needed_bytes or 0))
-        )
+        less = _best(options, memory_below=round((1 - STEP) * (found[-1].needed_bytes or 0)))
         if less is None:
             break
         found.append(less)
     return _undominated(found, lambda choice: choice.needed_bytes or 0)
 
 
-def smallest(
-    model: str,
-    *,
-    cluster: str,
-    meet_s: float,
-    store: Path | None,
-    options: SearchOptions,
-    progress: Progress | None = None,
-) -> Choice:
-    """The fewest devices whose best plan takes at most `meet_s` seconds an iteration; NothingFits where even all of
-    them take longer. A plan may leave devices idle, so more of them never take longer: bisection finds the fewest."""
-    best = _best(model, cluster, store, options, progress)
+def smallest(options: SmallestOptions) -> Choice:
+    """Return the best plan on the fewest devices on which an iteration takes at most `meet_s` seconds; raise
+    NothingFits where it takes longer even on all. A plan may leave devices idle, so more of them never take longer:
+    bisection finds the fewest."""
+    best = _best(options)
     if best is None or best.plan is None:
-        raise NothingFits(f"{model} on {cluster}: no plan fits")
+        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits")
     took = best.plan.estimate.iteration_time_s
-    if took > meet_s:
+    if took > options.meet_s:
         raise NothingFits(
-            f"{model} on {cluster}: no plan is as fast as {meet_s:g} s; the fastest takes {took:.4g} s"
-            f" on {best.devices} devices"
+            f"{options.model} on {options.cluster}: no plan is as fast as {options.meet_s:g} s; the fastest takes"
+            f" {took:.4g} s on {best.devices} devices"
         )
     low, high = 0, best.devices
     while high - low > 1:
         middle = (low + high) // 2
-        found = _best(model, cluster, store, {**options, "devices": middle}, progress)
-        if found is not None and found.plan is not None and found.plan.estimate.iteration_time_s <= meet_s:
+        found = _best(replace(options, devices=middle))
+        if found is not None and found.plan is not None and found.plan.estimate.iteration_time_s <= options.meet_s:
             best, high = found, min(middle, found.devices)
         else:
             low = middle
     return best
 
 
-def side_by_side(
-    model: str,
-    *,
-    clusters: Iterable[str],
-    store: Path | None,
-    options: SearchOptions,
-    progress: Progress | None = None,
-) -> tuple[Choice, ...]:
+def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
     """The best plan on each of several clusters, those where nothing fits among them with the reason."""
     found = []
-    for cluster in clusters:
+    for cluster in (options.cluster, *options.beside):
         try:
-            planned = plan_model(model, cluster=cluster, store=store, options=options, progress=progress)
+            planned = plan_model(replace(options, cluster=cluster))
         except NothingFits as failure:
             found.append(Choice(cluster=cluster, devices=0, plan=None, reason=str(failure)))
             continue
@@ -132,61 +138,18 @@ def side_by_side(
     return tuple(found)
 
 
-def describe_choice(choice: Choice) -> dict[str, Any]:
-    """The choice as values that `json.dumps` takes; the plan by its degrees."""
-    plan = choice.plan
-    degrees = None
-    if plan is not None:
-        stage = plan.stages[0]
-        degrees = {
-            "pp": len(plan.stages),
-            "tp": stage.tp,
-            "cp": stage.cp,
-            "dp": stage.dp,
-            "ep": stage.ep,
-            "vpp": len(stage.chunks),
-            "micro_batches": plan.batch.micro_batches,
-            "micro_batch": plan.batch.micro_batch,
-            "schedule": plan.schedule,
-            "zero": stage.sharding.zero,
-            "recompute": stage.recompute.kind,
-        }
-    return {
-        "cluster": choice.cluster,
-        "devices": choice.devices,
-        "iteration_time_s": choice.iteration_time_s,
-        "tokens_per_s": None
-        if plan is None or plan.estimate.tokens_per_s_per_device is None
-        else plan.estimate.tokens_per_s_per_device * choice.devices,
-        "needed_memory_bytes": choice.needed_bytes,
-        "cost_per_iteration": choice.cost,
-        "energy_per_iteration_j": choice.energy_j,
-        "proved": choice.proved,
-        "plan": degrees,
-        "reason": choice.reason,
-    }
-
-
-def _best(
-    model: str,
-    cluster: str,
-    store: Path | None,
-    options: SearchOptions,
-    progress: Progress | None,
-    *,
-    memory_below: int | None = None,
-) -> Choice | None:
+def _best(options: SearchOptions, *, memory_below: int | None = None) -> Choice | None:
     def limited(request: SearchRequest) -> Best:
         if memory_below is None:
-            return find_best(request, progress=progress)
-        return find_best(_with_less_memory(request, memory_below), progress=progress)
+            return find_best(request, progress=options.say)
+        return find_best(_with_less_memory(request, memory_below), progress=options.say)
 
     try:
-        planned = plan_model(model, cluster=cluster, store=store, options=options, find=limited)
+        planned = plan_model(options, find=limited)
     except NothingFits:
         return None
     place = planned.request.cluster if planned.request is not None else None
-    return _choice(planned.plan, cluster, planned.best, place)
+    return _choice(planned.plan, options.cluster, planned.best, place)
 
 
 def _choice(plan: Plan, cluster: str, best: Best | None, place: Cluster | None) -> Choice:

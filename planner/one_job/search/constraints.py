@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from estimator.pricing.recipe import ScheduleName, ZeroStage
-from planner.shared.options import Freedom, Tool
+from planner.shared.options.common import Tool
+from planner.shared.options.search import Freedom
 from profiles.errors import InputError
 from profiles.vocabulary import RecomputeKind
 

@@ -12,7 +12,7 @@ from planner.one_job.search.best import Best, Candidate, describe_found
 from planner.one_job.search.links_used import PLACES, links_used, outermost_link
 from planner.one_job.search.request import SearchRequest
 from planner.one_job.search.sensitivity import Sensitivity, plan_changes, spare_bytes
-from planner.shared.options import Objective
+from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
 
 PARTS = tuple(part.name for part in fields(TimeBreakdown))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
 from planner.one_job.search.best import Best, describe_found, find_best
 from planner.one_job.search.explain import Explanation, explain
-from planner.one_job.search.request import SearchRequest, read_search
-from planner.one_job.search.searching import kind_of_search
+from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.searching import kind_of_search, read_best
 from planner.one_job.search.sensitivity import compare_best, sensitivities, variants
 from planner.one_job.search.varied import Variant, lifted, neighbours, search_again, with_node
 from planner.shared.inputs import open_existing
-from planner.shared.options import SearchOptions, with_defaults
-from profiles.errors import InputError, NothingFits
-
-Report = Callable[[int, int, float | None, str], None]
-"""Called with searches done, searches in all, seconds left (None: unknown) and what comes next."""
+from planner.shared.options.record import Progress
+from planner.shared.options.search import PlanOptions
+from profiles.errors import NothingFits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,22 +35,26 @@ class Lack:
     reliefs: tuple[Relief, ...]
 
 
-def explain_model(
-    model: str, *, cluster: str, store: Path | None, options: SearchOptions, progress: Report | None = None
-) -> Explanation:
-    """The best plan with its explanation; NothingFits, whose result is a `Lack`, where there is no plan."""
-    chosen = with_defaults(SearchOptions, options)
-    kind = kind_of_search(chosen, model)
+def explain_model(options: PlanOptions) -> Explanation:
+    """Return the best plan with its explanation; raise NothingFits, with what the command prints, where there is no
+    plan."""
+    kind = kind_of_search(options)
     if kind != "exact":
         expected = "the exact search: no option of Cells, no traced module"
-        raise InputError(where="plan", key="--explain", found=f"--search {kind}", expected=expected)
-    if chosen["profile_budget"] is not None:
-        raise InputError(where="plan", key="--explain", found="--profile-budget too", expected="one of them")
-    with open_existing(store) as opened:
-        return explain_request(read_search(model, cluster=cluster, store=opened, options=chosen), progress=progress)
+        raise options.wrong("explain", found=f"--search {kind}", expected=expected)
+    if options.profile_budget is not None:
+        raise options.wrong("explain", found="--profile-budget too", expected="one of them")
+    with open_existing(options.store) as opened:
+        request = read_best(options, store=opened)
+        try:
+            return explain_request(request, progress=options.progress)
+        except NothingFits as failure:
+            lack = failure.result
+            told = describe_lack(lack) if isinstance(lack, Lack) else None
+            raise NothingFits(str(failure), result={"plan": None, "explanation": told}) from None
 
 
-def explain_request(request: SearchRequest, *, progress: Report | None = None) -> Explanation:
+def explain_request(request: SearchRequest, *, progress: Progress | None = None) -> Explanation:
     """The best plan of a request with its explanation: its neighbours, what changes would bring, what the user's
     constraints cost."""
     steps = _Steps(progress)
@@ -75,7 +75,7 @@ def explain_request(request: SearchRequest, *, progress: Report | None = None) -
 class _Steps:
     """Tells which of the searches is under way, and how far it is."""
 
-    def __init__(self, report: Report | None) -> None:
+    def __init__(self, report: Progress | None) -> None:
         self.report, self.done, self.total, self.name = report, -1, 1, ""
 
     def begin(self, name: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.cells.job import default_global_batch
@@ -16,14 +15,14 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
-from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
 from planner.one_job.search.assumptions import freedom_assumed, training_assumed
 from planner.one_job.search.constraints import TOOLS, Constraints, Number, read_numbers
-from planner.one_job.search.objectives import Objective, amount
+from planner.one_job.search.objectives import amount
 from planner.one_job.search.space import Space
 from planner.shared.inputs import load_place, token_count
+from planner.shared.options.search import Objective, SpaceOptions
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -70,22 +69,25 @@ class SearchRequest:
 
 
 def read_search(
-    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any], model: Model | None = None
+    options: SpaceOptions,
+    *,
+    store: ProfileStore | None,
+    objective: Objective = "time",
+    limit: int | None = None,
+    model: Model | None = None,
 ) -> SearchRequest:
-    """The search behind `options` (all of `planner.shared.options.SearchOptions`); InputError where they contradict
-    each other, the model or the cluster."""
-    model = load_any_model(reference) if model is None else model
-    if any(isinstance(layer, TracedLayer) for layer in model.layers) and options["search"] == "exact":
-        _refuse("--search", "exact", "cells: a traced module is estimated by its Cells")
-    tokens = token_count(model, options["seq_len"])
+    """Return the search behind `options`, for the least `objective`, over at most `limit` families of plans. Raise
+    InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
+    model = load_any_model(options.model) if model is None else model
+    tokens = token_count(model, options.seq_len)
     place = load_place(
-        cluster, model, store=store, dtype=options["dtype"], seq_len=tokens, optimizer=options["optimizer"]
+        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
     )
     assumed = list(place.notes)
-    if options["free"] is not None:
+    if options.free is not None:
         from planner.one_job.free_devices.reading import cluster_with_free
 
-        place = cluster_with_free(place, Path(options["free"]))
+        place = cluster_with_free(place, options.free)
         assumed += [note for note in place.notes if note not in assumed]
     by_type: dict[str, list[DeviceSlot]] = {}
     for slot in place.free_slots:
@@ -98,8 +100,8 @@ def read_search(
     framework = named_framework(options, assumed)
     spaces = []
     for device, slots in by_type.items():
-        if options["devices"] is not None and options["devices"] > len(place.free_slots):
-            _refuse("--devices", options["devices"], f"at most the {len(place.free_slots)} free devices")
+        if options.devices is not None and options.devices > len(place.free_slots):
+            _refuse("--devices", options.devices, f"at most the {len(place.free_slots)} free devices")
         said: list[str] = []
         recipe = make_recipe(
             model,
@@ -114,7 +116,7 @@ def read_search(
         )
         said += training_assumed(model, recipe, options)
         assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
-        overlap = None if options["overlap"] is None else recipe.overlap
+        overlap = None if options.overlap is None else recipe.overlap
         own = make_space(
             model,
             place,
@@ -122,8 +124,8 @@ def read_search(
             recipe,
             constraints=constraints,
             overlap_under=framework.overlap_under if overlap is None else partial(_always, overlap),
-            profiles=options["profiles"],
-            modelled="modelled" in options["allow"],
+            profiles=options.profiles,
+            modelled="modelled" in options.allow,
             store=store,
         )
         if own.evaluator.measured_alone:
@@ -132,12 +134,12 @@ def read_search(
             )
         spaces.append(own)
     return SearchRequest(
-        reference=reference,
+        reference=options.model,
         model=model,
         cluster=place,
         spaces=tuple(spaces),
-        objective=options["objective"],
-        limit=options["limit"],
+        objective=objective,
+        limit=limit,
         assumptions=tuple(dict.fromkeys(assumed)),
     )
 
@@ -258,13 +260,16 @@ def measured_on(
     )
 
 
-def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constraints:
+def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
     """What the options leave open of a plan."""
-    fix, least, most = (read_numbers(f"--{name}", tuple(options[name])) for name in ("fix", "min", "max"))
+    fix, least, most = (
+        read_numbers(f"--{name}", texts)
+        for name, texts in (("fix", options.fix), ("min", options.min), ("max", options.max))
+    )
     named: tuple[tuple[Number, Any, str], ...] = (
-        ("micro_batch", options["micro_batch"], "--micro-batch"),
-        ("micro_batches", options["micro_batches"], "--micro-batches"),
-        ("zero", options["zero"], "--zero"),
+        ("micro_batch", options.micro_batch, "--micro-batch"),
+        ("micro_batches", options.micro_batches, "--micro-batches"),
+        ("zero", options.zero, "--zero"),
     )
     for name, value, option in named:
         if value is None:
@@ -276,20 +281,20 @@ def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constrai
     for number, count in fix.items():
         if not least.get(number, count) <= count <= most.get(number, count):
             _refuse("--fix", f"{number}={count}", f"within --min {number} and --max {number}")
-    if options["devices"] is not None:
-        most["devices"] = min(options["devices"], most.get("devices", options["devices"]))
-    schedules: tuple[ScheduleName, ...] = options["schedule"] or ("1f1b", "interleaved")
-    if options["schedule"] is None:
+    if options.devices is not None:
+        most["devices"] = min(options.devices, most.get("devices", options.devices))
+    schedules: tuple[ScheduleName, ...] = options.schedule or ("1f1b", "interleaved")
+    if options.schedule is None:
         assumed.append("schedules 1f1b and interleaved are open (--schedule)")
     for schedule in schedules:
         if schedule not in SCHEDULES:
             _refuse("--schedule", schedule, f"some of {', '.join(SCHEDULES)}")
     kinds: tuple[RecomputeKind, ...] = ("none", "selective", "full")
     layers = None
-    if options["recompute"] != "auto":
-        ((kind, layers),) = recompute_rules(options["recompute"])
+    if options.recompute != "auto":
+        ((kind, layers),) = recompute_rules(options.recompute)
         kinds = (kind,)
-    tool = options["tool"]
+    tool = options.tool
     if tool is not None:
         assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
     return Constraints(
@@ -299,25 +304,22 @@ def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constrai
         schedules=tuple(schedules),
         recompute=kinds,
         recompute_layers=layers,
-        offload=not options["no_offload"],
+        offload=not options.no_offload,
         tool=tool,
-        allow=frozenset(options["allow"]),
+        allow=frozenset(options.allow),
     )
 
 
 def _global_batch(
-    model: Model, tokens: int, by_type: Mapping[str, list[DeviceSlot]], options: Mapping[str, Any], assumed: list[str]
+    model: Model, tokens: int, by_type: Mapping[str, list[DeviceSlot]], options: SpaceOptions, assumed: list[str]
 ) -> int:
-    given = cast(int | None, options["global_batch"])
-    if given is not None:
-        if given < 1:
-            _refuse("--global-batch", given, "at least 1")
-        return given
+    if options.global_batch is not None:
+        return options.global_batch
     if model.global_batch is not None:
         # Fewer samples than devices are no trouble: tp, pp and cp share a sample.
         assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
         return model.global_batch
-    devices = options["devices"] or max(map(len, by_type.values()))
+    devices = options.devices or max(map(len, by_type.values()))
     found, sentence = default_global_batch(model, tokens, devices)
     assumed.append(sentence)
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.one_job.search.best import Best
 from planner.one_job.search.varied import ALL
-from planner.shared.options import Objective
+from planner.shared.options.search import Objective
 
 if TYPE_CHECKING:
     from planner.one_job.search.explain import Binding, Certificate, RunnerUp

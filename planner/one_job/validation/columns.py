@@ -89,14 +89,17 @@ class RunRow:
     cp: Annotated[int | None, Column("count", "context-parallel ranks")] = None
     ep: Annotated[int | None, Column("count", "expert-parallel ranks")] = None
     zero_or_fsdp: Annotated[
-        str, Column("text", "0 to 3, zero-1 and the like, fsdp (3), none or ddp (0)", aliases=("zero",))
+        str,
+        Column("text", "0 to 3, zero-1 and the like, fsdp (3), shard_grad_op (2), none or ddp (0)", aliases=("zero",)),
     ] = ""
     seq_parallel: Annotated[
         bool | None, Column("flag", "sequence parallelism inside tp", aliases=("sequence_parallel",))
     ] = None
     recompute: Annotated[str, Column("text", "what is recomputed", allowed=("none", "selective", "full"))] = ""
     flash_attn: Annotated[bool | None, Column("flag", "fused attention kernel")] = None
-    dtype: Annotated[str, Column("text", "fp32, tf32, bf16, fp16 or fp8")] = ""
+    dtype: Annotated[
+        str, Column("text", "fp32, tf32, bf16, fp16 or fp8, or what software calls them (float16, amp_bf16, mxfp8)")
+    ] = ""
     optimizer_notes: Annotated[
         str, Column("text", "adamw, sgd, adam8bit, muon or adafactor", aliases=("optimizer",))
     ] = ""

@@ -54,9 +54,11 @@ def model_of(row: RunRow, *, dropout: bool, assumed: list[str], load: LoadModel 
 
 
 def load_reference(name: str) -> Model | None:
-    """Return the model of the zoo or of the config file called `name`, None if it is neither."""
+    """Return the model of the zoo (in any case) or of the config file called `name`, None if it is neither."""
+    if name.lower() in model_names():
+        return _load(name.lower())
     is_file = name.endswith(".json") or (bool(name) and (Path(name) / "config.json").is_file())
-    return _load(name) if is_file or name in model_names() else None
+    return _load(name) if is_file else None
 
 
 def _fed(model: Model, row: RunRow, assumed: list[str]) -> Model:

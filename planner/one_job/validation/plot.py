@@ -72,12 +72,12 @@ def draw_runs(rows: Sequence[Mapping[str, Any]], *, by: str = "source", form: Pi
 
 def _points_by_group(rows: Sequence[Mapping[str, Any]], by: str) -> dict[str, list[tuple[float, float]]]:
     """(measured, estimated) seconds by group, the largest group first, the smallest ones together as the last."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         measured, estimated = row["measured_iteration_time_s"], row["estimated_iteration_time_s"]
         if measured is not None and estimated is not None:
-            found.setdefault(row[by], []).append((measured, estimated))
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+            points.setdefault(row[by], []).append((measured, estimated))
+    ordered = sorted(points.items(), key=lambda item: (-len(item[1]), item[0]))
     if len(ordered) <= MOST_GROUPS:
         return dict(ordered)
     rest = [point for _, points in ordered[MOST_GROUPS - 1 :] for point in points]

@@ -45,8 +45,8 @@ def parse_table(text: str, *, name: str) -> RunTable:
     for number, cells in lines:
         row = _row(columns, cells, where=f"{name}, line {number}")
         if row.id in seen:
-            found = f"{row.id!r} a second time (first: {seen[row.id]})"
-            raise InputError(where=row.where, key="id", found=found, expected="each row's own id")
+            stated = f"{row.id!r} a second time (first: {seen[row.id]})"
+            raise InputError(where=row.where, key="id", found=stated, expected="each row's own id")
         seen[row.id] = f"line {number}"
         rows.append(row)
     if not rows:
@@ -87,8 +87,8 @@ def _columns(header: list[str], *, where: str) -> list[Column | None]:
 
 def _row(columns: list[Column | None], cells: list[str], *, where: str) -> RunRow:
     if len(cells) != len(columns):
-        found = f"{len(cells)} cells"
-        raise InputError(where=where, found=found, expected=f"{len(columns)}, as the header has")
+        stated = f"{len(cells)} cells"
+        raise InputError(where=where, found=stated, expected=f"{len(columns)}, as the header has")
     values: dict[str, Any] = {
         column.name: value
         for column, cell in zip(columns, cells, strict=True)
@@ -105,9 +105,9 @@ def _checked(row: RunRow) -> RunRow:
         expected = f"one of {', '.join(METRICS)}"
         raise InputError(where=row.where, key="metric_name", found=repr(row.metric_name), expected=expected)
     if (row.metric_name == "") != (row.metric_value is None):
-        found = f"metric_name {row.metric_name!r} and metric_value {row.metric_value}"
-        raise InputError(where=row.where, key="metric_value", found=found, expected="both or neither")
+        stated = f"metric_name {row.metric_name!r} and metric_value {row.metric_value}"
+        raise InputError(where=row.where, key="metric_value", found=stated, expected="both or neither")
     if row.iter_time_s is not None and row.metric_name:
-        found = "both iter_time_s and metric_name"
-        raise InputError(where=row.where, key="iter_time_s", found=found, expected="one of them")
+        stated = "both iter_time_s and metric_name"
+        raise InputError(where=row.where, key="iter_time_s", found=stated, expected="one of them")
     return row

@@ -30,7 +30,15 @@ from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKin
 if TYPE_CHECKING:
     from planner.one_job.validation.columns import RunRow
 
-DTYPES: dict[str, DType] = {name: name for name in get_args(DType)}
+DTYPES: dict[str, DType] = {
+    **{name: name for name in get_args(DType)},
+    **dict.fromkeys(("bfloat16", "amp_bf16", "bf16-mixed"), "bf16"),
+    **dict.fromkeys(("float16", "amp_fp16", "fp16 mixed", "16-mixed"), "fp16"),
+    "float32": "fp32",
+    "mxfp8": "fp8",
+}
+"""Compute types by the names that training software has for them."""
+
 GRAD_DTYPES: dict[str, GradDType] = {name: name for name in get_args(GradDType)}
 OPTIMIZERS: dict[str, OptimizerName] = {name: name for name in get_args(OptimizerName)}
 SCHEDULES: dict[str, ScheduleName] = {name: name for name in get_args(ScheduleName)}
@@ -40,11 +48,11 @@ RECOMPUTES: dict[str, RecomputeKind] = {name: name for name in get_args(Recomput
 ZERO_STAGES: tuple[ZeroStage, ...] = get_args(ZeroStage)
 SHARDINGS: dict[str, ZeroStage] = {
     **{form.format(stage): stage for stage in ZERO_STAGES for form in ("{}", "zero-{}", "zero{}", "zero_{}")},
-    "fsdp": 3,
-    "hsdp": 3,
-    "none": 0,
-    "ddp": 0,
+    **dict.fromkeys(("fsdp", "fsdp_full_shard", "full_shard", "hsdp", "hybrid_shard"), 3),
+    **dict.fromkeys(("fsdp_shard_grad_op", "shard_grad_op"), 2),
+    **dict.fromkeys(("none", "ddp"), 0),
 }
+SHARDINGS_SHOWN = "0 to 3, zero-0 to zero-3, fsdp (full_shard), shard_grad_op, none or ddp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +118,11 @@ def _training(row: RunRow, assumed: list[str]) -> Training:
     framework = load_framework(row.framework or None, where=row.where, key="framework")
     if not row.framework:
         assumed.append("framework: not told; a generic one (framework)")
-    dtype = word_of(row, "dtype", DTYPES)
+    dtype = word_of(row, "dtype", DTYPES, shown=f"one of {', '.join(get_args(DType))}")
     if dtype is None:
         dtype = DTYPES[framework.dtype]
         assumed.append(f"dtype: not stated; {dtype}, the default of {framework.name} (dtype)")
-    zero = word_of(row, "zero_or_fsdp", SHARDINGS)
+    zero = word_of(row, "zero_or_fsdp", SHARDINGS, shown=SHARDINGS_SHOWN)
     return Training(
         framework=framework,
         software=_software(row, framework.software),

@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-def word_of(row: RunRow, column: str, words: Mapping[str, Value]) -> Value | None:
-    """Return what the word in `column` means, None where it is blank. InputError for a word that is none of `words`."""
+def word_of(row: RunRow, column: str, words: Mapping[str, Value], *, shown: str | None = None) -> Value | None:
+    """Return what the word in `column` means, None where it is blank.
+
+    InputError for a word that is none of `words`; it names them all, or says `shown`.
+    """
     text: str = getattr(row, column)
     if not text:
         return None
     if text.lower() not in words:
-        _refuse(row, column, f"one of {', '.join(words)}")
+        _refuse(row, column, shown or f"one of {', '.join(words)}")
     return words[text.lower()]
 
 
