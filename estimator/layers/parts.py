@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from estimator.layers.operators import gemm
+from estimator.layers.operators import elementwise, gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
 from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
@@ -58,6 +58,11 @@ def join(pieces: Iterable[Piece]) -> Piece:
         core_saved_bytes=sum(piece.core_saved_bytes for piece in pieces),
         temporary_bytes=max((piece.temporary_bytes for piece in pieces), default=0),
     )
+
+
+def of(operator: Operator, *, parameters: int = 0) -> Piece:
+    """Return the piece that is `operator` alone, with what it keeps and this rank's `parameters` in it."""
+    return Piece(operators=(operator,), parameters=parameters, saved_bytes=operator.saved_bytes)
 
 
 def held(parameters: int, gradient_ranks: int | None) -> Piece:
@@ -124,8 +129,7 @@ def whole_linear(
 
     `gradient_ranks` None: those of a weight that sees this rank's tokens there."""
     product = gemm(name, m=rows, n=n, k=k, width=split.width, bias=bias, saves_input=saves_input)
-    ran = Piece(operators=(product,), saved_bytes=product.saved_bytes)
-    return join((ran, held(n * (k + int(bias)), gradient_ranks or split.outside_ranks)))
+    return join((of(product), held(n * (k + int(bias)), gradient_ranks or split.outside_ranks)))
 
 
 def memory_pass(
@@ -143,17 +147,18 @@ def memory_pass(
 ) -> Piece:
     """A memory-bound operator: `forward` and `backward` reads and writes of `elements` elements, and `extra_bytes`
     (a mask) each way."""
-    operator = Operator(
-        name=name,
-        kind="memory",
-        shape=(elements,),
-        forward_bytes=round(forward * elements * split.width) + extra_bytes,
-        backward_bytes=round(backward * elements * split.width) + extra_bytes,
+    operator = elementwise(
+        name,
+        elements=elements,
+        width=split.width,
+        forward_passes=forward,
+        backward_passes=backward,
+        extra_bytes=extra_bytes,
         saved_bytes=saved_bytes,
         forward_kernels=forward_kernels,
         backward_kernels=backward_kernels,
     )
-    return Piece(operators=(operator,), saved_bytes=saved_bytes, temporary_bytes=temporary_bytes)
+    return replace(of(operator), temporary_bytes=temporary_bytes)
 
 
 def norm(

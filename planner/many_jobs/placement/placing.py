@@ -228,7 +228,7 @@ def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
     if cluster is request.cluster:
         return request
 
-    def moved(own: DeviceSpace) -> DeviceSpace:
-        return replace(own, evaluator=replace(own.evaluator, cluster=cluster))
+    def moved(part: DeviceSpace) -> DeviceSpace:
+        return replace(part, evaluator=replace(part.evaluator, cluster=cluster))
 
     return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))

@@ -18,7 +18,7 @@ from profiles.files import parse_json, write_atomically
 
 def list_formats() -> list[dict[str, str]]:
     """The formats, each with a line about it."""
-    return [{"format": name, "summary": found.summary} for name, found in FORMATS.items()]
+    return [{"format": name, "summary": summary} for name, summary in FORMATS.items()]
 
 
 def export_plan(options: ExportOptions) -> dict[str, Any]:
