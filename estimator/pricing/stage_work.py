@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
@@ -71,25 +73,11 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
         )
     left = stage.layers if stage.recompute_layers is None else stage.recompute_layers
     chunks = []
-    splits: dict[tuple[bool, bool, bool], Split] = {}
     for first, end in stage.chunks:
-        runs: list[tuple[Layer, Split, int]] = []
-        for index in range(first, end):
-            layer = setup.model.layers[index]
-            # Recomputation is counted in blocks; an embedding or head is never run again.
-            recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
-            left -= int(recomputed)
-            how = (recomputed, *_learning(setup.recipe, index))
-            split = splits.get(how)
-            if split is None:
-                split = splits[how] = split_of(setup, stage, index, recomputed=recomputed)
-            if runs and runs[-1][0] is layer and runs[-1][1] is split:
-                runs[-1] = (layer, split, runs[-1][2] + 1)
-            else:
-                runs.append((layer, split, 1))
-        held: dict[tuple[Layer, Split], int] = {}
-        for layer, split, count in runs:
-            held[layer, split] = held.get((layer, split), 0) + count
+        held: Counter[tuple[Layer, Split]] = Counter()
+        for layer, recomputed, index, repeats in _runs(setup, stage, first, end, left):
+            held[layer, split_of(setup, stage, index, recomputed=recomputed)] += repeats
+            left -= repeats * int(recomputed)
         works = []
         for (layer, split), count in held.items():
             work = layer_work(layer, split)
@@ -114,6 +102,25 @@ def experts_a_token(model: Model, software: Software) -> int:
         return 1
     blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
     return max((block.top_k for block in blocks if isinstance(block, Experts)), default=1)
+
+
+def _runs(setup: Setup, stage: StageSetup, first: int, end: int, left: int) -> Iterator[tuple[Layer, bool, int, int]]:
+    """Runs of layers [first, end) that are one layer again and again: it, whether it is recomputed as one of the `left`
+    that may be, the first's index, and how many there are. Recomputation is counted in blocks; an embedding or head is
+    never run again."""
+    layers, frozen = setup.model.layers, setup.recipe.frozen_layers
+    index = start = first
+    while start < end:
+        layer = layers[start]
+        recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
+        most = min(end, start + left) if recomputed else end
+        index = start + 1
+        # A recomputed layer and the same one kept are different work, and so are frozen ones and others.
+        while index < most and frozen is None and layers[index] is layer:
+            index += 1
+        yield layer, recomputed, start, index - start
+        left -= (index - start) * int(recomputed)
+        start = index
 
 
 def stage_device(setup: Setup, stage: StageSetup) -> Device:

@@ -18,7 +18,6 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, open_existing
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
@@ -27,6 +26,7 @@ from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.import_records import Imported, Reader
 from planner.one_job.tools.pipeline import with_blocks
 from planner.one_job.tools.tool import load
+from planner.shared.inputs import load_place, open_existing
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.plan_file import save_plan

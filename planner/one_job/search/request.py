@@ -16,7 +16,6 @@ from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
 from planner.one_job.search.assumptions import freedom_assumed, training_assumed
 from planner.one_job.search.constraints import Constraints, Number, read_numbers
@@ -25,6 +24,7 @@ from planner.one_job.search.space import Space
 from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.shape import job_of_recipe
 from planner.one_job.tools.tool import TrainingTool
+from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError, NothingFits
