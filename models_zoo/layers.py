@@ -346,6 +346,13 @@ class TracedLayer:
 Layer = Embedding | TransformerBlock | Head | ConvUnit | Bottleneck | Classifier | TracedLayer
 
 
+def experts_of(layer: Layer) -> tuple[Experts, ...]:
+    """The mixtures of experts in `layer`: its feed-forward, or those of the blocks that predict further tokens."""
+    blocks = layer.prediction.blocks if isinstance(layer, Head) and layer.prediction else (layer,)
+    parts = (block.feed_forward for block in blocks if isinstance(block, TransformerBlock))
+    return tuple(part for part in parts if isinstance(part, Experts))
+
+
 def without_jax(layers: Iterable[Layer]) -> str | None:
     """What of `layers` has no function in `models_zoo.jax_layers`, in words; None where all have one."""
     for layer in layers:

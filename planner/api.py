@@ -71,7 +71,7 @@ def models_show(options: ModelsShowOptions) -> dict[str, Any]:
     from estimator.frontends.load import load_any_model
     from estimator.layers.graph import build_graph
     from planner.one_job.cells.describe import describe_layers, describe_model
-    from planner.one_job.cells.request import token_count
+    from planner.shared.inputs import token_count
     from profiles.vocabulary import Shard
 
     model = load_any_model(options.model)
@@ -299,9 +299,9 @@ def timeline(
     `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
     `profiles` (whose measured layer times count) as in `estimate`.
     """
-    from planner.one_job.cells.request import open_existing
     from planner.one_job.timeline.events import make_timeline
     from planner.one_job.timeline.save import save_timeline, timeline_form
+    from planner.shared.inputs import open_existing
     from planner.shared.plan_file import load_plan
 
     if output is not None:
@@ -357,9 +357,9 @@ def validate(options: ValidateOptions) -> dict[str, Any]:
     `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model. `plot` is a file
     for the picture, coloured by `group` (None: by source).
     """
-    from planner.one_job.cells.request import open_existing
     from planner.one_job.validation.plot import save_plot
     from planner.one_job.validation.run import validate_runs
+    from planner.shared.inputs import open_existing
     from planner.shared.pictures import picture_format
 
     if options.plot is not None:

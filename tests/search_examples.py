@@ -139,7 +139,7 @@ def every_plan(
                 weights = pipeline.layer_s()  # type: ignore[union-attr]
                 for cut in cuts_of(space.model, pp=degrees.pp, vpp=vpp, weights=weights):
                     blocks = max(sum(evaluator.layers.recomputable(*part) for part in stage) for stage in cut)
-                    for rule in recompute_rules(space, blocks):
+                    for rule in recompute_rules(space, blocks, vpp=vpp):
                         for state in state_rules(space, degrees):
                             setup = setup_on(space, evaluator, degrees, schedule, cut, rule, state, placement.slots)
                             found = evaluate(setup)

@@ -104,9 +104,9 @@ def compare(row: RunRow) -> Compared | str:
     if isinstance(memory, Infeasible):
         return memory.reason
     if required:
-        sizes = [_state_bytes(one) + one.activation_bytes for one in memory]
+        sizes = [_state_bytes(each) + each.activation_bytes for each in memory]
     else:
-        sizes = [one.peak_bytes if measured.memory_kind == "allocated" else one.needed_bytes for one in memory]
+        sizes = [each.peak_bytes if measured.memory_kind == "allocated" else each.needed_bytes for each in memory]
     most = max(range(len(memory)), key=lambda stage: sizes[stage])
     return Compared(
         id=row.id,
@@ -127,10 +127,10 @@ def _state_bytes(memory: RankMemory) -> int:
 def print_sources(compared: Sequence[Compared]) -> None:
     """A line for each source and kind of figure."""
     print(f"{'source':8}{'kind':12}{'rows':>5}{'mean |error|':>14}{'bias':>8}{'worst':>8}  worst row")
-    for source, kind in dict.fromkeys((one.source, one.kind) for one in compared if one.measured_bytes):
-        rows = [one for one in compared if (one.source, one.kind) == (source, kind) and one.measured_bytes]
-        errors = [one.error for one in rows]
-        worst = max(rows, key=lambda one: abs(one.error))
+    for source, kind in dict.fromkeys((each.source, each.kind) for each in compared if each.measured_bytes):
+        rows = [each for each in compared if (each.source, each.kind) == (source, kind) and each.measured_bytes]
+        errors = [each.error for each in rows]
+        worst = max(rows, key=lambda each: abs(each.error))
         print(
             f"{source:8}{kind:12}{len(rows):5}{_mean(abs(e) for e in errors):14.2%}{_mean(errors):+8.2%}"
             f"{worst.error:+8.2%}  {worst.id}"
@@ -140,16 +140,18 @@ def print_sources(compared: Sequence[Compared]) -> None:
 def print_parts(compared: Iterable[Compared]) -> None:
     """GiB of every part on each row's fullest rank."""
     print(f"{'row':12}{'measured':>9}{'est.':>8}{'error':>9}  " + "".join(f"{part[:10]:>11}" for part in PARTS))
-    for one in compared:
-        if one.measured_bytes is None:
+    for each in compared:
+        if each.measured_bytes is None:
             continue
-        parts = "".join(f"{getattr(one.fullest, part + '_bytes') / GIB:11.2f}" for part in PARTS)
-        print(f"{one.id:12}{one.measured_bytes / GIB:9.2f}{one.estimated_bytes / GIB:8.2f}{one.error:+9.2%}  {parts}")
+        parts = "".join(f"{getattr(each.fullest, part + '_bytes') / GIB:11.2f}" for part in PARTS)
+        print(
+            f"{each.id:12}{each.measured_bytes / GIB:9.2f}{each.estimated_bytes / GIB:8.2f}{each.error:+9.2%}  {parts}"
+        )
 
 
 def print_published_parts(rows: Iterable[RunRow], compared: Iterable[Compared]) -> None:
     """State and activations beside those that a source gives apart."""
-    estimated = {one.id: one.fullest for one in compared}
+    estimated = {each.id: each.fullest for each in compared}
     for row in rows:
         parts = PUBLISHED_PARTS.search(row.notes)
         if not parts or row.id not in estimated:
@@ -164,22 +166,22 @@ def print_published_parts(rows: Iterable[RunRow], compared: Iterable[Compared]) 
 
 def print_fit(compared: Sequence[Compared]) -> None:
     """Rows that ran out of memory, and rows that ran, by what the model says of them."""
-    told = [one.id for one in compared if one.ran_out and one.fullest.needed_bytes > one.capacity_bytes]
-    missed = [one.id for one in compared if one.ran_out and one.fullest.needed_bytes <= one.capacity_bytes]
-    ran = [one for one in compared if not one.ran_out and one.kind != "required"]
-    false = [one.id for one in ran if one.fullest.needed_bytes > one.capacity_bytes]
+    told = [each.id for each in compared if each.ran_out and each.fullest.needed_bytes > each.capacity_bytes]
+    missed = [each.id for each in compared if each.ran_out and each.fullest.needed_bytes <= each.capacity_bytes]
+    ran = [each for each in compared if not each.ran_out and each.kind != "required"]
+    false = [each.id for each in ran if each.fullest.needed_bytes > each.capacity_bytes]
     print(f"out of memory: {len(told)} told ({', '.join(told)}), {len(missed)} missed ({', '.join(missed)})")
     print(f"{len(ran)} runs went through, {len(false)} of them called out of memory")
-    for source in dict.fromkeys(one.source for one in ran):
+    for source in dict.fromkeys(each.source for each in ran):
         wrong = [name for name in false if name.startswith(f"{source}-")]
         if wrong:
-            total = sum(one.source == source for one in ran)
+            total = sum(each.source == source for each in ran)
             print(f"  {source}: {len(wrong)} of {total}: {', '.join(wrong[:8])}{' ...' if len(wrong) > 8 else ''}")
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    listed = list(values)
+    return sum(listed) / len(listed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -130,8 +130,8 @@ def _cells(model: str, store: ProfileStore) -> dict[int, CellEstimate]:
         stages=(1, 2),
     )
     request = read_request(options, store=store)
-    found = [cell for _, cell in search_cells(request, store) if isinstance(cell, CellEstimate)]
-    return {len(cell.stages): cell for cell in found}
+    cells = search_cells(request, store)
+    return {len(cell.setup.stages): cell for cell in cells if isinstance(cell, CellEstimate)}
 
 
 def describe_rows(rows: Sequence[LocalRow]) -> list[dict[str, object]]:

@@ -17,6 +17,7 @@ from estimator.layers.parts import (
     linear,
     memory_pass,
     norm,
+    of,
     refuse_tokens,
     whole_linear,
 )
@@ -41,9 +42,8 @@ def embedding_piece(layer: Embedding, split: Split) -> Piece:
     rows, local, width = split.rows, split.local_rows, split.width
     columns = layer.factor or layer.hidden
     table = padded_vocabulary(layer.vocab, split) // split.tp * columns
-    looked_up = lookup("embedding.tokens", rows=rows, row_elements=columns, width=width)
     pieces = [
-        Piece(operators=(looked_up,), parameters=table, saved_bytes=8 * rows),
+        of(lookup("embedding.tokens", rows=rows, row_elements=columns, width=width), parameters=table),
         _dense_gradient("embedding.tokens", table, split),
     ]
     if split.tp > 1:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import fields
 
 import numpy as np
 
+from estimator.layers.graph import shared_weights
 from estimator.layers.split import Split, Work
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s
 from estimator.pricing.guesses import list_guesses
@@ -20,9 +21,10 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import StageCost, price_stage
+from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import boundary_bytes, experts_a_token, stage_chunks, stage_device, tied_bytes
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
-from models_zoo.layers import Experts, Layer, TransformerBlock
+from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
@@ -43,13 +45,29 @@ def evaluate(setup: Setup, pricing: Pricing | None = None) -> Evaluation | Infea
         experts_a_token=experts_a_token(setup.model, setup.recipe.software),
         account=LinkAccount(),
     )
+    kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()
     costs: list[StageCost] = []
-    for number in range(len(setup.stages)):
-        cost = price_stage(setup, number, links)
-        if isinstance(cost, Infeasible):
-            return cost
-        costs.append(cost)
+    for number, stage in enumerate(setup.stages):
+        key = stage_key(setup, stage, kinds)
+        if key not in priced:
+            cost = price_stage(setup, number, links)
+            if isinstance(cost, Infeasible):
+                return cost
+            priced[key] = cost
+        costs.append(priced[key])
     return _assemble(setup, costs, links)
+
+
+def stage_times(cost: StageCost) -> StageTimes:
+    """Return the seconds of a stage's passes as a schedule takes them."""
+    return StageTimes(
+        forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
+        backward_s=tuple(
+            one.total_s + sharding + back
+            for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
+        ),
+        weight_s=tuple(one.weight_s for one in cost.backward),
+    )
 
 
 def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
@@ -86,17 +104,7 @@ def _messages_s(transfers: Transfers, stages: int) -> list[float]:
 def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Evaluation:
     recipe, batches, account = setup.recipe, setup.micro_batches, links.account
     assert account is not None, "an evaluation's links keep an account"
-    times = [
-        StageTimes(
-            forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
-            backward_s=tuple(
-                one.total_s + sharding + back
-                for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
-            ),
-            weight_s=tuple(one.weight_s for one in cost.backward),
-        )
-        for cost in costs
-    ]
+    times = [stage_times(cost) for cost in costs]
     transfers = _transfers(setup, links)
     schedule = time_schedule(recipe.schedule, times, transfers, batches)
     sync_s, optimizer_s = _after_backward(setup, costs, times, links)
@@ -237,8 +245,7 @@ def _after_backward(
         backward_s.sum(axis=1),
     )
     latest_s = latest_sync_s(setup.recipe.schedule, np.asarray(reduce_s), np.asarray(gather_s), backward_s)
-    size = tied_bytes(setup)
-    tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
+    tied_s = _shared_s(setup, links)
     optimizer_s = max(cost.optimizer_s for cost in once) + parameters.of("iteration_s")
     return float(latest_s) + tied_s + _mirrored_s(setup, costs, links), optimizer_s
 
@@ -257,3 +264,23 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
         )
         sums.append(links.pair_sum_s(one, other, learning * width) if one is not other else 0.0)
     return max(sums)
+
+
+def _shared_s(setup: Setup, links: LinkTimes) -> float:
+    """Seconds in which stages sum the gradients of weights that they share: the two ends a tied table; of a traced
+    module all that hold a group, group after group."""
+    if len(setup.stages) == 1:
+        return 0.0
+    if not any(isinstance(layer, TracedLayer) for layer in setup.model.layers):
+        size = tied_bytes(setup)
+        return links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
+    seconds = 0.0
+    for group in shared_weights(setup.model, min(stage.tp for stage in setup.stages)):
+        holding = [
+            stage
+            for stage in setup.stages
+            if any(first <= layer < end for first, end in stage.chunks for layer in group.holders)
+        ]
+        if len(holding) > 1:
+            seconds += links.stages_sum_s(holding, group.parameters * GRAD_WIDTH[setup.recipe.grad_dtype])
+    return seconds

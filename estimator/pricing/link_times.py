@@ -133,6 +133,17 @@ class LinkTimes:
         plain, fast = (self.pairs(one.slots, other.slots, cluster) for cluster in (self.cluster, reached))
         return self.sums_s(plain, fast, size_bytes, pairs=len(one.slots))
 
+    def stages_sum_s(self, stages: Sequence[StageSetup], size_bytes: float) -> float:
+        """Return the seconds of an all-reduce between one rank of each of `stages`, all ranks of the largest at once;
+        ranks of stages of other sizes are paired in proportion."""
+        ranks = max(len(stage.slots) for stage in stages)
+        partners = [tuple(stage.slots[i * len(stage.slots) // ranks] for stage in stages) for i in range(ranks)]
+        reached = cluster_in_training(self.cluster, self.pricing.parameters)
+        groups = dict.fromkeys(
+            (describe_group(self.cluster, slots), describe_group(reached, slots)) for slots in partners
+        )
+        return max(self._seconds("all_reduce", size_bytes, plain, fast, ranks) for plain, fast in groups)
+
     def sums_s(self, plain: Sequence[Group], reached: Sequence[Group], size_bytes: float, *, pairs: int) -> float:
         """Return seconds of an all-reduce in each of so many pairs, that sit as `plain` do (`reached`: in training)."""
         return max(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
@@ -66,12 +67,9 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
     chunks = []
     for first, end in stage.chunks:
         held: Counter[tuple[Layer, Split]] = Counter()
-        for index in range(first, end):
-            layer = setup.model.layers[index]
-            # Recomputation is counted in blocks; an embedding or head is never run again.
-            recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
-            left -= int(recomputed)
-            held[layer, split_of(setup, stage, index, recomputed=recomputed)] += 1
+        for layer, recomputed, index, repeats in _runs(setup, stage, first, end, left):
+            held[layer, split_of(setup, stage, index, recomputed=recomputed)] += repeats
+            left -= repeats * int(recomputed)
         works = []
         for (layer, split), count in held.items():
             work = layer_work(layer, split)
@@ -96,6 +94,25 @@ def experts_a_token(model: Model, software: Software) -> int:
         return 1
     blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
     return max((block.top_k for block in blocks if isinstance(block, Experts)), default=1)
+
+
+def _runs(setup: Setup, stage: StageSetup, first: int, end: int, left: int) -> Iterator[tuple[Layer, bool, int, int]]:
+    """Runs of layers [first, end) that are one layer again and again: it, whether it is recomputed as one of the `left`
+    that may be, the first's index, and how many there are. Recomputation is counted in blocks; an embedding or head is
+    never run again."""
+    layers, frozen = setup.model.layers, setup.recipe.frozen_layers
+    index = start = first
+    while start < end:
+        layer = layers[start]
+        recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
+        most = min(end, start + left) if recomputed else end
+        index = start + 1
+        # A recomputed layer and the same one kept are different work, and so are frozen ones and others.
+        while index < most and frozen is None and layers[index] is layer:
+            index += 1
+        yield layer, recomputed, start, index - start
+        left -= (index - start) * int(recomputed)
+        start = index
 
 
 def stage_device(setup: Setup, stage: StageSetup) -> Device:

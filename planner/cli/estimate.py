@@ -9,7 +9,7 @@ from typing import Any
 
 from planner import api
 from planner.cli.arguments import add_options, chosen
-from planner.cli.explicit_output import print_explicit
+from planner.cli.explicit_output import print_explicit, time_rows
 from planner.cli.imported_output import print_imported
 from planner.cli.output import (
     format_bytes,
@@ -73,14 +73,35 @@ def print_cells(result: dict[str, Any]) -> None:
         print_table(f"{result['model']} on {devices} x {device}: {about}", columns, [_row(cell) for cell in cells])
     best = next((cell for cell in result["cells"] if cell["best"]), None)
     if best is not None:
-        parts = {name.removesuffix("_s").replace("_", " "): s for name, s in best["breakdown"].items() if s}
-        print_text("best (*): " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items()))
+        parts = ", ".join(f"{name} {seconds}" for name, seconds, _ in time_rows(best)[:-1])
+        low, high = best["interval_90_s"]
+        print_text(f"best (*), 90%: {format_seconds(low)} to {format_seconds(high)}: {parts}")
+        print_text("each stage: " + "; ".join(_stages(best["split"])))
     failed = [cell for cell in result["cells"] if not cell["fits"]]
     print_notes(
         "not possible:",
         [f"{cell['devices']} x {cell['device']}, stages {cell['stages']}: {cell['reason']}" for cell in failed],
     )
     print_notes("assumed:", result["assumptions"])
+
+
+def _stages(split: list[dict[str, Any]]) -> list[str]:
+    """What each stage's devices do, alike neighbours together.
+
+    >>> stage = {"dp": 8, "tp": 1, "zero": 1, "recompute": {"kind": "full", "layers": 3}}
+    >>> _stages([stage, stage])
+    ['2 x dp 8 tp 1, ZeRO 1, recompute full of 3 layers']
+    """
+    said = []
+    for stage in split:
+        rule = stage["recompute"]
+        again = {"none": "", "selective": ", recompute selective"}.get(
+            rule["kind"], f", recompute {rule['kind']} of {rule['layers']} layers"
+        )
+        zero = f", ZeRO {stage['zero']}" if stage["zero"] else ""
+        said.append(f"dp {stage['dp']} tp {stage['tp']}{zero}{again}")
+    runs = [(words, len(list(group))) for words, group in groupby(said)]
+    return [words if count == 1 else f"{count} x {words}" for words, count in runs]
 
 
 def _row(cell: dict[str, Any]) -> tuple[str, ...]:

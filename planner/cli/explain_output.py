@@ -30,12 +30,6 @@ MOST_COLUMNS = 7
 SEEN = 1e-3
 """Parts that are never more than this share of an iteration have no column."""
 
-CELL_NAMES = {
-    "compute_s": "compute",
-    "blocking_collectives_s": "collectives within passes",
-    "transfer_s": "pipeline communication",
-    "gradient_sync_s": "data-parallel communication",
-}
 MEMORY_NAMES = {
     "weight_bytes": "weights",
     "gradient_bytes": "gradients",
@@ -211,7 +205,7 @@ def print_comparison(found: PlanComparison, name: str) -> None:
     print()
     total = max(found.one_s, found.other_s)
     pairs = [pair for pair in found.parts if max(pair.one, pair.other) > SEEN / 2 * total]
-    rows = [_pair_row(CELL_NAMES.get(pair.name) or TIME_NAMES[pair.name], pair) for pair in pairs]
+    rows = [_pair_row(TIME_NAMES[pair.name], pair) for pair in pairs]
     rest_s = [sum(values) for values in zip(*((p.one, p.other) for p in found.parts if p not in pairs), strict=True)]
     if rest_s and max(rest_s) > SEEN / 2 * total:
         rows.append(("the rest", *_seconds_cells(*rest_s)))

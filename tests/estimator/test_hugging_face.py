@@ -11,6 +11,7 @@ import pytest
 
 from estimator.frontends.hugging_face import FAMILIES, LONGEST_DEFAULT_SEQ_LEN, load_config_model
 from estimator.layers.graph import build_graph
+from models_zoo.catalogue import load_model
 from models_zoo.layers import Embedding, Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
 from profiles.errors import InputError
@@ -277,6 +278,12 @@ def test_published_counts(tmp_path: Path, name: str) -> None:
     model = load_config_model(write_config(tmp_path, main, f"{name}.json"))
     assert model.name == name
     assert count_parameters(model) == pytest.approx(entry["published_parameters"], rel=entry["tolerance"], abs=0)
+
+
+@pytest.mark.parametrize("name", ["nemotron-h-8b", "qwen3-next-80b-a3b"])
+def test_the_zoos_hybrids_are_the_released_configs(tmp_path: Path, name: str) -> None:
+    released = load_config_model(write_config(tmp_path, PUBLISHED[name]["config"], f"{name}.json"))
+    assert load_model(name).layers == released.layers
 
 
 def test_shipped_llama_3_8b() -> None:

@@ -45,11 +45,16 @@ def test_constraints_hold_and_cost_time() -> None:
 
 @pytest.mark.parametrize("tool", ["megatron", "torchtitan", "deepspeed"])
 def test_a_tool_gets_what_it_can_run(tool: str) -> None:
-    plan = _plan(tool=tool, fix=("pp=2",))
+    plan = _plan(model="llama2-7b", cluster="h100:1x8", tool=tool, fix=("pp=2",))
     zero = {stage.sharding.zero for stage in plan.stages}
-    assert zero <= {"megatron": {0, 1}, "torchtitan": {0, 3}, "deepspeed": {0, 1}}[tool]
+    assert zero <= {"megatron": {0, 1}, "torchtitan": {0, 1, 3}, "deepspeed": {0, 1}}[tool]
     if tool == "deepspeed":
         assert plan.schedule == "1f1b"
+
+
+def test_a_model_that_the_tool_cannot_be_told_is_refused_at_once() -> None:
+    with pytest.raises(NothingFits, match="torchtitan cannot express model: found gpt2"):
+        _plan(tool="torchtitan")
 
 
 @pytest.mark.parametrize(

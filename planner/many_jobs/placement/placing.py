@@ -29,9 +29,9 @@ from planner.many_jobs.sites.records import Demand, NoSites, Share, SitePlacemen
 from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
-from planner.one_job.cells.request import load_place, open_existing, token_count
 from planner.one_job.search.mixed_space import pricing_of
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
+from planner.shared.inputs import load_place, open_existing, token_count
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster, DeviceSlot
@@ -228,7 +228,7 @@ def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
     if cluster is request.cluster:
         return request
 
-    def moved(own: DeviceSpace) -> DeviceSpace:
-        return replace(own, evaluator=replace(own.evaluator, cluster=cluster))
+    def moved(part: DeviceSpace) -> DeviceSpace:
+        return replace(part, evaluator=replace(part.evaluator, cluster=cluster))
 
     return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))

@@ -105,15 +105,19 @@ class Topology:
 
     def widest(self, source: int) -> list[float]:
         """Bytes/s of the widest path from `source` to each site; infinite to itself, 0 where there is none."""
-        return self._keep(self._widest, source, lambda: widest_from(self.forest_neighbours, source))
+        return self._widest.get(source) or self._keep(
+            self._widest, source, lambda: widest_from(self.forest_neighbours, source)
+        )
 
     def quickest(self, source: int) -> list[float]:
         """Seconds of the path of least latency from `source` to each site; infinite where there is none."""
-        return self._keep(self._quickest, source, lambda: quickest_from(self.neighbours, source))
+        return self._quickest.get(source) or self._keep(
+            self._quickest, source, lambda: quickest_from(self.neighbours, source)
+        )
 
     def hops(self, source: int) -> tuple[tuple[int, ...], ...]:
         """The sites at 0, 1, 2 ... hops from `source`."""
-        return self._keep(self._hops, source, lambda: hops_from(self.neighbours, source))
+        return self._hops.get(source) or self._keep(self._hops, source, lambda: hops_from(self.neighbours, source))
 
     def scores(self, score: ScoreName, local: int | None) -> list[float]:
         """B of each site, bytes/s: equation 2, or equation 3 from `local` (without one, equation 2)."""
@@ -128,7 +132,7 @@ class Topology:
             return sorted(sites, key=lambda site: -scores[site])
 
         key = local if score == "from-local" else -1 - local if local is not None else None
-        return self._keep(self._orders, key, ordered)
+        return self._orders.get(key) or self._keep(self._orders, key, ordered)
 
     def joined_by(self, links: int) -> list[int]:
         """A number for each site, equal for those that the forest's `links` widest links join."""
@@ -139,7 +143,7 @@ class Topology:
                 groups.merge(first, second)
             return [groups.find(site) for site in range(len(self))]
 
-        return self._keep(self._joined, links, joined)
+        return self._joined.get(links) or self._keep(self._joined, links, joined)
 
     def with_figures(self, bandwidth_bytes_per_s: Sequence[float], latency_s: Sequence[float]) -> Topology:
         """The same links with these figures. Hops are taken over if the same links are up, and paths of least latency

@@ -178,7 +178,7 @@ class PlanMaker:
 
     def _alike(self, stages: Sequence[_Stage]) -> list[tuple[int, list[int]]]:
         """Parts by number, each with the stages that have one rule."""
-        whole = self.pricer.space.constraints.tool is not None
+        whole = self.pricer.space.constraints.alike
         parts = dict.fromkeys(0 if whole else stage.part for stage in stages)
         return [(part, [n for n, stage in enumerate(stages) if whole or stage.part == part]) for part in parts]
 

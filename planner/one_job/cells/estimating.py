@@ -10,7 +10,6 @@ from planner.one_job.cells.request import (
     best_cell,
     can_be_had,
     describe_sources,
-    open_existing,
     read_request,
     search_cells,
     why_nothing_fits,
@@ -20,6 +19,7 @@ from planner.one_job.explicit.estimate import describe_estimated, estimate_expli
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.timeline.events import make_timeline
 from planner.one_job.timeline.save import save_timeline, timeline_form
+from planner.shared.inputs import open_existing
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan_file import save_plan
 from profiles.errors import NothingFits
@@ -34,16 +34,16 @@ def estimate_cells(options: EstimateOptions) -> dict[str, Any]:
         request = read_request(options, store=opened)
         cells = search_cells(request, opened)
         possible = can_be_had(cells)
-        machine, best = best_cell(cells) if possible else (None, None)
-        sources = describe_sources(request, machine, best, opened) if machine and best else ()
-    job = request.job
+        best = best_cell(cells) if possible else None
+        sources = describe_sources(request, best, opened) if best else ()
+    recipe = request.job.recipe
     result = {
-        "model": job.model.name,
+        "model": request.job.model.name,
         "cluster": request.cluster.text,
-        "global_batch": job.global_batch,
-        "seq_len": job.seq_len or None,
-        "dtype": job.dtype,
-        "cells": describe_cells(job, cells, best=best),
+        "global_batch": recipe.global_batch,
+        "seq_len": recipe.seq_len or None,
+        "dtype": recipe.dtype,
+        "cells": describe_cells(cells, best=best),
         "assumptions": [*request.assumptions, *sources],
     }
     if not possible:

@@ -12,8 +12,8 @@ from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, Ze
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.batch import Batch, choose_batch
+from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
 from profiles.cluster import Cluster, DeviceSlot

@@ -21,7 +21,8 @@ from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, Exporter
+from planner.one_job.exporting.formats import Exporter
+from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
 from planner.one_job.tools.shape import MEGATRON_ORDER
 from planner.shared.plan import Plan
 from profiles.errors import InputError

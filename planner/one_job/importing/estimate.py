@@ -18,16 +18,15 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, open_existing
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
-from planner.one_job.tools.deepspeed.read import read_deepspeed
+from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.import_records import Imported, Reader
-from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.pipeline import with_blocks
-from planner.one_job.tools.torchtitan.read import read_torchtitan
+from planner.one_job.tools.tool import load
+from planner.shared.inputs import load_place, open_existing
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.plan_file import save_plan
@@ -35,11 +34,10 @@ from profiles.errors import InputError, NothingFits
 from profiles.files import write_atomically
 from profiles.store import ProfileStore
 
-READERS: dict[str, Reader] = {
-    "megatron": read_megatron,
-    "torchtitan": read_torchtitan,
-    "deepspeed": read_deepspeed,
+READERS: dict[str, str] = {
+    name.removesuffix("-toml"): tool.read for name, tool in TOOLS.items() if tool.read is not None
 }
+"""By launcher, what reads its settings."""
 
 OWN_CHOICE = ("software", "devices")
 """Options that hold though the settings say something else: what stands in for a launcher, and where it runs."""
@@ -62,7 +60,10 @@ def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = 
         expected = "a cluster beside --from"
         raise InputError(where="estimate", key="--cluster", found="nothing", expected=expected)
     launcher, settings = options.launcher
-    imported = READERS[launcher](settings, model=options.model, options=options)
+    if launcher not in READERS:
+        raise InputError(where="estimate", key="--from", found=repr(launcher), expected=f"one of {', '.join(READERS)}")
+    read: Reader = load(READERS[launcher])
+    imported = read(settings, model=options.model, options=options)
     imported_model = find_model(imported, options.output)
     with open_existing(options.store) as opened:
         request = read_imported(imported, imported_model, store=opened, given=options)

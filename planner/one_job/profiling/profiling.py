@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from estimator.frontends.load import load_any_model
+from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.frameworks import choose_framework, load_profiler
 from estimator.profiling.plan import plan_profile
 from estimator.profiling.run import ensure_rate
 from estimator.profiling.setting import Setting
-from planner.one_job.cells.request import read_request, token_count
+from planner.one_job.cells.request import read_request
 from planner.one_job.profiling.profile_run import StageRequest, cut_out, run_profile
+from planner.shared.inputs import token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.measuring import ProfileOptions
 from profiles.cluster import most_on_one_node
@@ -49,7 +51,7 @@ def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, stor
         global_batch=options.global_batch,
         seq_len=options.seq_len,
         dtype=options.dtype,
-        optimizer=options.optimizer,
+        optimizer=cast(OptimizerName, options.optimizer),
         attention=options.attention,
         sequence_parallel=options.sequence_parallel,
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from estimator.frontends.load import load_any_model
 from estimator.pricing.outcome import Evaluation
 from estimator.profiling.host_memory import free_host_memory_bytes
+from models_zoo.layers import without_jax
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.running.comparison import describe_estimated, describe_measured, differences, say_differences
@@ -73,6 +74,10 @@ def _check(program: Program, options: RunOptions) -> None:
             found=f"{options.backend}, which is not installed",
             expected=f"an installed framework: `pip install {options.backend}`",
         )
+    lacking = without_jax(program.model.layers) if options.backend == "jax" else None
+    if lacking:
+        found = f"jax, for a model with {lacking}"
+        raise InputError(where="run", key="--backend", found=found, expected="torch, which runs every layer of the zoo")
     if options.data is not None:
         load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
 

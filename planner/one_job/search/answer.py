@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from planner.one_job.cells.request import open_existing
 from planner.one_job.search.explain import Certificate, Explanation, certify, describe_explanation
 from planner.one_job.search.explaining import explain_model
 from planner.one_job.search.plan_comparison import PlanComparison, compare_with_file, describe_plan_comparison
 from planner.one_job.search.searching import plan_model
 from planner.one_job.timeline.events import make_timeline
 from planner.one_job.timeline.save import save_timeline, timeline_form
+from planner.shared.inputs import open_existing
 from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan

@@ -25,6 +25,7 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.cuts import Cut, cuts_of
 from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules, ways_of
+from planner.one_job.tools.shape import even_blocks
 from profiles.vocabulary import Infeasible
 
 ROUNDING = 1e-12
@@ -255,6 +256,8 @@ class _Search:
         if pipeline is None or isinstance(pipeline, Infeasible):
             return
         states = state_rules(self.space, degrees)
+        if not states:
+            return
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
         below = self.best.value / factor if self.best else math.inf
         by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
@@ -275,11 +278,17 @@ class _Search:
         item.cuts = cuts_of(
             self.space.model, pp=degrees.pp, vpp=item.vpp, weights=pipeline.layer_s(), everything=everything
         )
+        item.cuts = tuple(cut for cut in item.cuts if self._allows(cut))
         if not item.cuts:
             return
         item.least_s = least_by_cut_s(pipeline, item.schedule, item.cuts)
         item.bound = max(item.bound, float(item.least_s.min()) * self.weight(degrees.stage_devices * degrees.pp))
         heapq.heappush(waiting, item)
+
+    def _allows(self, cut: Cut) -> bool:
+        """Whether the user's tool runs stages cut so."""
+        tool = self.space.constraints.training_tool
+        return tool is None or not tool.even_blocks or len(cut) == 1 or even_blocks(cut, self.space.model)
 
     def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
         """The cuts that can still be better, bounded under each rule of state."""
@@ -319,7 +328,7 @@ class _Search:
             cuts = cuts[:1]
         layers: ModelLayers = self.evaluator.layers
         blocks = max(sum(layers.recomputable(*ranges) for ranges in stage) for cut in cuts for stage in cut)
-        rules = recompute_rules(self.space, blocks)
+        rules = recompute_rules(self.space, blocks, vpp=item.vpp)
         family = Family(
             schedule=item.schedule,
             cuts=cuts,

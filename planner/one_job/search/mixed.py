@@ -94,22 +94,20 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
     limits = space.constraints
     if len(space.groups) == 1:
         devices = min(len(space.groups[0].slots), limits.fix.get("devices", limits.most.get("devices", 1 << 60)))
-        if limits.tool is not None or space.first.space.global_batch % devices == 0:
+        if limits.alike or space.first.space.global_batch % devices == 0:
             return ()
     if any(group.own.pricing.lookup is not nothing_measured for group in space.groups):
         words = "plans on several types of device or sites are not searched: layer times are measured on one type"
         return (words,) if len(space.groups) > 1 else ()
-    tool = limits.limits
-    kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
-    if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and kinds):
+    if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and limits.open_recompute):
         return ()
+    if limits.training_tool is not None and limits.training_tool.even_blocks:
+        return (f"plans on several types of device are not searched: {limits.tool} wants as many blocks in each stage",)
     return None
 
 
 def _schedules(space: MixedSpace) -> tuple[ScheduleName, ...]:
-    limits, tool = space.constraints, space.constraints.limits
-    names = (name for name in SCHEDULES if name in limits.schedules)
-    return tuple(name for name in names if tool is None or name in tool.schedules)
+    return tuple(name for name in SCHEDULES if name in space.constraints.open_schedules)
 
 
 @dataclass(order=True, slots=True)

@@ -214,7 +214,7 @@ class Lister:
         limits, layers = self.space.constraints, len(self.space.model.layers)
         kept = parts.pp <= min(layers, limits.fix.get("pp", limits.most.get("pp", layers)))
         kept &= parts.devices <= limits.fix.get("devices", limits.most.get("devices", 1 << 60))
-        return np.asarray(kept & parts.alike if limits.tool is not None else kept)
+        return np.asarray(kept & parts.alike if limits.alike else kept)
 
     def value(self, weight: Floats, passes_s: Floats) -> Floats:
         """What an iteration of such passes takes at least, in the unit of the objective."""

@@ -51,7 +51,7 @@ class Linear:
 
     def ranks(self, segment: Segment) -> list[LinearRank] | None:
         """One of each of the segment's groups; None where one cannot hold a layer so, or no rule allows it."""
-        if not any(self.pricer.rules(dp=segment.dp, many=many) for many in (False, True)):
+        if not any(self.pricer.rules(segment, many=many) for many in (False, True)):
             return None
         ranks = [self.rank(segment, number) for number in segment.groups]
         possible = [rank for rank in ranks if rank is not None]
@@ -63,7 +63,7 @@ class Linear:
         def make() -> Floats:
             recipe, features = self.pricer.recipe, features_of(self.pricer.recipe)
             stage = replace(self.pricer.space.stage(segment, 0), shares=None)
-            rules = (rule for many in (False, True) for rule in self.pricer.rules(dp=segment.dp, many=many))
+            rules = (rule for many in (False, True) for rule in self.pricer.rules(segment, many=many))
             zeros = dict.fromkeys(zero for _, zero in rules)
             held = (standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, features) for zero in zeros)
             return np.asarray(np.minimum.reduce([np.asarray(each.state) for each in held]))

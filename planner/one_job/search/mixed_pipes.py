@@ -43,7 +43,7 @@ class PipeMaker:
         stages = [stage for own in prices for stage in own.stages]
         tables = [table for own in prices for table in own.tables]
         # What a tool recomputes and shards is the same in all stages.
-        anew = self.pricer.space.constraints.tool is None
+        anew = not self.pricer.space.constraints.alike
         opens = [
             number == 0 and (anew or place == 0)
             for place, own in enumerate(prices)

@@ -20,7 +20,7 @@ from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.rank_kinds import on_one_device
-from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_cost import stage_machine
 from planner.one_job.search.mixed_prices import (
     Contents,
@@ -32,6 +32,7 @@ from planner.one_job.search.mixed_prices import (
     holdings,
 )
 from planner.one_job.search.mixed_space import MixedSpace, Segment
+from planner.one_job.tools.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import CollectiveOp
 
@@ -68,27 +69,31 @@ class Pricer:
         """No message after any layer."""
         return np.zeros(len(self.contents.ids))
 
-    def rules(self, *, dp: int, many: bool) -> tuple[StageRule, ...]:
-        """What stages of `dp` replicas may recompute and shard; `many`: in a pipeline of more than one stage.
+    def rules(self, segment: Segment, *, many: bool) -> tuple[StageRule, ...]:
+        """What stages of `segment` may recompute and shard; `many`: in a pipeline of more than one stage.
 
         ZeRO 2 sums gradients after each micro-batch: it is looked at where nothing else is allowed.
         """
-        limits, tool = self.space.constraints, self.space.constraints.limits
-        zeros: tuple[ZeroStage, ...] = tuple(zero for zero in limits.zero if limits.permits("zero", zero))
-        if tool is not None:
-            known = tool.sharded_pipelines if many else tool.zero
-            zeros = tuple(zero for zero in zeros if zero in known)
+        limits, layout = self.space.constraints, segment.layout
+        shape = Shape(
+            job=self.space.first.space.training,
+            tp=layout.tp,
+            pp=2 if many else 1,
+            dp=segment.dp,
+            ep=layout.ep,
+            etp=layout.etp,
+            sequence_parallel=layout.sequence_parallel,
+        )
+        if limits.training_tool is not None and not limits.training_tool.allows_degrees(shape):
+            return ()
+        zeros = limits.open_zero(shape)
         zeros = tuple(zero for zero in zeros if zero != 2) or zeros
-        if dp == 1:
-            # Nothing to shard over: they are all the same.
-            zeros = zeros[:1] if 0 not in zeros else (0,)
         return tuple((rule, zero) for rule in self.recomputed() for zero in zeros)
 
     def recomputed(self) -> tuple[Rule, ...]:
         """What may be recomputed."""
-        limits, tool = self.space.constraints, self.space.constraints.limits
-        kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
-        return tuple((kind, limits.recompute_layers if kind == "full" else None) for kind in kinds)
+        limits = self.space.constraints
+        return tuple((kind, limits.recompute_layers if kind == "full" else None) for kind in limits.open_recompute)
 
     def price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
         """The segment in a pipeline; None where a layer cannot be held so, or no rule allows it."""
@@ -128,7 +133,7 @@ class Pricer:
         return self.links.on_axes_of(stage)("all_reduce", size_bytes, "dp") if size_bytes else 0.0
 
     def _price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
-        if not self.rules(dp=segment.dp, many=many):
+        if not self.rules(segment, many=many):
             return None
         stages = tuple(self.space.stage(segment, number) for number in range(segment.pp))
         tables = []
@@ -163,7 +168,7 @@ class Pricer:
         if len(possible) < len(kinds):
             return None
         return StageTable(
-            contents=self.contents, kinds=possible, rules=self.rules(dp=stage.dp, many=many), links=self.links
+            contents=self.contents, kinds=possible, rules=self.rules(segment, many=many), links=self.links
         )
 
     def _kind(self, segment: Segment, stage: StageSetup, number: int, samples: int, *, many: bool) -> RankKind | None:

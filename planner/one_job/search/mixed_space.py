@@ -202,7 +202,7 @@ class MixedSpace:
         if len(party) == 1:
             even = [dp for dp in range(1, most[0] + 1) if micro_batch % dp == 0]
             share = _parts(micro_batch, most[0])
-            uneven = limits.tool is None and share < micro_batch // even[-1]
+            uneven = not limits.alike and share < micro_batch // even[-1]
             # On the only group all even shares are those of the search on one type of device.
             for dp in (*(even if len(self.groups) > 1 else ()), *((_parts(micro_batch, share),) if uneven else ())):
                 if _parts(micro_batch, dp) <= cap:
@@ -216,14 +216,14 @@ class MixedSpace:
         else:
             shares = range(1, min(cap, (micro_batch - second) // first) + 1)
             pairs = [(share, _parts(micro_batch - first * share, second)) for share in shares]
-        if limits.tool:
+        if limits.alike:
             pairs = [pair for pair in pairs if micro_batch % sum(most) == 0 and (pair[0] == pair[1] or not second)]
         found = [(one,) * alike + (other,) * (len(party) - alike) for one, other in pairs if max(one, other) <= cap]
         if found:
             yield most, found
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
-        limits, space, tool = self.constraints, self.first.space, self.constraints.limits
+        limits, space = self.constraints, self.first.space
         experts = self.most_experts
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
@@ -232,10 +232,10 @@ class MixedSpace:
         for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
-            if (tool and not tool.splits_experts and etp > 1) or not self._holds(party, tp, dp, ep, etp):
+            if not self._holds(party, tp, dp, ep, etp):
                 continue
             for shares in (True, False) if splits else (False,):
-                if not splits or shares in limits.sequence_parallel:
+                if not splits or shares in limits.open_sequence_parallel:
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
 
     def _holds(self, party: tuple[int, ...], tp: int, dp: int, ep: int, etp: int) -> bool:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from estimator.profiling.setting import Framework
-from planner.one_job.cells.request import open_existing
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.search.differences import describe_differences
-from planner.shared.plan import Plan, PlanBreakdown
+from planner.shared.inputs import open_existing
+from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from planner.shared.plan_parts import PlanMemory
-
-CELL_PARTS: Mapping[str, tuple[str, ...]] = {
-    "compute_s": (
-        "gemm_s",
-        "attention_s",
-        "convolution_s",
-        "memory_bound_s",
-        "recompute_s",
-        "launch_s",
-        "offload_s",
-    ),
-    "blocking_collectives_s": ("tp_s", "cp_s", "ep_s"),
-    "transfer_s": ("pp_s",),
-    "bubble_s": ("bubble_s",),
-    "gradient_sync_s": ("dp_s",),
-    "optimizer_s": ("optimizer_s",),
-}
-"""An explicit plan's parts of an iteration under the names that a Cell's has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +81,8 @@ def compare_with_file(plan: Plan, file: Path, *, store: Path | None, profiles: F
 
 
 def _parts(one: Plan, other: Plan) -> tuple[PartPair, ...]:
-    """The finest parts that both breakdowns have."""
-    first, second = one.estimate.breakdown, other.estimate.breakdown
-    values = [asdict(breakdown) for breakdown in (first, second)]
-    if isinstance(first, PlanBreakdown) or isinstance(second, PlanBreakdown):
-        values = [
-            value if "compute_s" in value else {name: sum(map(value.get, own)) for name, own in CELL_PARTS.items()}
-            for value in values
-        ]
-    return tuple(PartPair(name=name, one=values[0][name], other=values[1][name]) for name in values[0])
+    first, second = (asdict(plan.estimate.breakdown) for plan in (one, other))
+    return tuple(PartPair(name=name, one=first[name], other=second[name]) for name in first)
 
 
 def _memory(one: Plan, other: Plan) -> tuple[PartPair, ...]:

@@ -16,15 +16,18 @@ from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
 from planner.one_job.search.assumptions import freedom_assumed, training_assumed
-from planner.one_job.search.constraints import TOOLS, Constraints, Number, read_numbers
+from planner.one_job.search.constraints import Constraints, Number, read_numbers
 from planner.one_job.search.objectives import amount
 from planner.one_job.search.space import Space
+from planner.one_job.tools.catalogue import TOOLS
+from planner.one_job.tools.shape import job_of_recipe
+from planner.one_job.tools.tool import TrainingTool
+from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
-from profiles.errors import InputError
+from profiles.errors import InputError, NothingFits
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible, LinkTable, RecomputeKind
 
@@ -97,6 +100,10 @@ def read_search(
     constraints = read_constraints(options, assumed)
     assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
     global_batch = _global_batch(model, tokens, by_type, options, assumed)
+    tool = TOOLS[options.tool] if options.tool else None
+    if tool is not None and options.software is None:
+        options = replace(options, software=tool.software)
+        assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
     framework = named_framework(options, assumed)
     spaces = []
     for device, slots in by_type.items():
@@ -114,6 +121,9 @@ def read_search(
             zero=0,
             assumed=said,
         )
+        refusal = None if tool is None else tool.job_refusal(job_of_recipe(model, recipe))
+        if refusal is not None:
+            raise NothingFits(f"{options.model} on {place.text}: {refusal}")
         said += training_assumed(model, recipe, options)
         assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
         overlap = None if options.overlap is None else recipe.overlap
@@ -123,7 +133,9 @@ def read_search(
             tuple(slots),
             recipe,
             constraints=constraints,
-            overlap_under=framework.overlap_under if overlap is None else partial(_always, overlap),
+            overlap_under=partial(_overlap_of, framework.overlap_under, tool)
+            if overlap is None
+            else partial(_always, overlap),
             profiles=options.profiles,
             modelled="modelled" in options.allow,
             store=store,
@@ -217,6 +229,7 @@ def make_space(
             seq_len=recipe.seq_len,
             dtype=recipe.dtype,
             constraints=own,
+            job=job_of_recipe(model, recipe),
         ),
         evaluator=BulkEvaluator(
             model=model,
@@ -227,6 +240,14 @@ def make_space(
             measured_alone=measured,
         ),
     )
+
+
+def _overlap_of(
+    overlap_under: Callable[[ZeroStage], frozenset[Overlap]], tool: TrainingTool | None, zero: ZeroStage
+) -> frozenset[Overlap]:
+    """What runs beside compute under `zero`, as far as the tool does."""
+    overlap = overlap_under(zero)
+    return overlap - {"dp"} if tool is not None and not zero and not tool.overlaps_unsharded else overlap
 
 
 def _always(overlap: frozenset[Overlap], _: ZeroStage) -> frozenset[Overlap]:
@@ -283,8 +304,13 @@ def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
             _refuse("--fix", f"{number}={count}", f"within --min {number} and --max {number}")
     if options.devices is not None:
         most["devices"] = min(options.devices, most.get("devices", options.devices))
-    schedules: tuple[ScheduleName, ...] = options.schedule or ("1f1b", "interleaved")
-    if options.schedule is None:
+    tool = options.tool
+    usual: tuple[ScheduleName, ...] = ("1f1b", "interleaved")
+    if tool is not None:
+        assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
+        usual = tuple(name for name in TOOLS[tool].schedules if name in usual) or TOOLS[tool].schedules
+    schedules: tuple[ScheduleName, ...] = options.schedule or usual
+    if options.schedule is None and len(usual) > 1:
         assumed.append("schedules 1f1b and interleaved are open (--schedule)")
     for schedule in schedules:
         if schedule not in SCHEDULES:
@@ -294,9 +320,6 @@ def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
     if options.recompute != "auto":
         ((kind, layers),) = recompute_rules(options.recompute)
         kinds = (kind,)
-    tool = options.tool
-    if tool is not None:
-        assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
     return Constraints(
         fix=fix,
         least=least,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from estimator.cells.stage_pricing import StagePricing
 from estimator.frontends.load import load_any_model
 from models_zoo.layers import TracedLayer
 from planner.one_job.cells.request import (
@@ -12,13 +13,15 @@ from planner.one_job.cells.request import (
     count_assemblies,
     describe_sources,
     find_cells,
-    open_existing,
+    hardware_of,
     read_request,
 )
+from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.tuning.crius import tune_cell
 from planner.one_job.tuning.local import Chosen, choose_by_running, run_here
+from planner.shared.inputs import open_existing
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.options.search import Search, SearchOptions
@@ -81,8 +84,6 @@ def kind_of_search(options: SearchOptions) -> Search:
 
 
 def _plan_by_cells(options: SearchOptions, kind: Search, *, store: ProfileStore | None) -> Plan:
-    from planner.one_job.cells.planning import make_plan
-
     for name in (*entries(SoftwareOptions), *SPACE_ALONE):
         if name in options.changed():
             raise options.wrong(name, found=getattr(options, name), expected="none: Cells have no such option")
@@ -104,20 +105,16 @@ def _plan_by_cells(options: SearchOptions, kind: Search, *, store: ProfileStore 
     )
     request = read_request(asked, store=store)
     cells = find_cells(request, store)
-    machine, best = best_cell(cells)
+    best = best_cell(cells)
     assumptions, size = request.assumptions, count_assemblies(cells)
     if kind == "crius":
-        tuned = tune_cell(request.job, machine, best, request.rules)
+        hardware = hardware_of(request, store, best)
+        tuned = tune_cell(StagePricing(request.job, hardware), best, request.rules)
         best, size = tuned.cell, size + tuned.priced
         assumptions += (
             f"the best Cell tuned in the halves of its stages' plans that they favour (Crius, section 5.2):"
             f" {tuned.plans} of its {tuned.all_plans} plans, of which {tuned.priced} can be had",
         )
-    return make_plan(
-        request.job,
-        machine,
-        best,
-        reference=options.model,
-        search_space_size=size,
-        assumptions=(*assumptions, *describe_sources(request, machine, best, store)),
-    )
+    assumptions = (*assumptions, *describe_sources(request, best, store))
+    plan = record_plan(best.setup, best.evaluation, reference=options.model, assumptions=assumptions)
+    return replace(plan, provenance=replace(plan.provenance, search_space_size=size))

@@ -89,10 +89,9 @@ def _time_from_flops(row: RunRow, setup: Setup, value: float) -> float | None:
 @lru_cache(maxsize=1024)
 def _flops(model: Model, convention: FlopsConvention, *, recomputed: bool) -> int:
     """FLOPs of one sample by a convention."""
-    from estimator.cells.job import Job
     from estimator.performance import count_model_flops
 
-    counted = count_model_flops(Job(model=model, global_batch=1, seq_len=model.seq_len))
+    counted = count_model_flops(model, model.seq_len)
     if convention == "causal":
         return counted.causal
     again = counted.forward_by_layer if convention == "hardware" and recomputed else ()
