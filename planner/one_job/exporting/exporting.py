@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
+from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
 from planner.shared.inputs import open_existing
 from planner.shared.options.running import ExportOptions
@@ -29,8 +30,10 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
     try:
         export = exporter(plan, context)
     except CannotExpress as refusal:
-        with open_existing(options.store) as opened:
-            search = find_nearest(plan, exporter=exporter, context=context, store=opened)
+        search = Search(refused_time_s=plan.estimate.iteration_time_s, nearest=None)
+        if options.to in TOOLS:
+            with open_existing(options.store) as opened:
+                search = find_nearest(plan, tool=TOOLS[options.to], context=context, store=opened)
         if not options.nearest or search.nearest is None:
             raise NothingFits(
                 _say_refusal(refusal, search), result=_describe_refusal(options.to, refusal, search)

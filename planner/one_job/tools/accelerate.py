@@ -31,11 +31,10 @@ ACCELERATE = TrainingTool(
     dtypes=tuple(PRECISIONS),
     degrees=(
         Rule(key="stages", allows=lambda s: s.pp == 1, found="{s.pp} pipeline stages", expected="one"),
-        Rule(key="stages[].ep", allows=lambda s: s.ep == 1, found="{s.ep}", expected="1"),
+        Rule(key="stages[].ep", allows=lambda s: s.ep == 1, expected="1"),
         Rule(
             key="stages[].etp",
             allows=lambda s: (s.etp == s.tp) | (s.job.experts is None),
-            found="{s.etp}",
             expected="tp = {s.tp}, as all matrices are split alike",
         ),
         Rule(
@@ -61,7 +60,6 @@ ACCELERATE = TrainingTool(
         Rule(
             key="stages[].sharding.shard",
             allows=lambda s: s.zero < 2 or s.replicate == 1 or s.shard > s.cp,
-            found="{s.shard}",
             expected="more shards than cp beside copies of the state",
         ),
         Rule(

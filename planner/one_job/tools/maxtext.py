@@ -43,7 +43,6 @@ MAXTEXT = TrainingTool(
         Rule(
             key="stages[].etp",
             allows=lambda s: (s.etp == s.tp) | (s.job.experts is None),
-            found="{s.etp}",
             expected="tp = {s.tp}, which splits experts too",
         ),
         Rule(
@@ -69,19 +68,16 @@ MAXTEXT = TrainingTool(
         Rule(
             key="stages[].sharding.zero",
             allows=lambda s: s.cp == 1 or s.zero == 3,
-            found="{s.zero}",
             expected="3 with context parallelism, which shards weights too",
         ),
         Rule(
             key="stages[].sharding.shard",
             allows=lambda s: s.shard % s.cp == 0,
-            found="{s.shard}",
             expected="a multiple of cp = {s.cp}",
         ),
         Rule(
             key="stages[].sharding.replicate",
             allows=lambda s: s.zero != 1 or s.replicate == 1,
-            found="{s.replicate}",
             expected="1 with ZeRO 1",
         ),
         Rule(
@@ -93,7 +89,6 @@ MAXTEXT = TrainingTool(
         Rule(
             key="stages[].offload",
             allows=lambda s: "activations" not in s.offload,
-            found="{s.offload}",
             expected="offloading of weights or optimizer state",
         ),
     ),

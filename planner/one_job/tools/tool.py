@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -19,19 +19,21 @@ class Rule:
     """One thing that a tool asks of a plan. `key` is the plan's.
 
     `allows` answers for a shape; where a search asks, for arrays of degrees at once, which is why it is written with
-    `|` and `&`. `found` and `expected` are sentences with fields of the shape, as in "{s.zero} with {s.pp} stages".
+    `|` and `&`. `found` (empty: what the key names) and `expected` are sentences with fields of the shape, as in
+    "{s.zero} with {s.pp} stages".
     """
 
     key: str
     allows: Callable[[Shape], Any]
-    found: str
     expected: str
+    found: str = ""
 
     def refusal(self, tool: str, shape: Shape) -> CannotExpress | None:
         """Return why `tool` cannot run the plan, None where this rule does not stand against it."""
         if self.allows(shape):
             return None
-        said, expected = self.found.format(s=shape), self.expected.format(s=shape)
+        said = (self.found or f"{{s.{self.key.rpartition('.')[2]}}}").format(s=shape)
+        expected = self.expected.format(s=shape)
         return CannotExpress(tool=tool, key=self.key, found=said, expected=expected)
 
 
@@ -176,7 +178,6 @@ def _whole_rules(tool: TrainingTool) -> Iterator[Rule]:
     yield Rule(
         key="schedule",
         allows=lambda s: s.pp == 1 or s.schedule in tool.schedules,
-        found="{s.schedule}",
         expected=listed(tool.schedules),
     )
     yield Rule(
@@ -192,6 +193,15 @@ def _whole_rules(tool: TrainingTool) -> Iterator[Rule]:
             found="{s.blocks_by_chunk} blocks",
             expected="as many blocks in each stage",
         )
+
+
+def backwards(names: Mapping[str, Any]) -> dict[Any, str]:
+    """Return a table of a tool's names read the other way: what to write, the first of several names.
+
+    >>> backwards({"adam": "adamw", "fusedadam": "adamw"})
+    {'adamw': 'adam'}
+    """
+    return {meant: name for name, meant in reversed(list(names.items()))}
 
 
 def listed(values: tuple[Any, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ZeroStage
+from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
 from planner.one_job.tools.import_records import Imported, Stated
 from planner.one_job.tools.settings import describe_unread, load_known
 from planner.shared.options.estimate import EstimateOptions
@@ -18,13 +19,9 @@ from profiles.errors import InputError
 from profiles.files import read_json
 from profiles.vocabulary import DType
 
-OPTIMIZERS: dict[str, OptimizerName] = {
-    "adam": "adamw",
-    "adamw": "adamw",
-    "fusedadam": "adamw",
-    "deepspeedcpuadam": "adamw",
-    "sgd": "sgd",
-    "muon": "muon",
+OPTIMIZER_NAMES: dict[str, OptimizerName] = {
+    **{name.lower(): optimizer for name, optimizer in OPTIMIZERS.items()},
+    **dict.fromkeys(("adam", "fusedadam", "deepspeedcpuadam"), OPTIMIZERS["AdamW"]),
     "adafactor": "adafactor",
 }
 STAGES: tuple[ZeroStage, ...] = (0, 1, 2, 3)
@@ -155,7 +152,7 @@ def _optimizer(keys: Keys, notes: list[str]) -> OptimizerName:
     if name is None:
         notes.append("the optimizer is made in the model's code: priced as AdamW (--optimizer)")
         return "adamw"
-    known = OPTIMIZERS.get(str(name).lower())
+    known = OPTIMIZER_NAMES.get(str(name).lower())
     if known is None:
         notes.append(f"optimizer.type {name}: not modelled; priced as AdamW")
     return known or "adamw"

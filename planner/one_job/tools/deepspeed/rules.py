@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from estimator.pricing.recipe import OptimizerName
 from planner.one_job.tools.tool import Rule, TrainingTool
+
+OPTIMIZERS: dict[str, OptimizerName] = {"AdamW": "adamw", "SGD": "sgd", "Muon": "muon"}
+"""DeepSpeed's names, read in any case; `backwards` they are written."""
 
 DEGREES = (
     Rule(
         key="stages[].cp",
         allows=lambda s: s.cp == 1,
-        found="{s.cp}",
         expected="1: its sequence parallelism exchanges heads (Ulysses), not tokens",
     ),
     Rule(
@@ -20,13 +23,11 @@ DEGREES = (
     Rule(
         key="stages[].etp",
         allows=lambda s: (s.ep == 1) | (s.etp == 1),
-        found="{s.etp}",
         expected="1 where experts are shared (expert_tensor_parallel_size)",
     ),
     Rule(
         key="stages[].etp",
         allows=lambda s: (s.ep > 1) | (s.etp == s.tp) | (s.job.experts is None),
-        found="{s.etp}",
         expected="tp = {s.tp} where experts are not shared",
     ),
     *(
@@ -86,7 +87,6 @@ DEEPSPEED = TrainingTool(
         Rule(
             key="stages[].offload",
             allows=lambda s: "activations" not in s.offload or s.recompute == "full",
-            found="{s.offload}",
             expected="offloaded activations with full recomputation alone (cpu_checkpointing)",
         ),
     ),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
 from planner.one_job.tools.export_records import ExportFile
+from planner.one_job.tools.tool import backwards
 from planner.one_job.tools.writing import Task, nodes_of, shell_lines
-
-OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD", "muon": "Muon"}
 
 PIPELINE = '''"""{headline}
 
@@ -89,7 +89,7 @@ def _precision(task: Task) -> dict[str, Any]:
 
 
 def _optimizer(optimizer: str, notes: list[str]) -> dict[str, Any]:
-    name = OPTIMIZERS.get(optimizer)
+    name = backwards(OPTIMIZERS).get(optimizer)
     if name is None:
         notes.append(f"DeepSpeed makes no {optimizer}: give deepspeed.initialize(optimizer=...) one")
         return {"zero_allow_untested_optimizer": True}

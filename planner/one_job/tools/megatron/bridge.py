@@ -11,10 +11,10 @@ from planner.one_job.tools.decoder import decoder_of
 from planner.one_job.tools.export_records import CannotExpress, ExportFile
 from planner.one_job.tools.megatron import fields as core
 from planner.one_job.tools.megatron.fields import Fields, core_fields
+from planner.one_job.tools.megatron.names import OPTIMIZERS
 from planner.one_job.tools.python_text import Code, call, comment
+from planner.one_job.tools.tool import backwards
 from planner.one_job.tools.writing import Task, launcher_lines
-
-OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
 
 TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -187,7 +187,7 @@ def _class(latent: bool) -> str:
 
 def _optimizer(task: Task, fields: Fields) -> Fields:
     found: Fields = {
-        "optimizer": OPTIMIZERS[task.plan.optimizer],
+        "optimizer": backwards(OPTIMIZERS)[task.plan.optimizer],
         "lr": Code("LEARNING_RATE"),
         "use_distributed_optimizer": fields["use_distributed_optimizer"],
     }

@@ -12,8 +12,10 @@ from typing import Any
 from models_zoo.model import Model
 from planner.one_job.tools.decoder import decoder_of
 from planner.one_job.tools.export_records import CannotExpress
+from planner.one_job.tools.megatron.names import DEGREES, STRATEGIES
 from planner.one_job.tools.megatron.rules import recomputed_blocks
 from planner.one_job.tools.shape import Chunk
+from planner.one_job.tools.tool import backwards
 from planner.one_job.tools.writing import Task
 
 Fields = dict[str, Any]
@@ -128,8 +130,7 @@ def _experts(task: Task) -> Fields:
         "moe_enable_deepep": deduplicated,
         "moe_expert_capacity_factor": recipe.moe_capacity_factor,
         "moe_pad_expert_input_to_capacity": recipe.moe_capacity_factor is not None and not deduplicated,
-        "expert_model_parallel_size": shape.ep,
-        "expert_tensor_parallel_size": shape.etp,
+        **{DEGREES[name]: getattr(shape, name) for name in ("ep", "etp")},
         "overlap_moe_expert_parallel_comm": _overlaps_experts(task),
     }
 
@@ -150,9 +151,7 @@ def _parallel(task: Task) -> Fields:
     """Degrees, and who holds which blocks."""
     shape = task.shape
     return {
-        "tensor_model_parallel_size": shape.tp,
-        "pipeline_model_parallel_size": shape.pp,
-        "context_parallel_size": shape.cp,
+        **{DEGREES[name]: getattr(shape, name) for name in ("tp", "pp", "cp")},
         "sequence_parallel": shape.sequence_parallel and shape.tp > 1,
         "virtual_pipeline_model_parallel_size": shape.vpp if shape.vpp > 1 else None,
         **split_fields(task.chunks, shape.pp),
@@ -217,7 +216,7 @@ def _sharding(task: Task) -> Fields:
     return {
         "use_distributed_optimizer": shape.zero > 0,
         "use_megatron_fsdp": shape.zero >= 2,
-        "data_parallel_sharding_strategy": {2: "optim_grads", 3: "optim_grads_params"}.get(shape.zero),
+        "data_parallel_sharding_strategy": backwards(STRATEGIES)[shape.zero] if shape.zero >= 2 else None,
         "num_distributed_optimizer_instances": shape.replicate if shape.zero and shape.replicate > 1 else None,
         "overlap_grad_reduce": overlap,
         "overlap_param_gather": overlap and shape.zero > 0,

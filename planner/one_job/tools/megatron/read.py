@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from estimator.frontends.load import load_any_model
-from estimator.pricing.recipe import OptimizerName, Overlap, ZeroStage
+from estimator.pricing.recipe import Overlap, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.import_records import Imported, Stated
 from planner.one_job.tools.megatron.arguments import Arguments, known_arguments, read_arguments, refuse_others
 from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, FoundModel, check_model, find_model, seq_length
+from planner.one_job.tools.megatron.names import BATCH, DEGREES, OPTIMIZERS, STRATEGIES, argument
 from planner.one_job.tools.megatron.shell import read_command
 from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks
 from planner.shared.options.estimate import EstimateOptions
@@ -29,17 +30,11 @@ SCRIPTS = ("gpt", "mamba")
 """What is in the names of Megatron's scripts that train decoders."""
 
 WORDS = {
-    "tp": "--tensor-model-parallel-size",
-    "pp": "--pipeline-model-parallel-size",
-    "cp": "--context-parallel-size",
-    "ep": "--expert-model-parallel-size",
-    "etp": "--expert-tensor-parallel-size",
+    **{name: f"--{argument(field)}" for name, field in DEGREES.items()},
+    **{name: f"--{word}" for name, word in BATCH.items()},
     "vpp": "--num-layers-per-virtual-pipeline-stage",
     "devices": "the launcher's nodes and ranks",
-    "global_batch": "--global-batch-size",
-    "micro_batch": "--micro-batch-size",
     "micro_batches": "--global-batch-size",
-    "seq_len": "--seq-length",
     "dtype": "--bf16, --fp16, --fp8-format",
     "optimizer": "--optimizer",
     "recompute": "--recompute-granularity",
@@ -56,15 +51,12 @@ WORDS = {
 }
 """What Megatron calls the options of `estimate`."""
 
-OPTIMIZERS: dict[str, OptimizerName] = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 COUNTS_EMBEDDING, COUNTS_LOSS = "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
 FIRST_STAGE, LAST_STAGE = "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"
 
 METHODS = ("recompute-method", "checkpoint-method", "activations-checkpoint-method")
 COUNTS = ("recompute-num-layers", "checkpoint-num-layers", "activations-checkpoint-num-layers")
 """Names of 2022 among them."""
-
-STRATEGIES: dict[str, ZeroStage] = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
 def read_megatron(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:

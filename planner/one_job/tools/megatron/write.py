@@ -15,6 +15,8 @@ from planner.one_job.tools.megatron.fields import (
     Fields,
     core_fields,
 )
+from planner.one_job.tools.megatron.names import OPTIMIZERS, argument
+from planner.one_job.tools.tool import backwards
 from planner.one_job.tools.writing import Task, launcher_lines, shell_lines
 
 SWITCHES = {
@@ -60,8 +62,6 @@ RENAMED = {
     "num_layers_in_last_pipeline_stage": "--decoder-last-pipeline-num-layers",
 }
 """Arguments with a value that are not called as the field."""
-
-OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
 
 
 def write_megatron(task: Task) -> tuple[ExportFile, ...]:
@@ -135,7 +135,7 @@ def _from_fields(fields: Fields) -> Iterator[list[str]]:
             if not value:
                 yield from ([flag] for flag in INVERSE[name])
         elif value is not None:
-            flag = RENAMED.get(name, f"--{name.replace('_', '-')}")
+            flag = RENAMED.get(name, f"--{argument(name)}")
             yield [flag, *_words(name, value)]
 
 
@@ -200,7 +200,7 @@ def _precision(task: Task) -> list[list[str]]:
 
 def _optimizer(task: Task) -> list[list[str]]:
     plan = task.plan
-    found = [["--optimizer", OPTIMIZERS[plan.optimizer]]]
+    found = [["--optimizer", backwards(OPTIMIZERS)[plan.optimizer]]]
     if plan.optimizer == "muon":
         found.append(["--ckpt-format", "torch"])
     elif task.shape.zero >= 2:

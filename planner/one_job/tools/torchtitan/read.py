@@ -17,6 +17,7 @@ from models_zoo.model import Model
 from planner.one_job.tools.import_records import Imported, Stated
 from planner.one_job.tools.pipeline import weighted_blocks
 from planner.one_job.tools.settings import describe_unread, load_data, load_known
+from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_text
@@ -25,10 +26,8 @@ from profiles.vocabulary import DType
 SECTIONS = ("parallelism", "training", "experimental")
 """Where degrees may stand: today's place first, then those of 2024."""
 
-SCHEDULES: dict[str, tuple[ScheduleName, str]] = {
-    "1f1b": ("1f1b", ""),
-    "gpipe": ("gpipe", ""),
-    "interleaved1f1b": ("interleaved", ""),
+PRICED: dict[str, tuple[ScheduleName, str]] = {
+    **{name.lower(): (schedule, "") for name, schedule in SCHEDULES.items()},
     "loopedbfs": ("interleaved", "priced as interleaved 1F1B"),
     "interleavedzerobubble": ("zb-h1", "priced as zero bubble with one chunk a stage"),
     "zbvzerobubble": ("zb-h1", "priced as zero bubble with one chunk a stage"),
@@ -39,11 +38,8 @@ SCHEDULES: dict[str, tuple[ScheduleName, str]] = {
 OPTIMIZERS: dict[str, OptimizerName] = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "muon": "muon"}
 
 WORDS = {
-    "tp": "parallelism.tensor_parallel_degree",
-    "pp": "parallelism.pipeline_parallel_degree",
+    **{name: f"parallelism.{key}" for name, key in DEGREES_NAMED.items()},
     "dp": "parallelism.data_parallel_shard_degree",
-    "cp": "parallelism.context_parallel_degree",
-    "ep": "parallelism.expert_parallel_degree",
     "etp": "parallelism.expert_tensor_parallel_degree",
     "vpp": "parallelism.pipeline_parallel_layers_per_stage",
     "global_batch": "training.global_batch_size",
@@ -243,10 +239,10 @@ def _schedule(titan: _Titan, model: Model, pp: int, notes: list[str]) -> tuple[S
         return "1f1b", 1
     keys = titan.holding("pipeline_parallel_schedule")
     text = str(keys.get("pipeline_parallel_schedule", "1F1B"))
-    if text.lower() not in SCHEDULES:
+    if text.lower() not in PRICED:
         known = "1F1B, GPipe, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV"
         raise keys.wrong("pipeline_parallel_schedule", repr(text), f"one of {known}")
-    schedule, said = SCHEDULES[text.lower()]
+    schedule, said = PRICED[text.lower()]
     if said:
         notes.append(f"pipeline_parallel_schedule {text}: {said}")
     if schedule != "interleaved":

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from estimator.pricing.recipe import ScheduleName
 from planner.one_job.tools.tool import Rule, TrainingTool
+
+SCHEDULES: dict[str, ScheduleName] = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved"}
+"""PyTorch's names, read in any case; `backwards` they are written."""
+
+DEGREES_NAMED = {
+    "tp": "tensor_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "cp": "context_parallel_degree",
+    "ep": "expert_parallel_degree",
+}
 
 DEGREES = (
     Rule(
@@ -22,7 +33,6 @@ DEGREES = (
     Rule(
         key="stages[].etp",
         allows=lambda s: (s.ep > 1) | (s.etp == s.tp) | (s.job.experts is None),
-        found="{s.etp}",
         expected="tp = {s.tp} where experts are not shared",
     ),
     Rule(
@@ -43,7 +53,6 @@ STATES = (
     Rule(
         key="stages[].sharding.shard",
         allows=lambda s: s.zero == 0 or s.shard % s.cp == 0,
-        found="{s.shard}",
         expected="a multiple of cp = {s.cp}, over which it shards too",
     ),
     Rule(
@@ -75,7 +84,7 @@ TORCHTITAN = TrainingTool(
     basis="torchtitan 0.3: FSDP2 and HSDP (weights that stay gathered after forward are ZeRO 2, with stages ZeRO 1),"
     " torch.distributed.pipelining's schedules, all layers recomputed or none",
     software="torchtitan",
-    schedules=("1f1b", "gpipe", "interleaved"),
+    schedules=tuple(SCHEDULES.values()),
     recompute=("none", "full"),
     zero=(0, 2, 3),
     sharded_pipelines=(0, 1, 3),
@@ -86,7 +95,6 @@ TORCHTITAN = TrainingTool(
         Rule(
             key="stages[].etp",
             allows=lambda s: (s.ep == 1) | (s.etp == 1),
-            found="{s.etp}",
             expected="1",
         ),
     ),
@@ -112,7 +120,6 @@ TORCHTITAN_TOML = replace(
         Rule(
             key="stages[].etp",
             allows=lambda s: (s.ep == 1) | (s.etp == 1) | (s.etp == s.tp),
-            found="{s.etp}",
             expected="1 or tp = {s.tp}",
         ),
     ),

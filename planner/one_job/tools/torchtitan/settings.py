@@ -15,11 +15,11 @@ from models_zoo.model import Model
 from planner.one_job.tools.decoder import Decoder, decoder_of
 from planner.one_job.tools.export_records import CannotExpress
 from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.tool import backwards
+from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.one_job.tools.writing import Task
 
 Release = Literal["0.2", "0.3"]
-
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 
 HEADS = {"0.2": "output", "0.3": "lm_head"}
 """What the output projection is called."""
@@ -51,11 +51,9 @@ def titan_settings(task: Task, release: Release) -> Settings:
         "enable_cpu_offload": bool(shape.offload),
     }
     parallelism: dict[str, Any] = {
-        "pipeline_parallel_degree": shape.pp,
-        "tensor_parallel_degree": shape.tp,
-        "context_parallel_degree": shape.cp,
+        **{DEGREES_NAMED[name]: getattr(shape, name) for name in ("pp", "tp", "cp")},
         **_data_parallel(shape, release),
-        "expert_parallel_degree": shape.ep,
+        DEGREES_NAMED["ep"]: shape.ep,
     }
     if shape.pp > 1:
         parallelism |= _pipeline(task, release)
@@ -95,7 +93,7 @@ def _pipeline(task: Task, release: Release) -> dict[str, Any]:
         for chunk in task.chunks
     ]
     return {
-        "pipeline_parallel_schedule": SCHEDULES[task.plan.schedule],
+        "pipeline_parallel_schedule": backwards(SCHEDULES)[task.plan.schedule],
         "pipeline_parallel_microbatch_size": task.shape.micro_batch_per_rank,
         "module_fqns_per_model_part": parts,
     }
