@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli.explicit_output import TIME_NAMES
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
-from planner.one_job.search.summary import percent
+from planner.shared.words import percent
 
 if TYPE_CHECKING:
     from planner.one_job.planning.plan_comparison import PartPair, PlanComparison
