@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from estimator.cells.assembly import AssemblyProblem, assemble_enumerate, assemble_exact
-from estimator.cells.pipeline import LATENCY
+from estimator.cells.latency import LATENCY
 
 TARGET_S = 0.050  # for 64 stages
 

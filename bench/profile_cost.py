@@ -23,7 +23,6 @@ from itertools import pairwise
 from statistics import mean
 
 from estimator.host_cpu import cpu_name
-from estimator.layer_times import nothing_measured
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.profiling.measure_torch import measure_layer, start_torch
@@ -148,7 +147,7 @@ def make_program(model: Model, cluster: Cluster, devices: int, stages: int, *, s
         ),
         micro_batch=each,
     )
-    evaluation = evaluate(setup, lookup=nothing_measured)
+    evaluation = evaluate(setup)
     if isinstance(evaluation, Infeasible):
         raise SystemExit(evaluation.reason)
     plan = record_plan(setup, evaluation, reference=model.name, assumptions=())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from estimator.cells.job import Job
 from estimator.layers.graph import build_graph
-from profiles.vocabulary import Device, Shard
+from models_zoo.model import Model
+from profiles.vocabulary import Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,32 +33,14 @@ class Performance:
     mfu: float | None
 
 
-def count_model_flops(job: Job) -> ModelFlops:
-    """FLOPs per sample of `job`'s model, independent of any plan.
+def count_model_flops(model: Model, seq_len: int) -> ModelFlops:
+    """Return the FLOPs per sample of `model` with so many tokens, independent of any plan.
 
     Counted with the fused kernel, whose operator knows whether it is causal; forward FLOPs are the same without it.
     """
-    shard = Shard(seq_len=job.seq_len, dtype=job.dtype, attention="flash")
-    graph = build_graph(job.model, shard=shard, degrees=())
+    graph = build_graph(model, shard=Shard(seq_len=seq_len, attention="flash"), degrees=())
     return ModelFlops(
         model=graph.model_flops,
         causal=graph.model_flops - 3 * graph.causal_half_flops,
         forward_by_layer=tuple(node.forward_flops for node in graph.nodes),
-    )
-
-
-def rate_iteration(
-    job: Job, *, iteration_time_s: float, devices: int, device: Device, flops: ModelFlops, recomputed_flops: int
-) -> Performance:
-    """Rates of an iteration of `job` on `devices` devices; `recomputed_flops` of a sample's forward run twice."""
-    per_device = job.global_batch / (iteration_time_s * devices)
-    peak = device.peak(job.dtype) if device.peak_basis == "datasheet" else None
-    model_flops_per_s = flops.model * per_device
-    return Performance(
-        samples_per_s=job.global_batch / iteration_time_s,
-        tokens_per_s_per_device=job.seq_len * per_device if job.seq_len else None,
-        tflops_per_device=model_flops_per_s / 1e12,
-        causal_tflops_per_device=flops.causal * per_device / 1e12,
-        hardware_tflops_per_device=(flops.model + recomputed_flops) * per_device / 1e12,
-        mfu=model_flops_per_s / peak if peak else None,
     )

@@ -18,6 +18,8 @@ from models_zoo.layers import (
     FeedForward,
     Head,
     Layer,
+    LinearAttention,
+    Prediction,
     TransformerBlock,
 )
 from models_zoo.model import ImageInput, Model, TokenInput
@@ -155,6 +157,107 @@ def nmt(name: str, *, hidden: int, layers: int, heads: int, ffn_hidden: int, voc
     )
 
 
+def nemotron_h(
+    name: str,
+    *,
+    pattern: str,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    ffn_hidden: int,
+    mamba_heads: int,
+    mamba_head_dim: int,
+    mamba_groups: int,
+    state: int,
+    chunk: int,
+    vocab: int,
+    seq_len: int,
+    tied: bool = False,
+    predictions: int = 0,
+) -> Model:
+    """Nemotron-H (NVIDIA 2025), and with M alone Mamba-2: a letter of `pattern` is a layer of one part.
+
+    M is Mamba-2, * attention without positions in heads of 128 at most, - a squared-ReLU feed-forward. `predictions`
+    further tokens are each predicted by an attention and a feed-forward layer.
+    """
+    mamba = LinearAttention(
+        rule="state_space",
+        heads=mamba_heads,
+        groups=mamba_groups,
+        key_dim=state,
+        value_dim=mamba_head_dim,
+        norm_size=mamba_heads * mamba_head_dim // mamba_groups,
+        chunk=chunk,
+        convolution_bias=True,
+    )
+    attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=min(128, hidden // heads))
+    feed_forward = FeedForward(hidden=ffn_hidden, activation="relu2")
+
+    def block(mixer: Attention | LinearAttention | None, mlp: FeedForward | None) -> TransformerBlock:
+        return TransformerBlock(hidden=hidden, attention=mixer, feed_forward=mlp, norm="rmsnorm", norm_bias=False)
+
+    blocks = {"M": block(mamba, None), "*": block(attention, None), "-": block(None, feed_forward)}
+    ahead = Prediction(count=predictions, blocks=(blocks["*"], blocks["-"])) if predictions else None
+    head = Head(hidden=hidden, vocab=vocab, norm="rmsnorm", norm_bias=False, tied=tied, prediction=ahead)
+    chain = [blocks[letter] for letter in pattern]
+    return _language_model(name, "nemotron-h", Embedding(vocab=vocab, hidden=hidden), chain, head, seq_len)
+
+
+def qwen3_next(
+    name: str,
+    *,
+    hidden: int,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    linear_heads: int,
+    linear_groups: int,
+    linear_dim: int,
+    chunk: int,
+    experts: int,
+    top_k: int,
+    expert_hidden: int,
+    vocab: int,
+    seq_len: int,
+    predictions: int = 0,
+) -> Model:
+    """Qwen3-Next (Qwen 2025): of four layers three with the gated delta rule and one with gated attention, of which a
+    quarter of each head rotates; experts with a gated shared one. `predictions` further tokens as DeepSeek-V3's."""
+    delta = LinearAttention(
+        rule="delta",
+        heads=linear_heads,
+        groups=linear_groups,
+        key_dim=linear_dim,
+        value_dim=linear_dim,
+        norm_size=linear_dim,
+        chunk=chunk,
+    )
+    attention = Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        query_key_norm="head",
+        rotary_dim=head_dim // 4,
+        output_gate=True,
+    )
+    expert = FeedForward(hidden=expert_hidden, gated=True, activation="silu")
+    sparse = Experts(count=experts, top_k=top_k, expert=expert, shared_hidden=expert_hidden, shared_gate=True)
+    full, linear = (
+        TransformerBlock(hidden=hidden, attention=mixer, feed_forward=sparse, norm="rmsnorm", norm_bias=False)
+        for mixer in (attention, delta)
+    )
+    head = Head(
+        hidden=hidden,
+        vocab=vocab,
+        norm="rmsnorm",
+        norm_bias=False,
+        prediction=Prediction(count=predictions, blocks=(full,)) if predictions else None,
+    )
+    chain = [linear if (number + 1) % 4 else full for number in range(layers)]
+    return _language_model(name, "qwen3-next", Embedding(vocab=vocab, hidden=hidden), chain, head, seq_len)
+
+
 RESNET50_STAGES = (3, 4, 6, 3)
 
 
@@ -246,6 +349,8 @@ FAMILIES: dict[str, Callable[..., Model]] = {
     "mixtral": mixtral,
     "gshard_moe": gshard_moe,
     "nmt": nmt,
+    "nemotron_h": nemotron_h,
+    "qwen3_next": qwen3_next,
     "resnet": resnet,
     "vgg16": vgg16,
 }

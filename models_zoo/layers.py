@@ -6,6 +6,7 @@ A model is a chain of these. The estimator turns a spec and a `Shard` into a `Lo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal
@@ -13,7 +14,8 @@ from typing import Literal
 from profiles.vocabulary import LocalLayer
 
 Norm = Literal["layernorm", "rmsnorm"]
-Activation = Literal["gelu", "relu", "silu"]
+Activation = Literal["gelu", "relu", "relu2", "silu"]
+"""`relu2` is the square of ReLU (So et al. 2021, Primer)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,8 @@ class Attention:
 
     `query_key_norm` puts a norm of the block's kind (with the block's `norm_bias`) on queries and another on keys:
     `head` one weight of head_dim each for all heads, `full` one weight over all of a rank's heads. `window` limits
-    causal attention to that many tokens; the kernels here compute the full square all the same.
+    causal attention to that many tokens; the kernels here compute the full square all the same. `output_gate` scales
+    the heads' results by the sigmoid of one more projection of the input, as wide as they are (Qwen3-Next).
     """
 
     heads: int
@@ -53,6 +56,61 @@ class Attention:
     rotary_dim: int = 0
     window: int | None = None
     latent: LatentAttention | None = None
+    output_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """A mixer of tokens whose heads each carry a state of key_dim x value_dim along the sequence, in chunks.
+
+    `state_space`: Mamba-2 (Dao & Gu 2024, section 6): keys, queries and values are its B, C and x; a state decays by
+    exp(-exp(log_rate) step) and takes in step key value^T, step = softplus(projection + bias); a skip from value to
+    result for each head. `delta`: the gated delta rule (Yang et al. 2024, Gated Delta Networks): queries and keys of
+    length 1, a state first forgets the share beta of what it holds under the key.
+
+    Queries and keys have `groups` heads, each for heads / groups values. Queries, keys and values pass a causal
+    convolution over `kernel` tokens of each channel, and SiLU. The result is normed over `norm_size` elements and gated
+    by SiLU of one more projection (Mamba-2 gates first, with a norm weight for every channel; the delta rule norms
+    first, with one weight of value_dim for all heads). No projection has a bias.
+    """
+
+    rule: Literal["state_space", "delta"]
+    heads: int
+    groups: int
+    key_dim: int
+    value_dim: int
+    norm_size: int
+    chunk: int
+    kernel: int = 4
+    convolution_bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups or self.heads * self.value_dim % self.norm_size:
+            raise ValueError(
+                f"linear attention: {self.heads} heads in {self.groups} groups, {self.heads * self.value_dim} elements"
+                f" normed by {self.norm_size}; expected whole heads in a group and a divisor of the elements"
+            )
+
+    @property
+    def columns(self) -> tuple[tuple[str, int], ...]:
+        """What passes the convolution, by name, and the width of each."""
+        keys = self.groups * self.key_dim
+        return ("query", keys), ("key", keys), ("value", self.heads * self.value_dim)
+
+    @property
+    def rates(self) -> tuple[str, ...]:
+        """The projections that have one column for each head."""
+        return ("step",) if self.rule == "state_space" else ("step", "beta")
+
+    def refuses(self, tp: int) -> str | None:
+        """Why `tp` ranks cannot share its heads; None where they can."""
+        if self.heads % tp:
+            return f"tp={tp} does not divide {self.heads} heads of linear attention"
+        if self.groups % tp and tp % self.groups:
+            return f"tp={tp} neither divides nor is a multiple of {self.groups} groups of linear attention"
+        if self.heads * self.value_dim // tp % self.norm_size:
+            return f"tp={tp} cuts the {self.norm_size} elements that linear attention norms together"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +165,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerBlock:
-    """One transformer layer.
+    """One transformer layer: a mixer of tokens and a feed-forward, or (in hybrids such as Nemotron-H) one of the two.
 
     `placement`: pre (GPT, Llama), post (BERT), sandwich (norm before and after each part, Gemma 2/3).
     `parallel` adds attention and feed-forward to the same residual (GPT-NeoX: two norms; Phi: `shared_norm`, one).
@@ -116,8 +174,8 @@ class TransformerBlock:
     """
 
     hidden: int
-    attention: Attention
-    feed_forward: FeedForward | Experts
+    attention: Attention | LinearAttention | None
+    feed_forward: FeedForward | Experts | None
     norm: Norm = "layernorm"
     norm_bias: bool = True
     placement: Literal["pre", "post", "sandwich"] = "pre"
@@ -125,6 +183,27 @@ class TransformerBlock:
     shared_norm: bool = False
     cross_attention: Attention | None = None
     dropout: bool = False
+
+    @property
+    def self_attention(self) -> Attention:
+        """Its attention. ValueError where another mixer of tokens takes its place, or none."""
+        if not isinstance(self.attention, Attention):
+            raise ValueError(f"found {type(self.attention).__name__} as a block's mixer of tokens, expected Attention")
+        return self.attention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Multi-token prediction (DeepSeek-V3, section 2.2): `count` modules, each for one more token ahead.
+
+    A module norms the state before it and the embedding of the next token, brings both together by a (2 hidden x
+    hidden) matrix without bias, passes `blocks`, a final norm, and the model's own vocabulary projection. Norms are of
+    the first block's kind; norms and matrix are whole on every tp rank. It holds the model's token table again, but for
+    a head that has it anyway.
+    """
+
+    count: int
+    blocks: tuple[TransformerBlock, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +215,8 @@ class Head:
     `vocab` 0 means no projection (a bare encoder). `transform` is a hidden x hidden matrix with bias, gelu and a
     layernorm; `pooler` a hidden x hidden matrix with bias; both BERT's. `factor` > 0 puts a (hidden x factor) matrix
     without bias, whole on every tp rank, before a (factor x vocab) projection (OPT-350m). `predicted` positions of a
-    sample alone are projected and predicted, as masked language models may (0: all; the modules here predict
-    all).
+    sample alone are projected and predicted, as masked language models may (0: all; the modules here predict all).
+    With `prediction` further tokens are predicted here too, so that no stage boundary falls between.
     """
 
     hidden: int
@@ -150,6 +229,16 @@ class Head:
     pooler: bool = False
     factor: int = 0
     predicted: int = 0
+    prediction: Prediction | None = None
+
+    def __post_init__(self) -> None:
+        if self.prediction and (not self.vocab or self.factor or self.transform or self.predicted):
+            raise ValueError("found further predicted tokens on a head that is no plain vocabulary projection")
+
+    @property
+    def holds_table(self) -> bool:
+        """Whether the model's token table is among its weights."""
+        return self.tied or self.prediction is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,3 +344,23 @@ class TracedLayer:
 
 
 Layer = Embedding | TransformerBlock | Head | ConvUnit | Bottleneck | Classifier | TracedLayer
+
+
+def experts_of(layer: Layer) -> tuple[Experts, ...]:
+    """The mixtures of experts in `layer`: its feed-forward, or those of the blocks that predict further tokens."""
+    blocks = layer.prediction.blocks if isinstance(layer, Head) and layer.prediction else (layer,)
+    parts = (block.feed_forward for block in blocks if isinstance(block, TransformerBlock))
+    return tuple(part for part in parts if isinstance(part, Experts))
+
+
+def without_jax(layers: Iterable[Layer]) -> str | None:
+    """What of `layers` has no function in `models_zoo.jax_layers`, in words; None where all have one."""
+    for layer in layers:
+        if isinstance(layer, Head) and layer.prediction:
+            return "multi-token prediction"
+        if isinstance(layer, TransformerBlock):
+            if isinstance(layer.attention, LinearAttention):
+                return "linear attention"
+            if layer.attention and layer.attention.output_gate:
+                return "attention with an output gate"
+    return None

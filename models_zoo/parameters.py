@@ -25,7 +25,9 @@ from models_zoo.layers import (
     Head,
     LatentAttention,
     Layer,
+    LinearAttention,
     Norm,
+    Prediction,
     TracedLayer,
     TransformerBlock,
 )
@@ -63,7 +65,7 @@ def layer_parameters(layer: Layer) -> tuple[Parameter, ...]:
         case Embedding():
             return tuple(_embedding(layer))
         case TransformerBlock():
-            return tuple(_parallel_block(layer) if layer.parallel else _block(layer))
+            return tuple(_any_block(layer))
         case Head():
             return tuple(_head(layer))
         case ConvUnit() | Bottleneck() | Classifier():
@@ -187,17 +189,35 @@ def _head(layer: Head) -> Iterator[Parameter]:
         yield from _linear(f"transform.{3 if layer.transform else 0}", hidden, layer.factor)
     for parameter in _linear("vocabulary", layer.factor or hidden, layer.vocab, bias=layer.bias, split=0):
         yield replace(parameter, padded=True)
+    if layer.prediction:
+        for number in range(layer.prediction.count):
+            yield from _prediction(f"predictions.{number}", layer.prediction, hidden)
+        if not layer.tied:
+            yield Parameter(name="tokens.weight", shape=(layer.vocab, hidden), split=0, padded=True)
+
+
+def _prediction(name: str, spec: Prediction, hidden: int) -> Iterator[Parameter]:
+    first = spec.blocks[0]
+    for norm in ("state_norm", "token_norm"):
+        yield from _norm(f"{name}.{norm}", first.norm, hidden, bias=first.norm_bias)
+    yield from _linear(f"{name}.join", 2 * hidden, hidden)
+    for number, block in enumerate(spec.blocks):
+        for parameter in _any_block(block):
+            yield replace(parameter, name=f"{name}.blocks.{number}.{parameter.name}")
+    yield from _norm(f"{name}.norm", first.norm, hidden, bias=first.norm_bias)
+
+
+def _any_block(layer: TransformerBlock) -> Iterator[Parameter]:
+    return _parallel_block(layer) if layer.parallel else _block(layer)
 
 
 def _block(layer: TransformerBlock) -> Iterator[Parameter]:
-    parts: tuple[tuple[str, Attention | None], ...] = (
-        ("attention", layer.attention),
-        *((("cross", layer.cross_attention),) if layer.cross_attention else ()),
-        ("mlp", None),
-    )
-    for name, spec in parts:
+    parts = (("attention", layer.attention), ("cross", layer.cross_attention), ("mlp", layer.feed_forward))
+    for name, part in parts:
+        if part is None:
+            continue
         yield from _norm(f"{name}.norm", layer.norm, layer.hidden, bias=layer.norm_bias)
-        yield from _attention(f"{name}.body", layer, spec) if spec else _feed_forward(f"{name}.body", layer)
+        yield from _part(f"{name}.body", layer, part)
         if layer.placement == "sandwich":
             yield from _norm(f"{name}.post_norm", layer.norm, layer.hidden, bias=layer.norm_bias)
 
@@ -206,8 +226,46 @@ def _parallel_block(layer: TransformerBlock) -> Iterator[Parameter]:
     yield from _norm("norm", layer.norm, layer.hidden, bias=layer.norm_bias)
     if not layer.shared_norm:
         yield from _norm("mlp_norm", layer.norm, layer.hidden, bias=layer.norm_bias)
-    yield from _attention("attention", layer, layer.attention)
-    yield from _feed_forward("mlp", layer)
+    for name, part in (("attention", layer.attention), ("mlp", layer.feed_forward)):
+        if part is not None:
+            yield from _part(name, layer, part)
+
+
+def _part(
+    name: str, layer: TransformerBlock, part: Attention | LinearAttention | FeedForward | Experts
+) -> Iterator[Parameter]:
+    match part:
+        case Attention():
+            return _attention(name, layer, part)
+        case LinearAttention():
+            return _linear_attention(name, layer.hidden, part)
+        case FeedForward():
+            return _dense(name, part, layer.hidden)
+        case Experts():
+            return _experts(name, part, layer.hidden)
+
+
+def _linear_attention(name: str, hidden: int, spec: LinearAttention) -> Iterator[Parameter]:
+    inner = spec.heads * spec.value_dim
+    for rate in ("log_rate", "step_bias"):
+        yield Parameter(name=f"{name}.{rate}", shape=(spec.heads,), start="zeros", split=0)
+    if spec.rule == "state_space":
+        yield Parameter(name=f"{name}.skip", shape=(spec.heads,), start="ones", split=0)
+    for part, columns in spec.columns:
+        parts = None if part == "value" else spec.groups
+        yield Parameter(
+            name=f"{name}.{part}.weight", shape=(columns, spec.kernel), start="fan_in", split=0, parts=parts
+        )
+        if spec.convolution_bias:
+            yield Parameter(name=f"{name}.{part}.bias", shape=(columns,), start="zeros", split=0, parts=parts)
+        for parameter in _linear(f"{name}.{part}.project", hidden, columns, split=0):
+            yield replace(parameter, parts=parts)
+    yield from _linear(f"{name}.gate", hidden, inner, split=0)
+    for rate in spec.rates:
+        yield from _linear(f"{name}.rates.{rate}", hidden, spec.heads, split=0)
+    shared = spec.rule == "delta"
+    yield from _norm(f"{name}.norm", "rmsnorm", spec.value_dim if shared else inner, split=None if shared else 0)
+    yield from _linear(f"{name}.output", inner, hidden, split=1)
 
 
 def _attention(name: str, block: TransformerBlock, spec: Attention) -> Iterator[Parameter]:
@@ -216,6 +274,8 @@ def _attention(name: str, block: TransformerBlock, spec: Attention) -> Iterator[
         yield from _projections(f"{name}.projections", block, spec)
     else:
         yield from _latent_projections(f"{name}.projections", block, spec, spec.latent)
+    if spec.output_gate:
+        yield from _linear(f"{name}.gate", block.hidden, spec.heads * value_dim, bias=spec.qkv_bias, split=0)
     yield from _linear(f"{name}.output", spec.heads * value_dim, block.hidden, bias=spec.output_bias, split=1)
 
 
@@ -251,12 +311,6 @@ def _latent_projections(
     yield from _linear(f"{name}.down", block.hidden, kv_rank + latent.rope_dim, bias=spec.qkv_bias)
     yield from _norm(f"{name}.norm", block.norm, kv_rank, bias=block.norm_bias)
     yield from _linear(f"{name}.up", kv_rank, spec.heads * (latent.nope_dim + latent.value_dim), split=0)
-
-
-def _feed_forward(name: str, layer: TransformerBlock) -> Iterator[Parameter]:
-    if isinstance(layer.feed_forward, Experts):
-        return _experts(name, layer.feed_forward, layer.hidden)
-    return _dense(name, layer.feed_forward, layer.hidden)
 
 
 def _dense(name: str, spec: FeedForward, hidden: int) -> Iterator[Parameter]:

@@ -1,4 +1,5 @@
-"""The Python interface: a function for each command, with the command's arguments as keywords.
+"""The Python interface: a function for each command, with the command's arguments as keywords, or its record of
+options (`planner.shared.options`).
 
 Each returns a record or a value that `json.dumps` takes, prints nothing and reads no environment; the command line
 parses and prints. Heavy modules are imported inside the functions, so that this one costs nothing to import.
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any
 
 from planner.shared.options.call import takes
 from planner.shared.options.catalogue import HardwareShowOptions, ModelsShowOptions
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
 from planner.shared.options.measuring import (
     CommFitOptions,
@@ -24,8 +26,14 @@ from planner.shared.options.measuring import (
     ProfilesImportOptions,
     ProfilesShowOptions,
 )
-from planner.shared.options.record import Progress
 from planner.shared.options.running import ExportOptions, RunOptions, ValidateOptions
+from planner.shared.options.search import (
+    FrontOptions,
+    PlaceOptions,
+    PlanOptions,
+    SideBySideOptions,
+    SmallestOptions,
+)
 from planner.shared.options.simulate import SimulateOptions, SweepOptions
 from profiles.errors import InputError
 from profiles.vocabulary import LinkTable
@@ -33,11 +41,10 @@ from profiles.vocabulary import LinkTable
 if TYPE_CHECKING:
     from estimator.profiling.setting import Framework
     from planner.many_jobs.simulation.run import Simulated
-    from planner.one_job.search.choices import Choice
-    from planner.one_job.search.explain import Explanation
-    from planner.one_job.search.plan_comparison import PlanComparison
+    from planner.one_job.planning.answer import PlanAnswer
+    from planner.one_job.planning.choices import Choice
+    from planner.one_job.planning.plan_comparison import PlanComparison
     from planner.one_job.timeline.events import Timeline
-    from planner.shared.options import EstimateOptions, SearchOptions, Tool
     from planner.shared.plan import Plan
     from profiles.store import ProfileStore
 
@@ -64,7 +71,7 @@ def models_show(options: ModelsShowOptions) -> dict[str, Any]:
     from estimator.frontends.load import load_any_model
     from estimator.layers.graph import build_graph
     from planner.one_job.cells.describe import describe_layers, describe_model
-    from planner.one_job.cells.request import token_count
+    from planner.shared.inputs import token_count
     from profiles.vocabulary import Shard
 
     model = load_any_model(options.model)
@@ -201,110 +208,71 @@ def _open_to_read(path: Path) -> ProfileStore:
     return ProfileStore(path)
 
 
-def estimate(
-    model: str | None = None,
-    *,
-    cluster: str | None = None,
-    plan: Path | None = None,
-    launcher: tuple[str, str] | None = None,
-    output: Path | None = None,
-    store: Path | None = None,
-    **options: Unpack[EstimateOptions],
-) -> dict[str, Any]:
-    """How fast the model trains on the cluster: its Cells, or one explicit plan.
+@takes(EstimateOptions)
+def estimate(options: EstimateOptions) -> dict[str, Any]:
+    """Return how fast the model trains on the cluster: its Cells, or one explicit plan.
 
-    Without a degree of parallelism among `options`, the Cells, one for each device type and stage count. With any, or
+    Without a degree of parallelism among the options, the Cells, one for each device type and stage count. With any, or
     with a `plan` file in place of model and options (`cluster` may then stand for the file's), that one plan: its
-    record, and the estimate with time and memory taken apart; `output` is a file to write it to. With `launcher`
-    (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present settings,
-    compared with the best plan that the launcher can run, and `model` may be left out where these say it.
+    record, and the estimate with time and memory taken apart; `output` and `timeline` are files to write them to. With
+    `launcher` (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present
+    settings, compared with the best plan that the launcher can run, and `model` may be left out where these say it.
 
     `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
     can be had or the plan does not fit.
     """
     from planner.one_job.cells.estimating import estimate_cells, estimate_plan
-    from planner.shared.options import DEGREES
 
-    if launcher is not None:
+    if options.launcher is not None:
         from planner.one_job.importing.best import best_of_setting
         from planner.one_job.importing.estimate import estimate_imported
 
-        if plan is not None:
-            raise InputError(where="estimate", key="--from", found=f"--plan {plan} too", expected="one of them")
-        find_best = best_of_setting(cast("Tool", launcher[0]), store=store, profiles=options.get("profiles"))
-        return estimate_imported(
-            *launcher,
-            model=model,
-            cluster=cluster,
-            output=output,
-            store=store,
-            options=options,
-            find_best=find_best,
-        )
-    if plan is not None or any(options.get(name) is not None for name in DEGREES):
-        return estimate_plan(model, cluster=cluster, plan=plan, output=output, store=store, options=options)
-    return estimate_cells(model, cluster=cluster, output=output, store=store, options=options)
+        find_best = best_of_setting(options.launcher[0], store=options.store, profiles=options.profiles)
+        return estimate_imported(options, find_best=find_best)
+    return estimate_plan(options) if options.explicit else estimate_cells(options)
 
 
-def plan(model: str, *, cluster: str, store: Path | None = None, **options: Unpack[SearchOptions]) -> Plan:
-    """The best plan on the cluster's free devices, proved to be the best of the space that the options leave open; with
-    `search="cells"` the best Cell's best assembly, as Crius estimates it, and with `search="crius"` that Cell tuned as
-    Crius does. `profile_budget` seconds may be spent on running candidate plans on local workers. Failures as of
-    `estimate`."""
-    from planner.one_job.search.searching import plan_model
+@takes(PlanOptions)
+def plan(options: PlanOptions) -> PlanAnswer:
+    """Return the best plan on the cluster's free devices, proved to be the best of the space that the options leave
+    open, with what vouches for it.
 
-    return plan_model(model, cluster=cluster, store=store, options=options).plan
-
-
-def front(
-    model: str,
-    *,
-    cluster: str,
-    against: Literal["devices", "memory"] = "devices",
-    store: Path | None = None,
-    **options: Unpack[SearchOptions],
-) -> tuple[Choice, ...]:
-    """The plans that no other one beats in both time and devices, or time and memory of a device; the fastest first."""
-    from planner.one_job.search.choices import front as find_front
-
-    return find_front(model, cluster=cluster, against=against, store=store, options=options)
-
-
-def smallest(
-    model: str, *, cluster: str, meet_s: float, store: Path | None = None, **options: Unpack[SearchOptions]
-) -> Choice:
-    """The best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s` seconds."""
-    from planner.one_job.search.choices import smallest as find_smallest
-
-    return find_smallest(model, cluster=cluster, meet_s=meet_s, store=store, options=options)
-
-
-def side_by_side(
-    model: str, *, clusters: tuple[str, ...], store: Path | None = None, **options: Unpack[SearchOptions]
-) -> tuple[Choice, ...]:
-    """The best plan on each of several clusters."""
-    from planner.one_job.search.choices import side_by_side as compare
-
-    return compare(model, clusters=clusters, store=store, options=options)
-
-
-def explain(
-    model: str,
-    *,
-    cluster: str,
-    store: Path | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[SearchOptions],
-) -> Explanation:
-    """The best plan as `plan` finds it, and why: what binds, what the best plans without one of its choices lose, what
-    more hardware or a larger batch would bring, what the constraints among `options` cost. Each is a search of its own.
-
-    NothingFits holds in `result` a `planner.one_job.search.explaining.Lack`: what would make a plan possible.
+    With `search="cells"` it is the best Cell's best assembly, as Crius estimates it, and with `search="crius"` that
+    Cell tuned as Crius does. `profile_budget` seconds may be spent on running candidate plans on local workers. With
+    `explain` also why: what binds, what the best plans without one of its choices lose, what more hardware or a larger
+    batch would bring, what the constraints among the options cost, each a search of its own. With `compare` also what
+    the plan in that file does otherwise. `output` and `timeline` are files to write. Failures as of `estimate`.
     """
-    from planner.one_job.search.explaining import explain_model
+    from planner.one_job.planning.answer import answer_plan
 
-    return explain_model(model, cluster=cluster, store=store, options=options, progress=progress)
+    return answer_plan(options)
+
+
+@takes(FrontOptions)
+def front(options: FrontOptions) -> tuple[Choice, ...]:
+    """Return the plans that no other one beats in both time and devices, or time and memory of a device; the fastest
+    first."""
+    from planner.one_job.planning.choices import front as find_front
+
+    return find_front(options)
+
+
+@takes(SmallestOptions)
+def smallest(options: SmallestOptions) -> Choice:
+    """Return the best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s`
+    seconds."""
+    from planner.one_job.planning.choices import smallest as find_smallest
+
+    return find_smallest(options)
+
+
+@takes(SideBySideOptions)
+def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
+    """Return the best plan on the cluster, and on each of the clusters `beside` it."""
+    from planner.one_job.planning.choices import side_by_side as find_side_by_side
+
+    return find_side_by_side(options)
 
 
 def compare(
@@ -312,7 +280,7 @@ def compare(
 ) -> PlanComparison:
     """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
     and what of an iteration and of memory takes more."""
-    from planner.one_job.search.plan_comparison import compare_with_file
+    from planner.one_job.planning.plan_comparison import compare_with_file
     from planner.shared.plan_file import load_plan
 
     one = load_plan(plan) if isinstance(plan, Path) else plan
@@ -331,9 +299,9 @@ def timeline(
     `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
     `profiles` (whose measured layer times count) as in `estimate`.
     """
-    from planner.one_job.cells.request import open_existing
     from planner.one_job.timeline.events import make_timeline
     from planner.one_job.timeline.save import save_timeline, timeline_form
+    from planner.shared.inputs import open_existing
     from planner.shared.plan_file import load_plan
 
     if output is not None:
@@ -346,52 +314,23 @@ def timeline(
     return found
 
 
-def place(
-    model: str,
-    *,
-    cluster: str,
-    local: str | None = None,
-    method: str = "compact",
-    types: tuple[str, ...] = (),
-    one_type: bool = False,
-    all_sites: bool = False,
-    alternatives: int = 6,
-    comm: tuple[Path, ...] = (),
-    links: Path | None = None,
-    half_life: float = 3600.0,
-    now: float | None = None,
-    output: Path | None = None,
-    store: Path | None = None,
-    **options: Unpack[SearchOptions],
-) -> dict[str, Any]:
-    """Over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and what
-    else could be done: `alternatives` other ways at most are planned.
+@takes(PlaceOptions)
+def place(options: PlaceOptions) -> dict[str, Any]:
+    """Return over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and
+    what else could be done: `alternatives` other ways at most are planned.
 
-    `local` is the site that the job is submitted at; `method` one of `planner.many_jobs.placement.options.METHODS`;
-    `types` the device types to take. `comm` are files of measured links, `links` the state that they are added to, ages
-    counted to `now` (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not
-    the cluster file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
+    `local` is the site that the job is submitted at; `method` how sites are chosen; `types` the device types to take
+    (none: any). `comm` are files of measured links, `links` the state that they are added to, ages counted to `now`
+    (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the cluster
+    file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
     """
     from planner.many_jobs.placement.alternatives import other_ways
     from planner.many_jobs.placement.describing import describe_placed, save_placed
-    from planner.many_jobs.placement.options import PlaceOptions
     from planner.many_jobs.placement.placing import place_model
 
-    wanted = PlaceOptions(
-        local=local,
-        method=method,
-        types=types,
-        one_type=one_type,
-        all_sites=all_sites,
-        comm=comm,
-        links=links,
-        half_life_s=half_life,
-        now_s=now,
-        alternatives=alternatives,
-    )
-    placed = place_model(model, cluster=cluster, store=store, options=options, wanted=wanted)
-    plan = placed.plan if output is None else save_placed(placed, output)[0]
-    return describe_placed(placed, plan, other_ways(placed, wanted))
+    placed = place_model(options)
+    plan = placed.plan if options.output is None else save_placed(placed, options.output)[0]
+    return describe_placed(placed, plan, other_ways(placed, options))
 
 
 @takes(RunOptions)
@@ -418,12 +357,13 @@ def validate(options: ValidateOptions) -> dict[str, Any]:
     `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model. `plot` is a file
     for the picture, coloured by `group` (None: by source).
     """
-    from planner.one_job.cells.request import open_existing
-    from planner.one_job.validation.plot import plot_format, save_plot
+    from planner.one_job.validation.plot import save_plot
     from planner.one_job.validation.run import validate_runs
+    from planner.shared.inputs import open_existing
+    from planner.shared.pictures import picture_format
 
     if options.plot is not None:
-        plot_format(options.plot)  # what cannot be drawn is said before the work, not after it
+        picture_format(options.plot, where="validate")  # what cannot be drawn is said before the work, not after it
     with open_existing(options.store) as opened:
         result = validate_runs(options.path, store=opened, progress=options.progress)
     if options.plot is not None:

@@ -140,6 +140,13 @@ def _yaml_loader() -> type[Any]:
     return CoreLoader
 
 
+def check_folder(path: Path, *, where: str, key: str) -> None:
+    """Raise InputError, of the option `key` of `where`, unless the folder of a file to be written exists: said before
+    hours of work, not after them."""
+    if not path.resolve().parent.is_dir():
+        raise InputError(where=where, key=key, found=path, expected="a path in an existing folder")
+
+
 def _mode_of_existing(target: Path, *, shown: str | Path) -> int | None:
     """Permission bits of the file to be replaced, None if there is none; InputError if it cannot be a file."""
     try:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from math import inf
 from typing import Any, Literal, get_args
 
-from profiles.files import parse_json
 from profiles.vocabulary import Device, LinkTable, ReferenceNode, Shard
 
 PROFILES_SCHEMA = "cellplan.profiles/1"
@@ -176,30 +175,6 @@ class ProfileSet:
     profiles: tuple[Profile, ...] = ()
     rates: tuple[DeviceRates, ...] = ()
     link_tables: tuple[LinkTable, ...] = ()
-
-
-def profile_set_to_json(found: ProfileSet) -> str:
-    """The text of a profile file: an entry a line, sorted, so that equal sets give equal bytes."""
-    parts: dict[str, list[Any]] = {
-        "profiles": sorted(found.profiles, key=lambda profile: profile.id),
-        "rates": sorted(found.rates, key=canonical),
-        "link_tables": sorted(found.link_tables, key=canonical),
-    }
-    lines = [f'{{"schema": {json.dumps(PROFILES_SCHEMA)}']
-    for name, entries in parts.items():
-        texts = [json.dumps(asdict(entry), sort_keys=True, allow_nan=False) for entry in entries]
-        lines.append(f'"{name}": [' + "".join(f"\n{text}," for text in texts).rstrip(",") + "]")
-    return ",\n".join(lines) + "}\n"
-
-
-def parse_profile_set(text: str, *, where: str) -> ProfileSet:
-    """The set that the text of a profile file holds; InputError naming `where` and the key that is wrong."""
-    from profiles.measurement_schema import ProfileFile
-    from profiles.schema import validate_json
-
-    parse_json(text, where=where)
-    file = validate_json(ProfileFile, text, where=where)
-    return ProfileSet(profiles=file.profiles, rates=file.rates, link_tables=file.link_tables)
 
 
 def device_from_rates(rates: DeviceRates) -> Device:

@@ -29,8 +29,6 @@ from profiles.measurements import (
     Profile,
     ProfileSet,
     canonical,
-    parse_profile_set,
-    profile_set_to_json,
 )
 from profiles.vocabulary import DType, LinkTable, Shard
 
@@ -325,6 +323,8 @@ class ProfileStore:
 
 def export_profiles(store: ProfileStore, path: str | Path) -> None:
     """Write all of `store`, once it is checked, into one JSON file; the same contents give the same bytes."""
+    from profiles.profile_file import profile_set_to_json
+
     store.check()
     write_atomically(path, profile_set_to_json(store.contents()))
 
@@ -332,6 +332,8 @@ def export_profiles(store: ProfileStore, path: str | Path) -> None:
 def import_profiles(store: ProfileStore, path: str | Path, *, replace: bool = False) -> ImportCount:
     """Add a profile file to `store`, once that is checked, all or nothing; what is there already stays unless
     `replace`."""
+    from profiles.profile_file import parse_profile_set
+
     store.check()
     return store.merge(parse_profile_set(read_text(path), where=str(path)), replace=replace)
 

@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
-from estimator.cells.estimate import make_machine
-from estimator.cells.job import Job
-from estimator.cells.stage_options import Machine
-from estimator.layer_times import LayerCosts, Lookup, nothing_measured
+from estimator.cells.job import Job, cell_recipe
+from estimator.cells.stage_pricing import Hardware, StagePricing
+from estimator.layer_times import Lookup, nothing_measured
 from models_zoo import families
 from models_zoo.model import Model
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import LinkTable
+
+OF_RECIPE = ("global_batch", "seq_len", "dtype", "optimizer", "schedule")
 
 
 def tied_gpt(layers: int = 4, hidden: int = 64) -> Model:
@@ -53,36 +54,44 @@ MODELS = (tied_gpt(), untied_llama(), mixture(), alternating())
 
 
 def make_job(model: Model | None = None, **settings: Any) -> Job:
+    """A job of `settings`, those of its recipe among them."""
     model = model or tied_gpt()
-    return Job(**{"model": model, "global_batch": 64, "seq_len": model.seq_len, **settings})
+    recipe = {name: settings.pop(name) for name in OF_RECIPE if name in settings}
+    return Job(model=model, recipe=cell_recipe(**{"global_batch": 64, "seq_len": model.seq_len, **recipe}), **settings)
 
 
-def make_test_machine(
-    job: Job,
+def make_hardware(
     cluster: Cluster | str = "a100-80gb:2x4",
     *,
     link_tables: tuple[LinkTable, ...] = (),
     lookup: Lookup = nothing_measured,
     **device: Any,
-) -> Machine:
-    """The machine of `job` on the first device of `cluster`, with fields of its device changed."""
+) -> Hardware:
+    """`cluster` with fields of its first type of device changed."""
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    machine = make_machine(job, cluster, cluster.slots, link_tables=link_tables, lookup_for=lambda _device: lookup)
-    changed = replace(machine.device, **device)
-    costs = LayerCosts(device=changed, optimizer_name=job.optimizer_name, lookup=lookup)
-    return replace(machine, device=changed, costs=costs)
+    plain = cluster.group_of(cluster.slots[0]).device
+    changed = replace(plain, **device)
+    sites = tuple(
+        replace(
+            site,
+            nodes=tuple(replace(group, device=changed) if group.device == plain else group for group in site.nodes),
+        )
+        for site in cluster.sites
+    )
+    cluster = replace(cluster, sites=sites)
+    return Hardware(cluster=cluster, device=changed, link_tables=link_tables, lookup=lookup)
 
 
 def cell_of(
     job: Job,
     stages: int,
     *,
-    machine: Machine | None = None,
+    hardware: Hardware | None = None,
     devices: int | None = None,
     rules: CellRules | None = None,
 ) -> CellEstimate | CellFailure:
-    machine = machine or make_test_machine(job)
-    return estimate_cell(job, machine, machine.cluster.slots[:devices], stages, rules or CellRules())
+    pricing = StagePricing(job, hardware or make_hardware())
+    return estimate_cell(pricing, pricing.hardware.cluster.slots[:devices], stages, rules or CellRules())
 
 
 def estimated(cell: CellEstimate | CellFailure) -> CellEstimate:

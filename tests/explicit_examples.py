@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, ScheduleName, Setup, Software, StageSetup
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt, llama, mixtral
@@ -41,9 +42,9 @@ def build(model: Model = LLAMA, cluster: Cluster = CLUSTER, recipe: Recipe = REC
 
 def evaluated(setup: Setup, **options: Any) -> Evaluation:
     """Its figures, which must exist."""
-    found = evaluate(setup, **options)
-    assert isinstance(found, Evaluation), found
-    return found
+    evaluation = evaluate(setup, Pricing(**options))
+    assert isinstance(evaluation, Evaluation), evaluation
+    return evaluation
 
 
 def with_stages(setup: Setup, change: Callable[[StageSetup], StageSetup]) -> Setup:

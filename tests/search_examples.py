@@ -9,12 +9,10 @@ from dataclasses import replace
 from typing import Literal
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import read_layers
 from estimator.bulk.records import Degrees, Rule, StateRule
-from estimator.layer_times import nothing_measured
-from estimator.pricing.evaluate import evaluate, experts_a_token
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup
 from estimator.pricing.software import load_frameworks
 from models_zoo.families import gpt, llama, mixtral
@@ -24,8 +22,6 @@ from planner.one_job.search.cuts import Cut, cuts_of
 from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.training_parameters import load_training_parameters
 
 MODELS = (
     gpt("g", hidden=256, layers=3, heads=4, vocab=30000, seq_len=256),
@@ -39,18 +35,11 @@ CLUSTERS = ("a100-80gb:1x4", "h100:2x2", "v100-32gb:1x3", "a100-80gb:1x1", "h100
 
 def evaluator_of(model: Model, cluster: Cluster, recipe: Recipe) -> BulkEvaluator:
     """Nothing measured; gradients overlap as the recipe says."""
-    parameters = load_training_parameters()
     return BulkEvaluator(
         model=model,
         cluster=cluster,
         recipe=recipe,
-        parameters=parameters,
-        efficiencies_of=load_operator_efficiencies,
-        lookup=nothing_measured,
-        links=LinkTimes(
-            cluster=cluster, parameters=parameters, experts_a_token=experts_a_token(model, recipe.software)
-        ),
-        layers=read_layers(model, recipe),
+        pricing=Pricing(),
         overlap_under=lambda _zero: recipe.overlap,
     )
 
@@ -123,7 +112,7 @@ def plain_degrees(space: Space) -> Iterator[Degrees]:
         if tp * pp * dp > devices or batch % (dp * samples) or experts % ep:
             continue
         block = space.model.layers[1]
-        attention = block.attention  # type: ignore[union-attr]
+        attention = block.self_attention  # type: ignore[union-attr]
         if attention.heads % tp or (attention.kv_heads % tp and tp % attention.kv_heads):
             continue
         for etp in {1, tp} if moe else {1}:
@@ -150,7 +139,7 @@ def every_plan(
                 weights = pipeline.layer_s()  # type: ignore[union-attr]
                 for cut in cuts_of(space.model, pp=degrees.pp, vpp=vpp, weights=weights):
                     blocks = max(sum(evaluator.layers.recomputable(*part) for part in stage) for stage in cut)
-                    for rule in recompute_rules(space, blocks):
+                    for rule in recompute_rules(space, blocks, vpp=vpp):
                         for state in state_rules(space, degrees):
                             setup = setup_on(space, evaluator, degrees, schedule, cut, rule, state, placement.slots)
                             found = evaluate(setup)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
-from planner.many_jobs.sites.state import SiteTable, make_table
+from planner.many_jobs.sites.state import SiteTable
 from planner.many_jobs.sites.topology import Topology, make_topology
 
 
@@ -39,3 +40,22 @@ def random_topology(rng: Random, count: int) -> Topology:
 def random_free(rng: Random, count: int) -> list[int]:
     """Free devices, also none and many equal ones."""
     return [rng.choice((0, 1, 2, 4, 8, 8, rng.randint(0, 16))) for _ in range(count)]
+
+
+def make_table(
+    free: Mapping[str, Mapping[str, int] | int],
+    links: Mapping[tuple[str, str], tuple[float, float]],
+    *,
+    device: str = "device",
+) -> SiteTable:
+    """A table by names: each site's free devices (a number: of the type `device`), each link's (bytes/s, s).
+
+    >>> table = make_table({"north": 8, "south": {"a100-80gb": 4}}, {("north", "south"): (1.25e9, 5e-3)})
+    >>> table.types, table.total
+    (('device', 'a100-80gb'), [8, 4])
+    """
+    by_site = {name: {device: devices} if isinstance(devices, int) else dict(devices) for name, devices in free.items()}
+    types = tuple(dict.fromkeys(kind for devices in by_site.values() for kind in devices))
+    number = {name: position for position, name in enumerate(by_site)}
+    topology = make_topology(tuple(by_site), [(number[a], number[b], *figures) for (a, b), figures in links.items()])
+    return SiteTable(topology, types, [[devices.get(kind, 0) for devices in by_site.values()] for kind in types])

@@ -11,6 +11,8 @@ from models_zoo.layers import (
     FeedForward,
     Head,
     LatentAttention,
+    LinearAttention,
+    Prediction,
     TransformerBlock,
 )
 from profiles.vocabulary import Shard
@@ -45,7 +47,7 @@ BLOCKS: dict[str, TransformerBlock] = {
     "gemma": replace(LLAMA, placement="sandwich", feed_forward=replace(_SWIGLU, activation="gelu")),
     "mla": MLA,
     "mla_no_query_rank": replace(
-        MLA, norm="layernorm", attention=replace(MLA.attention, latent=replace(_LATENT, query_rank=None))
+        MLA, norm="layernorm", attention=replace(MLA.self_attention, latent=replace(_LATENT, query_rank=None))
     ),
     "neox": replace(GPT, attention=replace(_ATTENTION, rotary_dim=2), parallel=True, dropout=True),
     "phi": replace(GPT, attention=replace(_ATTENTION, rotary_dim=4), parallel=True, shared_norm=True),
@@ -59,6 +61,31 @@ BLOCKS: dict[str, TransformerBlock] = {
     "decoder": replace(GPT, cross_attention=_CROSS, placement="post", dropout=True),
     "decoder_pre": replace(GPT, cross_attention=replace(_CROSS, kv_heads=2, rotary_dim=8)),
 }
+MAMBA = LinearAttention(
+    rule="state_space",
+    heads=8,
+    groups=2,
+    key_dim=6,
+    value_dim=4,
+    norm_size=8,
+    chunk=4,
+    convolution_bias=True,
+)
+DELTA = LinearAttention(rule="delta", heads=8, groups=4, key_dim=6, value_dim=4, norm_size=4, chunk=2)
+HYBRIDS: dict[str, TransformerBlock] = {
+    "mamba": replace(LLAMA, attention=MAMBA),
+    "mamba_one_group": replace(LLAMA, attention=replace(MAMBA, groups=1), feed_forward=None),
+    "mamba_one_chunk": replace(LLAMA, attention=replace(MAMBA, chunk=64, convolution_bias=False), feed_forward=_MLP),
+    "delta": replace(LLAMA, attention=DELTA),
+    "delta_experts": replace(LLAMA, attention=replace(DELTA, groups=8, chunk=3), feed_forward=_SHARED),
+    "delta_one_chunk": replace(LLAMA, attention=replace(DELTA, groups=2, chunk=8), feed_forward=None),
+    "feed_forward_alone": replace(LLAMA, attention=None, feed_forward=FeedForward(hidden=64, activation="relu2")),
+    "attention_alone": replace(GPT, feed_forward=None, dropout=True),
+    "output_gate": replace(
+        LLAMA, attention=replace(_LLAMA_ATTENTION, output_gate=True, query_key_norm="head", rotary_dim=2)
+    ),
+}
+"""Blocks with other mixers of tokens than plain attention, or with one of the two parts alone."""
 EMBEDDINGS: dict[str, Embedding] = {
     "plain": Embedding(vocab=50, hidden=HIDDEN),
     "gpt": Embedding(vocab=50, hidden=HIDDEN, positions=16, dropout=True),
@@ -70,11 +97,15 @@ HEADS: dict[str, Head] = {
     "bias": Head(hidden=HIDDEN, vocab=50, norm="rmsnorm", bias=True),
     "bert": Head(hidden=HIDDEN, vocab=50, norm=None, bias=True, transform=True, pooler=True),
     "opt_350m": Head(hidden=HIDDEN, vocab=50, norm=None, factor=16),
+    "predicting": Head(
+        hidden=HIDDEN, vocab=50, norm="rmsnorm", prediction=Prediction(count=2, blocks=(LLAMA, HYBRIDS["mamba"]))
+    ),
+    "predicting_tied": Head(hidden=HIDDEN, vocab=50, tied=True, prediction=Prediction(count=1, blocks=(GPT,))),
     "bare": Head(hidden=HIDDEN, vocab=0),
     "bare_pooled": Head(hidden=HIDDEN, vocab=0, norm=None, pooler=True),
 }
 LAYERS = (
-    {f"block_{name}": layer for name, layer in BLOCKS.items()}
+    {f"block_{name}": layer for name, layer in (BLOCKS | HYBRIDS).items()}
     | {f"embedding_{name}": layer for name, layer in EMBEDDINGS.items()}
     | {f"head_{name}": layer for name, layer in HEADS.items()}
 )

@@ -19,6 +19,7 @@ from bench.accuracy.markdown import percent, table
 from bench.accuracy.runs import Run
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from planner.one_job.validation.baselines import best_mfu
 from profiles.cluster import Cluster, NodeGroup
@@ -166,7 +167,7 @@ def _evaluate(
     efficiencies_of: Callable[[str], OperatorEfficiencies] = load_operator_efficiencies,
 ) -> Evaluation:
     parameters = TrainingParameters(values=dict(values))
-    found = evaluate(setup, parameters=parameters, efficiencies_of=efficiencies_of)
+    found = evaluate(setup, Pricing(parameters=parameters, efficiencies_of=efficiencies_of))
     if not isinstance(found, Evaluation):
         raise ValueError(f"{setup.model.name}: {found.reason}; expected a plan that can be evaluated")
     return found

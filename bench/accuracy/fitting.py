@@ -11,19 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
-from planner.one_job.validation.baselines import in_fit_half
-from planner.one_job.validation.prepared import PreparedRun
-from planner.one_job.validation.rows import read_runs
-from planner.one_job.validation.run import source_of
-from planner.one_job.validation.setups import setup_of
 from profiles.training_parameters import TrainingParameters, load_training_rows
 
 Values = dict[str, float]
@@ -47,33 +42,12 @@ class Timed:
     fitted: bool
 
 
-def load_timed(path: Path) -> tuple[Timed, ...]:
-    """All such rows of the run table at `path`."""
-    found = []
-    for row in read_runs(path):
-        if row.measured_iteration_time_s is None:
-            continue
-        prepared = setup_of(row)
-        if not isinstance(prepared, PreparedRun) or not isinstance(evaluate(prepared.setup), Evaluation):
-            continue
-        found.append(
-            Timed(
-                id=row.id,
-                source=source_of(row),
-                setup=prepared.setup,
-                measured_s=row.measured_iteration_time_s,
-                fitted=in_fit_half(row.id),
-            )
-        )
-    return tuple(found)
-
-
 def log_errors(rows: Iterable[Timed], values: Mapping[str, float]) -> np.ndarray:
     """log(estimated / measured) of each row."""
-    parameters = TrainingParameters(values=dict(values))
+    pricing = Pricing(parameters=TrainingParameters(values=dict(values)))
     errors = []
     for row in rows:
-        outcome = evaluate(row.setup, parameters=parameters)
+        outcome = evaluate(row.setup, pricing)
         errors.append(math.log(outcome.iteration_time_s / row.measured_s) if isinstance(outcome, Evaluation) else 0.0)
     return np.array(errors)
 

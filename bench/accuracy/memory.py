@@ -15,15 +15,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.accuracy.adapters.published import prepare, read_published
 from estimator.pricing.memory import rank_memory
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Setup
 from estimator.pricing.stage_work import stage_chunks
 from estimator.schedules.in_flight import in_flight
 from models_zoo.layers import Embedding, Head
+from planner.one_job.validation.columns import RunRow
+from planner.one_job.validation.measured import measured_of
 from planner.one_job.validation.prepared import Skipped
-from planner.one_job.validation.rows import RunRow, read_runs
-from planner.one_job.validation.setups import setup_of
 from profiles.vocabulary import Infeasible
 
 GIB = 2**30
@@ -54,7 +55,7 @@ class Compared:
 
 def memory_of(setup: Setup) -> tuple[RankMemory, ...] | Infeasible:
     """Memory of a rank of each stage."""
-    found = []
+    ranks = []
     for stage in range(len(setup.stages)):
         chunks = stage_chunks(setup, stage)
         if isinstance(chunks, Infeasible):
@@ -66,8 +67,8 @@ def memory_of(setup: Setup) -> tuple[RankMemory, ...] | Infeasible:
             chunks=len(chunks),
             micro_batches=setup.micro_batches,
         )
-        found.append(rank_memory(setup, stage, chunks, flying))
-    return tuple(found)
+        ranks.append(rank_memory(setup, stage, chunks, flying))
+    return tuple(ranks)
 
 
 def without_ends(setup: Setup) -> Setup:
@@ -91,31 +92,31 @@ def without_ends(setup: Setup) -> Setup:
 
 def compare(row: RunRow) -> Compared | str:
     """The row against the model, or why it cannot be compared."""
-    ran_out = "OUT OF MEMORY" in row.notes
-    if row.peak_mem_gb is None and row.measured_iteration_time_s is None and not ran_out:
-        return "nothing measured"
-    prepared = setup_of(row)
+    prepared = prepare(row)
     if isinstance(prepared, Skipped):
         return prepared.reason
     setup = prepared.setup
-    required = row.memory_kind == "required"
+    measured = measured_of(row, setup)
+    if measured.memory_bytes is None and measured.iteration_time_s is None and not measured.out_of_memory:
+        return "nothing measured"
+    required = measured.memory_kind == "required"
     memory = memory_of(without_ends(setup) if required else setup)
     if isinstance(memory, Infeasible):
         return memory.reason
     if required:
-        sizes = [_state_bytes(one) + one.activation_bytes for one in memory]
+        sizes = [_state_bytes(each) + each.activation_bytes for each in memory]
     else:
-        sizes = [one.peak_bytes if row.memory_kind == "allocated" else one.needed_bytes for one in memory]
+        sizes = [each.peak_bytes if measured.memory_kind == "allocated" else each.needed_bytes for each in memory]
     most = max(range(len(memory)), key=lambda stage: sizes[stage])
     return Compared(
         id=row.id,
         source=row.source,
-        kind=row.memory_kind,
-        measured_bytes=row.measured_memory_bytes,
+        kind=measured.memory_kind,
+        measured_bytes=measured.memory_bytes,
         estimated_bytes=sizes[most],
         fullest=memory[most],
         capacity_bytes=setup.cluster.group_of(setup.stages[most].slots[0]).device.memory_bytes,
-        ran_out=ran_out,
+        ran_out=measured.out_of_memory,
     )
 
 
@@ -126,10 +127,10 @@ def _state_bytes(memory: RankMemory) -> int:
 def print_sources(compared: Sequence[Compared]) -> None:
     """A line for each source and kind of figure."""
     print(f"{'source':8}{'kind':12}{'rows':>5}{'mean |error|':>14}{'bias':>8}{'worst':>8}  worst row")
-    for source, kind in dict.fromkeys((one.source, one.kind) for one in compared if one.measured_bytes):
-        rows = [one for one in compared if (one.source, one.kind) == (source, kind) and one.measured_bytes]
-        errors = [one.error for one in rows]
-        worst = max(rows, key=lambda one: abs(one.error))
+    for source, kind in dict.fromkeys((each.source, each.kind) for each in compared if each.measured_bytes):
+        rows = [each for each in compared if (each.source, each.kind) == (source, kind) and each.measured_bytes]
+        errors = [each.error for each in rows]
+        worst = max(rows, key=lambda each: abs(each.error))
         print(
             f"{source:8}{kind:12}{len(rows):5}{_mean(abs(e) for e in errors):14.2%}{_mean(errors):+8.2%}"
             f"{worst.error:+8.2%}  {worst.id}"
@@ -139,16 +140,18 @@ def print_sources(compared: Sequence[Compared]) -> None:
 def print_parts(compared: Iterable[Compared]) -> None:
     """GiB of every part on each row's fullest rank."""
     print(f"{'row':12}{'measured':>9}{'est.':>8}{'error':>9}  " + "".join(f"{part[:10]:>11}" for part in PARTS))
-    for one in compared:
-        if one.measured_bytes is None:
+    for each in compared:
+        if each.measured_bytes is None:
             continue
-        parts = "".join(f"{getattr(one.fullest, part + '_bytes') / GIB:11.2f}" for part in PARTS)
-        print(f"{one.id:12}{one.measured_bytes / GIB:9.2f}{one.estimated_bytes / GIB:8.2f}{one.error:+9.2%}  {parts}")
+        parts = "".join(f"{getattr(each.fullest, part + '_bytes') / GIB:11.2f}" for part in PARTS)
+        print(
+            f"{each.id:12}{each.measured_bytes / GIB:9.2f}{each.estimated_bytes / GIB:8.2f}{each.error:+9.2%}  {parts}"
+        )
 
 
 def print_published_parts(rows: Iterable[RunRow], compared: Iterable[Compared]) -> None:
     """State and activations beside those that a source gives apart."""
-    estimated = {one.id: one.fullest for one in compared}
+    estimated = {each.id: each.fullest for each in compared}
     for row in rows:
         parts = PUBLISHED_PARTS.search(row.notes)
         if not parts or row.id not in estimated:
@@ -163,22 +166,22 @@ def print_published_parts(rows: Iterable[RunRow], compared: Iterable[Compared]) 
 
 def print_fit(compared: Sequence[Compared]) -> None:
     """Rows that ran out of memory, and rows that ran, by what the model says of them."""
-    told = [one.id for one in compared if one.ran_out and one.fullest.needed_bytes > one.capacity_bytes]
-    missed = [one.id for one in compared if one.ran_out and one.fullest.needed_bytes <= one.capacity_bytes]
-    ran = [one for one in compared if not one.ran_out and one.kind != "required"]
-    false = [one.id for one in ran if one.fullest.needed_bytes > one.capacity_bytes]
+    told = [each.id for each in compared if each.ran_out and each.fullest.needed_bytes > each.capacity_bytes]
+    missed = [each.id for each in compared if each.ran_out and each.fullest.needed_bytes <= each.capacity_bytes]
+    ran = [each for each in compared if not each.ran_out and each.kind != "required"]
+    false = [each.id for each in ran if each.fullest.needed_bytes > each.capacity_bytes]
     print(f"out of memory: {len(told)} told ({', '.join(told)}), {len(missed)} missed ({', '.join(missed)})")
     print(f"{len(ran)} runs went through, {len(false)} of them called out of memory")
-    for source in dict.fromkeys(one.source for one in ran):
+    for source in dict.fromkeys(each.source for each in ran):
         wrong = [name for name in false if name.startswith(f"{source}-")]
         if wrong:
-            total = sum(one.source == source for one in ran)
+            total = sum(each.source == source for each in ran)
             print(f"  {source}: {len(wrong)} of {total}: {', '.join(wrong[:8])}{' ...' if len(wrong) > 8 else ''}")
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    listed = list(values)
+    return sum(listed) / len(listed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -191,17 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not path.is_file():
         print(f"{path}: no such file; expected the published runs", file=sys.stderr)
         return 2
-    rows = read_runs(path)
-    found = [(row, compare(row)) for row in rows]
-    compared = [one for _, one in found if isinstance(one, Compared)]
+    rows = read_published(path)
+    outcomes = [(row.explicit, compare(row.explicit)) for row in rows]
+    compared = [outcome for _, outcome in outcomes if isinstance(outcome, Compared)]
     print_sources(compared)
     print()
-    print_published_parts(rows, compared)
+    print_published_parts([row.published for row in rows], compared)
     print()
     print_fit(compared)
-    skipped = [(row.id, one) for row, one in found if isinstance(one, str) and row.peak_mem_gb is not None]
-    for name, reason in skipped:
-        print(f"not compared: {name}: {reason}")
+    for row, outcome in outcomes:
+        if isinstance(outcome, str) and row.peak_mem_gb is not None:
+            print(f"not compared: {row.id}: {outcome}")
     if options.rows:
         print()
         print_parts(compared)

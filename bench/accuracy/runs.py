@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.accuracy.adapters.published import PublishedRun, prepare, read_published
 from bench.accuracy.fitting import Timed
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.interval import ModelKind, memory_interval, time_interval
@@ -14,11 +15,9 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.validation.baselines import in_fit_half
-from planner.one_job.validation.prepared import PreparedRun, Skipped
+from planner.one_job.validation.columns import RunRow
 from planner.one_job.validation.results import RowResult
-from planner.one_job.validation.rows import RunRow, read_runs
-from planner.one_job.validation.run import predict_row
-from planner.one_job.validation.setups import setup_of
+from planner.one_job.validation.run import STATED, predict_row
 from profiles.vocabulary import Infeasible
 
 THINNED = frozenset({"VTS"})
@@ -27,7 +26,7 @@ THINNED = frozenset({"VTS"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row, its result, and its plan and figures (None where it has no estimate)."""
+    """A row as published, its result, and its plan and figures (None where it has no estimate)."""
 
     row: RunRow
     result: RowResult
@@ -52,13 +51,13 @@ class Run:
 
 def load_runs(path: Path, progress: Callable[[str], None]) -> tuple[Run, ...]:
     """All rows of the table at `path`, in its order; InputError if it cannot be read."""
-    rows = read_runs(path)
-    found = []
+    rows = read_published(path)
+    runs = []
     for number, row in enumerate(rows):
         if number % 200 == 0:
             progress(f"predicting row {number} of {len(rows)}")
-        found.append(_predict(row))
-    return tuple(found)
+        runs.append(_predict(row))
+    return tuple(runs)
 
 
 def timed_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -123,13 +122,11 @@ def _with_intervals(setup: Setup, outcome: Evaluation) -> Evaluation:
     )
 
 
-def _predict(row: RunRow) -> Run:
-    """As `cellplan validate` predicts the row, with the plan and its figures kept."""
+def _predict(row: PublishedRun) -> Run:
+    """As `cellplan validate` predicts the explicit row, with the plan and its figures kept. Rows are repeats of one run
+    where their sources state the same, blanks as blanks."""
     plans: list[Setup] = []
     outcomes: list[Evaluation] = []
-
-    def prepare(each: RunRow) -> PreparedRun | Skipped:
-        return setup_of(each)
 
     def keep(setup: Setup) -> Evaluation | Infeasible:
         outcome = evaluate(setup)
@@ -139,10 +136,12 @@ def _predict(row: RunRow) -> Run:
             outcomes.append(outcome)
         return outcome
 
-    result = predict_row(row, prepare=prepare, evaluate=keep)
+    result = predict_row(row.explicit, prepare=prepare, evaluate=keep)
     predicted = result.predicted and bool(outcomes)
+    if predicted:
+        result = replace(result, stated=tuple(getattr(row.published, name) for name in STATED))
     return Run(
-        row=row,
+        row=row.published,
         result=result,
         setup=plans[0] if predicted else None,
         outcome=outcomes[0] if predicted else None,

@@ -22,10 +22,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from bench.clusters.whole_blocks import WholeBlocks
+from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
 from estimator.host_cpu import cpu_name
 from planner.many_jobs.sites.buddy import BuddyAllocator
-from planner.many_jobs.sites.domains import LEVELS, Domain, uniform_domain
+from planner.many_jobs.sites.domains import LEVELS, Domain
 
 SITES = {
     "8 nodes of 8": uniform_domain(8, 8),

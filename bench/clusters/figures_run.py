@@ -19,7 +19,7 @@ from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, Settings
-from planner.many_jobs.simulation.site_prices import Key, SharedLinks, SitePrices, make_prices
+from planner.many_jobs.simulation.site_prices import Key, SharedLinks, SitePrices
 from planner.many_jobs.simulation.totals import FINISHED
 
 Run = dict[str, Any]
@@ -45,7 +45,7 @@ class Task:
 
 @lru_cache(maxsize=4)
 def _prices(place: str) -> SitePrices:
-    return make_prices(setting(place).cluster)
+    return SitePrices(setting(place).cluster)
 
 
 class Accounts:

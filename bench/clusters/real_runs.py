@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.operator_times import operator_times
 from bench.testbed.cases import MODEL, SEQ_LEN, load_bench_model, probes_of
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
-from estimator.layer_times import LayerCosts, Lookup
+from estimator.layer_times import Lookup
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
-from models_zoo.layers import Layer
 from models_zoo.model import Model
 from planner.many_jobs.sites.choosing import place_on_sites
 from planner.many_jobs.sites.records import Demand, SitePlacement
@@ -35,7 +35,6 @@ from planner.one_job.search.request import request_on
 from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
-from profiles.vocabulary import Device, Infeasible, LayerTime, Shard
 
 CLUSTER = Path(__file__).with_name("real_sites.yaml")
 DEMANDS = (4, 6, 8)
@@ -53,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the rows here as well")
     args = parser.parse_args(argv)
     cluster = load_cluster(str(CLUSTER))
-    lookup = operator_times(cluster.sites[0].nodes[0].device)
+    lookup = operator_times(load_bench_model(), cluster, cluster.sites[0].nodes[0].device)
     rows: list[Row] = []
     print(f"{platform.platform()}, {platform.processor() or platform.machine()}")
     for demand in DEMANDS:
@@ -125,17 +124,6 @@ def prepare(name: str, setup: Setup, lookup: Lookup) -> Prepared:
         by_file=by_file,
         probes=tuple(probes_of(setup, program)),
     )
-
-
-def operator_times(device: Device) -> Lookup:
-    """What the operator model says of each shard: workers sleep so long."""
-    costs = LayerCosts(device=device, optimizer_name="adamw")
-
-    def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
-        cost = costs.cost(layer, shard)
-        return None if isinstance(cost, Infeasible) else cost.time
-
-    return look_up
 
 
 if __name__ == "__main__":

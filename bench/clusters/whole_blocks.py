@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.many_jobs.sites.buddy import BuddyAllocator
-from planner.many_jobs.sites.domains import Domain
+from planner.many_jobs.sites.domains import Domain, node_domain
 
 
 class WholeBlocks(BuddyAllocator):
@@ -63,3 +63,12 @@ class _NearestBlocks:
     def best(self, block: int, wanted: int) -> tuple[int, int] | None:
         """Of one block."""
         return self.of(wanted)[self.shape[block]]
+
+
+def uniform_domain(nodes: int, devices: int, *, island: int | None = None, nodes_per_rack: int = 0) -> Domain:
+    """A site of equal nodes, with islands of so many devices (None: the node is one), and racks of so many nodes."""
+    node = node_domain(devices, island or devices, 1)
+    if not nodes_per_rack or nodes_per_rack >= nodes:
+        return Domain(level="site", parts=(node,) * nodes)
+    counts = [nodes_per_rack] * (nodes // nodes_per_rack) + [nodes % nodes_per_rack] * bool(nodes % nodes_per_rack)
+    return Domain(level="site", parts=tuple(Domain(level="rack", parts=(node,) * count) for count in counts))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.one_job.tools.shape import uniform
+from planner.one_job.tools.shape import shape_of
 from planner.shared.plan import Plan
 
 
 def facts_of(plan: Plan) -> dict[str, Any]:
     """The plan's degrees, batch and sharding by name; stages are alike."""
-    shape, sizes = uniform(plan, "facts", orders=(plan.rank_axis_order,)), plan.model.sizes
+    shape, sizes = shape_of(plan, "facts", orders=(plan.rank_axis_order,)), plan.model.sizes
     names = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "zero", "micro_batch_per_rank", "recompute", "devices")
     return {
         **{name: getattr(shape, name) for name in names},

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.request import read_explicit
-from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan import Plan
 
 LATENT = str(Path(__file__).with_name("latent.json"))
@@ -79,8 +79,8 @@ PLANS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def make_plan(name: str) -> Plan:
     """The plan of that name, whether it fits or not. 64 samples, nothing recomputed unless it says so."""
     model, cluster, options = PLANS[name]
-    given = with_defaults(EstimateOptions, {"global_batch": 64, "recompute": "none", **options})
-    return estimate_explicit(read_explicit(model, cluster=cluster, store=None, options=given)).plan
+    given = EstimateOptions(model, cluster=cluster, **{"global_batch": 64, "recompute": "none", **options})
+    return estimate_explicit(read_explicit(given, store=None)).plan
 
 
 def make_plans() -> Iterator[tuple[str, Plan]]:

@@ -13,7 +13,7 @@ from bench.gpu.shelf import Shelf
 from bench.gpu.workloads import TrainingStep
 from estimator.cells.cell import CellEstimate
 from estimator.cells.estimate import estimate_cells
-from estimator.cells.job import Job
+from estimator.cells.job import Job, cell_recipe
 from estimator.layer_times import nothing_measured
 from profiles.cluster_file import load_cluster
 from profiles.measurements import device_from_rates
@@ -77,21 +77,20 @@ def estimate_step(step: TrainingStep, device: str, shelf: Shelf, measured: bool)
     lookup = shelf.lookup() if measured else nothing_measured
     job = Job(
         model=step.model,
-        global_batch=step.micro_batch,
-        seq_len=step.model.seq_len,
-        dtype=step.dtype,
-        recompute="none",
+        recipe=cell_recipe(global_batch=step.micro_batch, seq_len=step.model.seq_len, dtype=step.dtype),
+        recompute=("none", None),
+        zero=(0,),
         micro_batches=1,
     )
     cluster = load_cluster("local:1x1" if device == "cpu" else f"{device}:1x1", local_device=local_device)
-    ((_, cell),) = estimate_cells(job, cluster, stages=(1,), lookup_for=lambda _: lookup)
+    (cell,) = estimate_cells(job, cluster, stages=(1,), lookup_for=lambda _: lookup)
     if not isinstance(cell, CellEstimate):
         return {"failure": cell.failure.reason}
     return {
         "iteration_s": cell.iteration_time_s,
-        "breakdown": asdict(cell.breakdown),
-        "peak_memory_bytes": cell.peak_memory_bytes,
-        "provenance": cell.compute_provenance,
+        "breakdown": asdict(cell.evaluation.breakdown),
+        "peak_memory_bytes": cell.evaluation.peak_memory_bytes,
+        "provenance": cell.evaluation.compute_provenance,
     }
 
 

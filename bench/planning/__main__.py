@@ -32,7 +32,7 @@ from planner.one_job.search.cuts import cuts_of
 from planner.one_job.search.exact import Found, search
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
 from planner.one_job.search.space import recompute_rules, schedules_of, state_rules, ways_of
-from planner.shared.options import SearchOptions, with_defaults
+from planner.shared.options.search import SearchOptions
 from profiles.vocabulary import Infeasible
 
 MOE = Path(__file__).with_name("moe-10t") / "config.json"
@@ -108,8 +108,7 @@ def read(model: str, *words: str) -> SearchRequest:
     """The search behind the words of a command."""
     cluster = words[words.index("--cluster") + 1]
     batch = int(words[words.index("--global-batch") + 1]) if "--global-batch" in words else None
-    options = with_defaults(SearchOptions, {"global_batch": batch})
-    return read_search(model, cluster=cluster, store=None, options=options)
+    return read_search(SearchOptions(model, cluster=cluster, global_batch=batch), store=None)
 
 
 def grow(repeats: int) -> list[dict[str, Any]]:
@@ -127,12 +126,10 @@ def grow(repeats: int) -> list[dict[str, Any]]:
             layers=(llama.layers[0], *(inner[0] for _ in range(layers)), llama.layers[-1]),
             layer_names=tuple(f"layer {number}" for number in range(layers + 2)),
         )
-        options = with_defaults(SearchOptions, {"global_batch": 1024})
+        options = SearchOptions("llama3-8b", cluster=f"h100:{devices // 8}x8", global_batch=1024)
         took, result = [], None
         for _ in range(repeats):
-            request = read_search(
-                "llama3-8b", cluster=f"h100:{devices // 8}x8", store=None, options=options, model=model
-            )
+            request = read_search(options, store=None, model=model)
             own = request.spaces[0]
             start = time.process_time()
             result = search(own.space, own.evaluator)

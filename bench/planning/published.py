@@ -7,22 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.accuracy.adapters.published import prepare, read_published
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import read_layers
-from estimator.layer_times import nothing_measured
-from estimator.pricing.evaluate import evaluate, experts_a_token
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.evaluate import evaluate
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.exact import search
 from planner.one_job.search.space import Space
+from planner.one_job.validation.columns import RunRow
+from planner.one_job.validation.measured import measured_time_s
 from planner.one_job.validation.prepared import PreparedRun
-from planner.one_job.validation.rows import RunRow, read_runs
 from planner.one_job.validation.run import predict_row
-from planner.one_job.validation.setups import setup_of
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.errors import InputError
-from profiles.training_parameters import load_training_parameters
 
 FEWEST_PLANS = 4
 FEWEST_DEVICES = 8
@@ -36,44 +32,35 @@ def compare_with_published(data: Path) -> list[dict[str, Any]]:
     names = ("source", "model", "devices", "batch", "plans", "fastest published", "measured", "estimated", "chosen")
     print(f"| {' | '.join((*names, 'estimated', 'ratio'))} |")
     print("| :-- | :-- | :-- | --: | --: | :-- | --: | --: | :-- | --: | --: |")
-    groups: defaultdict[tuple[object, ...], list[tuple[RunRow, Setup, float]]] = defaultdict(list)
-    for row in read_runs(data / "train_runs.csv"):
-        if row.measured_iteration_time_s is None or row.out_of_memory:
+    groups: defaultdict[tuple[object, ...], list[tuple[RunRow, Setup, float, float]]] = defaultdict(list)
+    for row in (run.explicit for run in read_published(data / "train_runs.csv")):
+        plan = prepare(row)
+        if not isinstance(plan, PreparedRun) or plan.setup.devices < FEWEST_DEVICES:
             continue
-        try:
-            prepared = setup_of(row)
-        except InputError:
+        measured_s = measured_time_s(row, plan.setup)
+        if measured_s is None or row.out_of_memory:
             continue
-        if not isinstance(prepared, PreparedRun) or prepared.setup.devices < FEWEST_DEVICES:
-            continue
-        result = predict_row(row, prepare=lambda _, found=prepared: found, evaluate=evaluate)  # type: ignore[misc]
+        result = predict_row(row, prepare=lambda _, plan=plan: plan, evaluate=evaluate)  # type: ignore[misc]
         if result.estimated_iteration_time_s is None:
             continue
         key = (row.source, *result.configuration)
-        groups[key].append((row, prepared.setup, result.estimated_iteration_time_s))
-    found = [_compare(rows) for rows in groups.values() if len(rows) >= FEWEST_PLANS]
-    ratios = [one["ratio"] for one in found if one["ratio"] is not None]
+        groups[key].append((row, plan.setup, measured_s, result.estimated_iteration_time_s))
+    compared = [_compare(rows) for rows in groups.values() if len(rows) >= FEWEST_PLANS]
+    ratios = [line["ratio"] for line in compared if line["ratio"] is not None]
     if ratios:
         better = sum(ratio <= 1 + 1e-9 for ratio in ratios)
         print(f"\nby our estimates no slower than the fastest published plan in {better} of {len(ratios)} groups")
-    return found
+    return compared
 
 
-def _compare(rows: list[tuple[RunRow, Setup, float]]) -> dict[str, Any]:
-    row, setup, estimated_s = min(rows, key=lambda one: one[0].measured_iteration_time_s or 0.0)
+def _compare(rows: list[tuple[RunRow, Setup, float, float]]) -> dict[str, Any]:
+    row, setup, measured_s, estimated_s = min(rows, key=lambda run: run[2])
     recipe, cluster = setup.recipe, setup.cluster
-    parameters = load_training_parameters()
     evaluator = BulkEvaluator(
         model=setup.model,
         cluster=cluster,
         recipe=replace(recipe, schedule="1f1b"),
-        parameters=parameters,
-        efficiencies_of=load_operator_efficiencies,
-        lookup=nothing_measured,
-        links=LinkTimes(
-            cluster=cluster, parameters=parameters, experts_a_token=experts_a_token(setup.model, recipe.software)
-        ),
-        layers=read_layers(setup.model, recipe),
+        pricing=Pricing(),
         overlap_under=lambda zero: recipe.overlap | {"dp"} if zero == 3 else recipe.overlap,
     )
     group = cluster.group_of(setup.stages[0].slots[0])
@@ -101,14 +88,14 @@ def _compare(rows: list[tuple[RunRow, Setup, float]]) -> dict[str, Any]:
     published += f" zero{stage.zero}" + (f" vpp{len(stage.chunks)}" if len(stage.chunks) > 1 else "")
     print(
         f"| {row.source} | {setup.model.name} | {setup.devices} x {group.device.name} | {recipe.global_batch} |"
-        f" {len(rows)} | {published} | {row.measured_iteration_time_s:.3g} s | {estimated_s:.3g} s | {chosen} |"
+        f" {len(rows)} | {published} | {measured_s:.3g} s | {estimated_s:.3g} s | {chosen} |"
         f" {'-' if chosen_s is None else f'{chosen_s:.3g} s'} | {'-' if ratio is None else f'{ratio:.2f}'} |",
         flush=True,
     )
     return {
         "source": row.source,
         "fastest_published": row.id,
-        "measured_s": row.measured_iteration_time_s,
+        "measured_s": measured_s,
         "estimated_s": estimated_s,
         "chosen": chosen,
         "chosen_estimated_s": chosen_s,

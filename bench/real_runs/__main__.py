@@ -27,10 +27,9 @@ from typing import Any, Literal
 
 from estimator.host_cpu import cpu_name
 from planner import api
-from planner.shared.options import EstimateOptions
 
 MODELS = ("gpt-mini", "bert-mini", "moe-mini", "wide-resnet-mini")
-PLANS: dict[str, EstimateOptions] = {
+PLANS: dict[str, dict[str, Any]] = {
     "dp2": {"dp": 2},
     "tp2": {"tp": 2},
     "pp2": {"pp": 2},

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bench.scheduling.exhaustive_gain import best_gain
 from estimator.host_cpu import cpu_name
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board
 from planner.many_jobs.scheduling.cells.search import BEAM, Search
 from planner.many_jobs.scheduling.cells.tables import CRIUS_LEVELS, CellTables
-from tests.oracles.scale_oracle import best_gain
 
 POOLS = 4
 SPEEDS = (1.0, 0.6, 0.4, 0.5)

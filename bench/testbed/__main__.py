@@ -32,7 +32,8 @@ from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.files import read_text
-from profiles.measurements import Profile, canonical, parse_profile_set
+from profiles.measurements import Profile, canonical
+from profiles.profile_file import parse_profile_set
 from profiles.store import ProfileStore, export_profiles
 from profiles.vocabulary import LayerTime, Shard
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from estimator.communication.measure_torch import World, measure_links
+from estimator.communication.measure_torch import measure_links
+from estimator.communication.measuring import World
 from estimator.worker_processes import read_request
 
 

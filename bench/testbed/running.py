@@ -15,6 +15,7 @@ from estimator.communication.groups import describe_group
 from estimator.layer_times import Lookup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.running.program import Program
@@ -120,7 +121,7 @@ def _by_rank(lines: list[list[float]], steps: int) -> list[list[float]]:
 
 def estimate(setup: Setup, lookup: Lookup, tables: Sequence[LinkTable]) -> Evaluation:
     """The product's own estimate; nothing of training on real GPUs (shares of links, launches) applies here."""
-    found = evaluate(setup, parameters=neutral_parameters(), lookup=lookup, link_tables=tables)
+    found = evaluate(setup, Pricing(parameters=neutral_parameters(), lookup=lookup, link_tables=tables))
     if isinstance(found, Infeasible):
         raise SystemExit(found.reason)
     return found

@@ -11,13 +11,14 @@ from typing import Literal
 from bench.accuracy.runs import Run
 from estimator.cells.cell import CellEstimate
 from estimator.cells.estimate import estimate_cells
-from estimator.cells.job import Job, RecomputeRule
+from estimator.cells.job import Job
 from estimator.pricing.recipe import Setup
 from planner.one_job.tuning.crius import in_halves
 from planner.one_job.tuning.measured import log_spread
 from planner.one_job.tuning.records import Candidate, OutOfMemory
 from planner.one_job.tuning.traits import traits_of
 from profiles.errors import InputError
+from profiles.vocabulary import RecomputeKind
 
 LEAST_PLANS = 4
 Half = Literal["fit", "held", "all"]
@@ -131,14 +132,12 @@ def cells_of(candidates: Sequence[Candidate[Setup]]) -> dict[int, CellEstimate]:
     does not divide the devices, or whose Cell cannot be had, is left out."""
     setup = candidates[0].plan
     recomputed = {stage.recompute for one in candidates for stage in one.plan.stages}
-    rule: RecomputeRule = "none" if recomputed == {"none"} else "full" if recomputed == {"full"} else "auto"
+    kind: RecomputeKind | None = "none" if recomputed == {"none"} else "full" if recomputed == {"full"} else None
     job = Job(
         model=setup.model,
-        global_batch=setup.recipe.global_batch,
-        seq_len=setup.recipe.seq_len,
-        dtype=setup.recipe.dtype,
-        recompute=rule,
-        zero=min(stage.zero for one in candidates for stage in one.plan.stages),
+        recipe=setup.recipe,
+        recompute="auto" if kind is None else (kind, None),
+        zero=(min(stage.zero for one in candidates for stage in one.plan.stages),),
         sequence_parallel=all(stage.sequence_parallel for one in candidates for stage in one.plan.stages),
         micro_batches="best",
     )
@@ -147,7 +146,7 @@ def cells_of(candidates: Sequence[Candidate[Setup]]) -> dict[int, CellEstimate]:
         if setup.devices % stages:
             continue
         try:
-            ((_, cell),) = estimate_cells(job, setup.cluster, devices=setup.devices, stages=(stages,))
+            (cell,) = estimate_cells(job, setup.cluster, devices=setup.devices, stages=(stages,))
         except InputError:
             continue
         if isinstance(cell, CellEstimate):

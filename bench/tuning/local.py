@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from bench.real_runs.__main__ import run_plan
 from bench.tuning.groups import Group, with_cells
@@ -17,13 +18,13 @@ from planner.one_job.explicit.reading import read_plan
 from planner.one_job.tuning.measured import MEASURED_LOG_SPREAD
 from planner.one_job.tuning.records import Candidate
 from planner.one_job.tuning.traits import traits_of
-from planner.shared.options import EstimateOptions
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
 MODELS = ("gpt-mini", "bert-mini")
 GLOBAL_BATCH = 8
-PLANS: dict[str, EstimateOptions] = {
+PLANS: dict[str, dict[str, Any]] = {
     "dp2, 1 micro-batch": {"dp": 2, "micro_batches": 1},
     "dp2, 4 micro-batches": {"dp": 2, "micro_batches": 4},
     "dp2, 4 micro-batches, ZeRO 1": {"dp": 2, "micro_batches": 4, "zero": 1},
@@ -113,24 +114,24 @@ def _describe(
 
 
 def _write(model: str, name: str, path: Path, store: Path) -> Path:
-    fixed: EstimateOptions = {"dtype": "fp32", "global_batch": GLOBAL_BATCH, "recompute": "none"}
+    fixed: dict[str, Any] = {"dtype": "fp32", "global_batch": GLOBAL_BATCH, "recompute": "none"}
     api.estimate(model, cluster="local:1x2", store=store, output=path, **(fixed | PLANS[name]))
     return path
 
 
 def _cells(model: str, store: ProfileStore) -> dict[int, CellEstimate]:
-    request = read_request(
+    options = EstimateOptions(
         model,
         cluster="local:1x2",
-        store=store,
         dtype="fp32",
         global_batch=GLOBAL_BATCH,
         recompute="none",
         micro_batches="best",
         stages=(1, 2),
     )
-    found = [cell for _, cell in search_cells(request, store) if isinstance(cell, CellEstimate)]
-    return {len(cell.stages): cell for cell in found}
+    request = read_request(options, store=store)
+    cells = search_cells(request, store)
+    return {len(cell.setup.stages): cell for cell in cells if isinstance(cell, CellEstimate)}
 
 
 def describe_rows(rows: Sequence[LocalRow]) -> list[dict[str, object]]:

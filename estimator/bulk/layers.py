@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate
 
 from estimator.pricing.recipe import Recipe
@@ -30,43 +31,24 @@ class LayerKind:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLayers:
-    """The kinds of a model's layers. The only state is caches."""
+    """The kinds of a model's layers, and the kind of each layer."""
 
     kinds: tuple[LayerKind, ...]
     kind_of_layer: tuple[int, ...]
-    _of_content: dict[tuple[int, int], Composition] = field(default_factory=dict, repr=False, compare=False)
-    _contents: dict[object, tuple[tuple[int, ...], ...]] = field(default_factory=dict, repr=False, compare=False)
-    _numbers: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False, compare=False)
-    _counted: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def composition(self, first: int, end: int, recomputed: int) -> Composition:
-        """Of layers [first, end), of which the first `recomputed` that can be are."""
-        ((content,),) = self.contents((((first, end),),))
-        return self.composition_of(content, recomputed)
+        """Return how many layers of each variant [first, end) has, of which the first `recomputed` that can be are."""
+        return _composition(self.kind_of_layer[first:end], self._can_recompute, recomputed)
 
     def contents(self, cut: tuple[tuple[tuple[int, int], ...], ...]) -> tuple[tuple[int, ...], ...]:
-        """A number for what each stage's each chunk holds: equal numbers, equal kinds of layers in the same order."""
-        found = self._contents.get(cut)
-        if found is None:
-            found = self._contents[cut] = tuple(tuple(self._content(*part) for part in ranges) for ranges in cut)
-        return found
-
-    def _content(self, first: int, end: int) -> int:
-        return self._numbers.setdefault(self.kind_of_layer[first:end], len(self._numbers))
+        """Return a number for what each stage's each chunk holds: equal numbers, equal kinds of layers in the same
+        order."""
+        return _contents(self.kind_of_layer, cut)
 
     def composition_of(self, content: int, recomputed: int) -> Composition:
-        """Of layers that hold `content`."""
-        key = (content, recomputed)
-        found = self._of_content.get(key)
-        if found is None:
-            counts: dict[Variant, int] = {}
-            left = recomputed
-            for kind in list(self._numbers)[content]:
-                again = left > 0 and self.kinds[kind].recomputable
-                left -= again
-                counts[kind, again] = counts.get((kind, again), 0) + 1
-            found = self._of_content[key] = tuple(counts.items())
-        return found
+        """Return how many layers of each variant a chunk of that content has."""
+        first, length = divmod(content, len(self.kind_of_layer) + 1)
+        return self.composition(first, first + length, recomputed)
 
     @property
     def boundaries_differ(self) -> bool:
@@ -74,12 +56,43 @@ class ModelLayers:
         return not any(isinstance(kind.layer, TransformerBlock | Embedding) for kind in self.kinds)
 
     def recomputable(self, first: int, end: int) -> int:
-        """How many of layers [first, end) recomputation counts."""
-        sums = self._counted
-        if not sums:
-            sums.append(0)
-            sums.extend(accumulate(int(self.kinds[kind].recomputable) for kind in self.kind_of_layer))
-        return sums[end] - sums[first]
+        """Return how many of layers [first, end) recomputation counts."""
+        return self._counted[end] - self._counted[first]
+
+    @cached_property
+    def _can_recompute(self) -> tuple[bool, ...]:
+        return tuple(kind.recomputable for kind in self.kinds)
+
+    @cached_property
+    def _counted(self) -> tuple[int, ...]:
+        """How many of the first layers recomputation counts."""
+        return (0, *accumulate(int(self._can_recompute[kind]) for kind in self.kind_of_layer))
+
+
+@lru_cache(maxsize=1 << 16)
+def _contents(
+    kind_of_layer: tuple[int, ...], cut: tuple[tuple[tuple[int, int], ...], ...]
+) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(_content(kind_of_layer, first, end) for first, end in ranges) for ranges in cut)
+
+
+@lru_cache(maxsize=1 << 16)
+def _content(kind_of_layer: tuple[int, ...], first: int, end: int) -> int:
+    """Where such a run of layers stands first, and how long it is, in one number."""
+    run = kind_of_layer[first:end]
+    place = next(place for place in range(first + 1) if kind_of_layer[place : place + len(run)] == run)
+    return place * (len(kind_of_layer) + 1) + len(run)
+
+
+@lru_cache(maxsize=1 << 16)
+def _composition(run: tuple[int, ...], can_recompute: tuple[bool, ...], recomputed: int) -> Composition:
+    counts: dict[Variant, int] = {}
+    left = recomputed
+    for kind in run:
+        again = left > 0 and can_recompute[kind]
+        left -= again
+        counts[kind, again] = counts.get((kind, again), 0) + 1
+    return tuple(counts.items())
 
 
 def read_layers(model: Model, recipe: Recipe) -> ModelLayers:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from estimator.bulk.layers import Composition, Variant
-from estimator.bulk.passes import Floats
 from estimator.bulk.shards import RankShards
-from estimator.pricing.memory import Holdings, standing_bytes
+from estimator.pricing.amounts import Floats
+from estimator.pricing.memory import Holdings, joined_holdings, standing_bytes
 from estimator.pricing.recipe import Recipe, StageSetup
 from profiles.vocabulary import RecomputeKind
 
@@ -41,7 +41,7 @@ class Divisible:
     again_s: float
 
 
-def divisible(shards: RankShards, kinds: Sequence[RecomputeKind]) -> Divisible | None:
+def divisible(shards: RankShards, kinds: tuple[RecomputeKind, ...]) -> Divisible | None:
     """The layers of `shards` under these kinds of recomputation; None where nothing can be said.
 
     A pass is convex and twice the layers take twice as long, so it takes no less than the plane through differences
@@ -76,9 +76,7 @@ def divisible(shards: RankShards, kinds: Sequence[RecomputeKind]) -> Divisible |
     held = [shards.holdings(((first, first + 1),))[0] for first in firsts]
     return Divisible(
         layer_s=layer_s,
-        holdings=Holdings(
-            **{part.name: np.array([getattr(one, part.name) for one in held], float) for part in fields(Holdings)}
-        ),
+        holdings=joined_holdings(held),
         once_s=float(layer_s @ counts[known]),
         kept_bytes=float((kept / layer_s).min()),
         spared_bytes=float((saved / np.tile(layer_s, len(saved_bytes)))[worth].max()) if worth.any() else 0.0,
@@ -88,8 +86,8 @@ def divisible(shards: RankShards, kinds: Sequence[RecomputeKind]) -> Divisible |
 
 def standing_bytes_a_second(found: Divisible, recipe: Recipe, stage: StageSetup, shards: RankShards) -> float:
     """Bytes of state that a second's worth of layers holds at least, sharded as `stage` is."""
-    own = standing_bytes(recipe, stage, found.holdings, shards.features)
-    state = np.asarray(own.weights + own.gradients + own.optimizer) - ROUNDED_UP_BYTES
+    held = standing_bytes(recipe, stage, found.holdings, shards.features)
+    state = np.asarray(held.state) - ROUNDED_UP_BYTES
     return float((np.maximum(state, 0.0) / found.layer_s).min())
 
 

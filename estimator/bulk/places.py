@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from estimator.communication.groups import Group
 from estimator.pricing.link_times import LinkTimes, cluster_in_training
@@ -11,16 +11,26 @@ from estimator.pricing.rank_groups import SlotRun, repeats_after
 from profiles.cluster import Cluster, DeviceSlot
 
 
-@dataclass(frozen=True, kw_only=True)
+class Places(tuple[DeviceSlot, ...]):
+    """Device places as part of a key: told apart by all of them, hashed by a few."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash((len(self), self[:1], self[-1:]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Device places in the order in which ranks take them. `start` is where they begin in the cluster's own order, if
     they follow it without a gap; then stages that begin at the same place of a period sit alike."""
 
     cluster: Cluster
-    slots: tuple[DeviceSlot, ...]
+    slots: Places
     start: int | None
-    links: LinkTimes
-    _pairs: dict[tuple[int, int, int], tuple[list[Group], list[Group]]] = field(default_factory=dict, repr=False)
+
+    def __hash__(self) -> int:
+        return hash((self.slots, self.start))
 
     @property
     def period(self) -> int | None:
@@ -40,25 +50,29 @@ class Placement:
         found = self.slots[number * size : (number + 1) * size]
         return found if self.start is None else SlotRun(found, self.start + number * size)
 
-    def pairs(self, one: int, other: int, size: int) -> tuple[list[Group], list[Group]]:
-        """The different ways between partners of two stages, plainly and in training."""
-        period, first = self.period, one * size
-        key = (first if period is None else first % period, (other - one) * size, size)
-        if key not in self._pairs:
-            a, b = self.stage(one, size), self.stage(other, size)
-            if period is not None and size > 2 * period:
-                # Partners are equally far from each other: what one period shows, the next repeats.
-                a, b = (*a[:period], a[-1]), (*b[:period], b[-1])
-            reached = cluster_in_training(self.cluster, self.links.parameters)
-            self._pairs[key] = self.links.pairs(a, b), self.links.pairs(a, b, reached)
-        return self._pairs[key]
+    def pairs(self, links: LinkTimes, one: int, other: int, size: int) -> tuple[list[Group], list[Group]]:
+        """Return the different ways between partners of two stages of `size` slots, plainly and in training."""
+        first, distance, period = one * size, (other - one) * size, self.period
+        if period is not None:
+            # All stages of a pair sit as the first such pair does.
+            first -= min(first, first + distance) // period * period
+        return links.pricing.remember(self._pairs, links, first, distance, size)
+
+    def _pairs(self, links: LinkTimes, first: int, distance: int, size: int) -> tuple[list[Group], list[Group]]:
+        here, there = self.slots[first : first + size], self.slots[first + distance : first + distance + size]
+        period = self.period
+        if period is not None and size > 2 * period:
+            # Partners are equally far from each other: what one period shows, the next repeats.
+            here, there = (*here[:period], here[-1]), (*there[:period], there[-1])
+        reached = cluster_in_training(self.cluster, links.pricing.parameters)
+        return links.pairs(here, there), links.pairs(here, there, reached)
 
 
-def place_in_order(cluster: Cluster, slots: Sequence[DeviceSlot], links: LinkTimes) -> Placement:
-    """Ranks on `slots` in turn."""
-    taken = tuple(slots)
+def place_in_order(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Placement:
+    """Return the placement of ranks on `slots` in turn."""
+    taken = Places(slots)
     runs = len(cluster.sites) == 1 and cluster.slots[: len(taken)] == taken
-    return Placement(cluster=cluster, slots=taken, start=0 if runs else None, links=links)
+    return Placement(cluster=cluster, slots=taken, start=0 if runs else None)
 
 
 def whole_groups(slots: Sequence[DeviceSlot], tp: int) -> tuple[DeviceSlot, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from estimator.bulk.passes import Floats
+from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from profiles.vocabulary import RecomputeKind

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.layers import Composition, ModelLayers, Variant
-from estimator.bulk.passes import NAMES, Floats, finish, vector_of
+from estimator.bulk.passes import NAMES, finish, vector_of
 from estimator.layer_times import Lookup
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
+from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
 from estimator.pricing.measured import profiled_shard
-from estimator.pricing.memory import Holdings, block_shapes, holdings_of, layer_bytes
+from estimator.pricing.memory import Holdings, cached_scratch, fullest_moment, holdings_of, layer_bytes
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.pass_time import Machine, PassSum
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
@@ -26,6 +28,8 @@ from models_zoo.layers import Layer
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 
 Integers = NDArray[np.int64]
+Content = tuple[Composition, int]
+"""How many layers of each variant, and how many parameters they share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +40,8 @@ class PricedLayer:
     layer: Layer
     split: Split
     profile: LayerTime | None
-    forward: list[float]
-    backward: list[float]
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
     extra_bytes: int
 
 
@@ -54,36 +58,29 @@ class Chunks:
     freed_bytes: Floats
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankShards:
-    """The layers of a model as the ranks of `stage` hold them, on `machine`. The only state is caches.
+    """The layers of a model as the ranks of `stage` hold them, on `machine`; `pricing` keeps what has been computed.
 
     `setup` and `stage` say how: degrees, samples and recomputation; their layers do not matter.
     """
 
+    pricing: Pricing
     layers: ModelLayers
     setup: Setup
     stage: StageSetup
     machine: Machine
     lookup: Lookup
     features: MemoryFeatures
-    _known: dict[tuple[Variant, RecomputeKind], PricedLayer | Infeasible] = field(default_factory=dict, repr=False)
-    _whole: dict[RecomputeKind, tuple[float, float]] = field(default_factory=dict, repr=False)
-    _profiles: dict[Composition, tuple[LayerTime | None, ...]] = field(default_factory=dict, repr=False)
-    _works: dict[Composition, ChunkWork] = field(default_factory=dict, repr=False)
-    _held: dict[object, tuple[Holdings, float]] = field(default_factory=dict, repr=False)
-    _boundaries: dict[int, int] = field(default_factory=dict, repr=False)
 
     def price(self, variant: Variant, recompute: RecomputeKind) -> PricedLayer | Infeasible:
-        """One layer of `variant`, recomputed as `recompute` where it is; Infeasible where a degree divides nothing."""
+        """Return one layer of `variant`, recomputed as `recompute` where it is; Infeasible where a degree divides
+        nothing."""
         kind, again = variant
-        key: tuple[Variant, RecomputeKind] = (variant, recompute if again else "none")
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._price(self.layers.kinds[kind].index, key[1])
-        return found
+        return self.pricing.remember(self._price, kind, recompute if again else "none")
 
-    def _price(self, index: int, recompute: RecomputeKind) -> PricedLayer | Infeasible:
+    def _price(self, kind: int, recompute: RecomputeKind) -> PricedLayer | Infeasible:
+        index = self.layers.kinds[kind].index
         layer = self.setup.model.layers[index]
         split = split_of(self.setup, self.stage, index, recomputed=False)
         if recompute != "none":
@@ -108,8 +105,8 @@ class RankShards:
 
     def refused(self) -> Infeasible | None:
         """Why the layers cannot be held so, None where they can."""
-        found = (self.price((kind, False), "none") for kind in range(len(self.layers.kinds)))
-        return next((one for one in found if isinstance(one, Infeasible)), None)
+        prices = (self.price((kind, False), "none") for kind in range(len(self.layers.kinds)))
+        return next((price for price in prices if isinstance(price, Infeasible)), None)
 
     @property
     def all_measured(self) -> bool:
@@ -118,39 +115,44 @@ class RankShards:
 
     def chunk_work(self, first: int, end: int) -> ChunkWork:
         """The work of layers [first, end) without recomputation."""
-        composition = self.layers.composition(first, end, 0)
-        if composition in self._works:
-            return self._works[composition]
-        found = [(self._priced(variant, "none"), count) for variant, count in composition]
-        setup, stage = self.setup, self.stage
-        made = self._works[composition] = ChunkWork(
-            works=tuple((priced.work, count) for priced, count in found),
-            layers=tuple((priced.layer, priced.split) for priced, _ in found),
-            shared_parameters=shared_in_chunk(
-                setup.model, first, end, stage.tp * setup.recipe.vocabulary_multiple, stage.tp
-            ),
+        return self.work_of(self.content(first, end))
+
+    def content(self, first: int, end: int) -> Content:
+        """Return what layers [first, end) are, as far as ranks hold and learn them."""
+        return self.pricing.remember(self._content, first, end)
+
+    def _content(self, first: int, end: int) -> Content:
+        return self.layers.composition(first, end, 0), shared_in_chunk(self.setup, self.stage, first, end)
+
+    def work_of(self, content: Content) -> ChunkWork:
+        """Return the work of layers of that content without recomputation."""
+        return self.pricing.remember(self._chunk_work, content)
+
+    def _chunk_work(self, content: Content) -> ChunkWork:
+        composition, shared = content
+        priced_layers = [(self._priced(variant, "none"), count) for variant, count in composition]
+        return ChunkWork(
+            works=tuple((priced.work, count) for priced, count in priced_layers),
+            layers=tuple((priced.layer, priced.split) for priced, _ in priced_layers),
+            shared_parameters=shared,
         )
-        return made
 
     def holdings(self, ranges: Ranges) -> tuple[Holdings, float]:
         """What a rank of a stage of these chunks holds, and the weight gradients' scratch that its software keeps."""
-        key = self.layers.contents((ranges,))
-        found = self._held.get(key)
-        if found is None:
-            chunks = [self.chunk_work(first, end) for first, end in ranges]
-            cached = 0
-            if self.features.weight_gradient_scratch == "cached":
-                works = [work for chunk in chunks for work, _ in chunk.works]
-                cached = sum(n * k for n, k in block_shapes(works)) * held_bytes(self.setup.recipe.dtype)
-            found = self._held[key] = holdings_of(chunks, self.stage), float(cached)
-        return found
+        return self.pricing.remember(self._holdings, tuple(self.content(first, end) for first, end in ranges))
+
+    def _holdings(self, contents: tuple[Content, ...]) -> tuple[Holdings, float]:
+        chunks = [self.work_of(content) for content in contents]
+        works = [work for chunk in chunks for work, _ in chunk.works]
+        return holdings_of(chunks, self.stage), float(cached_scratch(works, self.setup.recipe, self.features))
 
     def profiles(self, first: int, end: int) -> tuple[LayerTime | None, ...]:
         """The profile of each work of `chunk_work`."""
-        composition = self.layers.composition(first, end, 0)
-        if composition not in self._profiles:
-            self._profiles[composition] = tuple(self._priced(variant, "none").profile for variant, _ in composition)
-        return self._profiles[composition]
+        return self.profiles_of(self.content(first, end))
+
+    def profiles_of(self, content: Content) -> tuple[LayerTime | None, ...]:
+        """Return the profile of each work of `work_of`."""
+        return tuple(self._priced(variant, "none").profile for variant, _ in content[0])
 
     def chunks(self, compositions: Sequence[Composition], recompute: RecomputeKind) -> Chunks:
         """What passes through chunks of these compositions take."""
@@ -161,111 +163,110 @@ class RankShards:
         for row, composition in enumerate(compositions):
             for variant, count in composition:
                 counts[row, place[variant]] = count
-        forward_s, _ = finish(counts @ _matrix([one.forward for one in priced]), self.machine)
-        backward_s, weight_s = finish(counts @ _matrix([one.backward for one in priced]), self.machine)
-        saved = np.array([one.work.saved_bytes for one in priced], dtype=np.float64)
-        extra = [one.extra_bytes for one in priced]
-        moments = [_fullest(composition, place, saved, extra) for composition in compositions]
+        forward_s, _ = finish(counts @ _matrix([layer.forward for layer in priced]), self.machine)
+        backward_s, weight_s = finish(counts @ _matrix([layer.backward for layer in priced]), self.machine)
+        saved = np.array([layer.work.saved_bytes for layer in priced], dtype=np.float64)
+        moments = [
+            fullest_moment(
+                [
+                    (priced[place[variant]].work.saved_bytes, priced[place[variant]].extra_bytes, count)
+                    for variant, count in composition
+                ]
+            )
+            for composition in compositions
+        ]
         return Chunks(
             forward_s=forward_s,
             backward_s=backward_s,
             weight_s=weight_s,
             saved_bytes=counts @ saved,
-            extra_bytes=np.array([moment[0] for moment in moments]),
-            freed_bytes=np.array([moment[1] for moment in moments]),
+            extra_bytes=np.array([extra for extra, _ in moments], dtype=np.float64),
+            freed_bytes=np.array([freed for _, freed in moments], dtype=np.float64),
         )
 
     def most_saved_by_recomputing(self) -> float:
         """Bytes by which what a layer keeps for a micro-batch falls at most where it is recomputed in full."""
-        known = [kind for kind, one in enumerate(self.layers.kinds) if one.recomputable]
-        plain = (self._priced((kind, False), "full").work.saved_bytes for kind in known)
-        again = (self._priced((kind, True), "full").work.saved_bytes for kind in known)
-        return float(max((one - other for one, other in zip(plain, again, strict=True)), default=0))
+        kinds = [number for number, kind in enumerate(self.layers.kinds) if kind.recomputable]
+        plain = (self._priced((kind, False), "full").work.saved_bytes for kind in kinds)
+        again = (self._priced((kind, True), "full").work.saved_bytes for kind in kinds)
+        return float(max((most - least for most, least in zip(plain, again, strict=True)), default=0))
 
     def whole_s(self, recompute: RecomputeKind) -> tuple[float, float]:
         """Seconds forward and backward of one micro-batch through all layers at once."""
-        if recompute not in self._whole:
-            layers = len(self.layers.kind_of_layer)
-            again = 0 if recompute == "none" else layers
-            found = self.chunks([self.layers.composition(0, layers, again)], recompute)
-            self._whole[recompute] = float(found.forward_s[0]), float(found.backward_s[0])
-        return self._whole[recompute]
+        return self.pricing.remember(self._whole_s, recompute)
+
+    def _whole_s(self, recompute: RecomputeKind) -> tuple[float, float]:
+        layers = len(self.layers.kind_of_layer)
+        again = 0 if recompute == "none" else layers
+        whole = self.chunks([self.layers.composition(0, layers, again)], recompute)
+        return float(whole.forward_s[0]), float(whole.backward_s[0])
 
     def sharding_s(
         self,
         compositions: Sequence[Composition],
         recompute: RecomputeKind,
-        stage: StageSetup,
+        sharded_over: int,
         on_axis: TimeOnAxis,
-        known: dict[tuple[Variant, RecomputeKind], ShardedLayer],
         *,
         overlapped: bool,
     ) -> Floats:
-        """What ZeRO 3 adds to a micro-batch through chunks of these compositions, sharded as `stage` is. `known` keeps
-        the layers of that sharding."""
-        found = []
+        """What ZeRO 3 over so many ranks adds to a micro-batch through chunks of these compositions; `on_axis` times
+        the collectives of a stage that is sharded so."""
         cost = self.machine.parameters.of("overlap_cost", "fsdp")
-        for composition in compositions:
-            layers = []
-            for variant, count in composition:
-                key: tuple[Variant, RecomputeKind] = (variant, recompute if variant[1] else "none")
-                if key not in known:
-                    priced = self._priced(variant, recompute)
-                    known[key] = sharded_layer(priced.work, priced.profile, self.machine, stage, self.setup, on_axis)
-                layers.append((known[key], count))
-            found.append(exposed_sharding_s(layers, overlap_cost=cost, overlapped=overlapped))
-        return np.array(found)
+        return np.array(
+            [
+                exposed_sharding_s(
+                    [
+                        (self._sharded(variant, recompute, sharded_over, on_axis), count)
+                        for variant, count in composition
+                    ],
+                    overlap_cost=cost,
+                    overlapped=overlapped,
+                )
+                for composition in compositions
+            ]
+        )
 
     def least_sharding_s(
         self,
         composition: Composition,
-        stage: StageSetup,
+        sharded_over: int,
         on_axis: TimeOnAxis,
-        known: dict[tuple[Variant, RecomputeKind], ShardedLayer],
         *,
         overlapped: bool,
     ) -> float:
         """The least that ZeRO 3 adds to a micro-batch through these layers, however they are cut into chunks."""
         cost = self.machine.parameters.of("overlap_cost", "fsdp") if overlapped else 1.0
-        total = 0.0
-        for variant, count in composition:
-            if (variant, "none") not in known:
-                priced = self._priced(variant, "none")
-                known[variant, "none"] = sharded_layer(
-                    priced.work, priced.profile, self.machine, stage, self.setup, on_axis
-                )
-            one = known[variant, "none"]
-            waited = max(0.0, one.gather_s - one.forward_s) + max(0.0, one.gather_s + one.scatter_s - one.backward_s)
-            moved = 2 * one.gather_s + one.scatter_s
-            total += count * (cost * moved + (1 - cost) * waited + one.copy_s)
-        return total
+        layers = ((self._sharded(variant, "none", sharded_over, on_axis), count) for variant, count in composition)
+        return sum(
+            count * (cost * layer.moved_s + (1 - cost) * layer.waited_s + layer.copy_s) for layer, count in layers
+        )
+
+    def _sharded(
+        self, variant: Variant, recompute: RecomputeKind, sharded_over: int, on_axis: TimeOnAxis
+    ) -> ShardedLayer:
+        kind = recompute if variant[1] else "none"
+        return self.pricing.remember(self._shard_layer, variant, kind, sharded_over, on_axis)
+
+    def _shard_layer(
+        self, variant: Variant, recompute: RecomputeKind, sharded_over: int, on_axis: TimeOnAxis
+    ) -> ShardedLayer:
+        priced = self._priced(variant, recompute)
+        return sharded_layer(priced.work, priced.profile, self.machine, sharded_over, self.setup.recipe, on_axis)
 
     def boundary_bytes(self, end: int) -> int:
         """Bytes that a rank hands on after layer `end` - 1."""
-        key = end if self.layers.boundaries_differ else 0
-        if key not in self._boundaries:
-            self._boundaries[key] = boundary_bytes(self.setup, replace(self.stage, chunks=((0, end),)))
-        return self._boundaries[key]
+        return self.pricing.remember(self._boundary_bytes, end if self.layers.boundaries_differ else 1)
+
+    def _boundary_bytes(self, end: int) -> int:
+        return boundary_bytes(self.setup, replace(self.stage, chunks=((0, end),)))
 
     def _priced(self, variant: Variant, recompute: RecomputeKind) -> PricedLayer:
-        found = self.price(variant, recompute)
-        if isinstance(found, Infeasible):
-            raise ValueError(f"{found.reason}; expected layers that `refused` lets pass")
-        return found
+        price = self.price(variant, recompute)
+        if isinstance(price, Infeasible):
+            raise ValueError(f"{price.reason}; expected layers that `refused` lets pass")
+        return price
 
 
-def _matrix(rows: list[list[float]]) -> Floats:
+def _matrix(rows: list[tuple[float, ...]]) -> Floats:
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(NAMES))
-
-
-def _fullest(
-    composition: Composition, place: dict[Variant, int], saved: Floats, extra: Sequence[int]
-) -> tuple[float, float]:
-    """(extra, freed) bytes of the layer at whose backward most lives; zeros where nothing lives beside what is kept."""
-    best, freed = (0.0, 0.0), 0.0
-    for variant, count in reversed(composition):
-        number = place[variant]
-        if extra[number] - freed > best[0] - best[1]:
-            best = (float(extra[number]), freed)
-        freed += float(saved[number]) * count
-    return best

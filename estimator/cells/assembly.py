@@ -2,7 +2,7 @@
 
 Option x of stage i takes t_i[x] for a micro-batch (forward, backward, blocking collectives) and s_i[x] once an
 iteration (gradient synchronisation, optimizer step); c_i[y][x] is the transfer into it from option y of stage i - 1.
-With T_i = t_i[x_i] + c_i[x_{i-1}][x_i] an assembly x takes one of `estimator.cells.pipeline.LATENCY` plus max_i
+With T_i = t_i[x_i] + c_i[x_{i-1}][x_i] an assembly x takes one of `estimator.cells.latency.LATENCY` plus max_i
 s_i[x_i]:
 
     cellplan   sum_i T_i + (B - 1) max_i max(T_i - c_i, c_i) + max_i s_i
@@ -28,7 +28,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from estimator.cells.pipeline import LATENCY, PipelineTime, StageFigures
+from estimator.cells.latency import LATENCY
 from profiles.vocabulary import Infeasible
 
 IntArray = npt.NDArray[np.int64]
@@ -69,28 +69,27 @@ class AssemblyProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembly:
-    """The option of each stage, and what the iteration takes: `pipeline.total_s` and the largest tail."""
+    """The option of each stage, and what the iteration takes by formula: the pipeline and the largest tail."""
 
     choices: tuple[int, ...]
-    pipeline: PipelineTime
+    pipeline_s: float
     tail_s: float
 
     @property
     def iteration_time_s(self) -> float:
-        return self.pipeline.total_s + self.tail_s
+        """Seconds by the formula that chose."""
+        return self.pipeline_s + self.tail_s
 
 
 def evaluate_assembly(problem: AssemblyProblem, choices: tuple[int, ...], latency: str = "cellplan") -> Assembly:
     """The assembly of these choices, by the formula called `latency`."""
     pairs = zip(problem.transfer_s, pairwise(choices), strict=True)
     transfers_s = (0.0, *(table[before][after] for table, (before, after) in pairs))
-    stages = [
-        StageFigures(time_s=times[x] + transfer, transfer_s=transfer)
-        for times, x, transfer in zip(problem.time_s, choices, transfers_s, strict=True)
-    ]
+    steps = zip(problem.time_s, choices, transfers_s, strict=True)
+    times_s = [times[x] + transfer for times, x, transfer in steps]
     return Assembly(
         choices=choices,
-        pipeline=LATENCY[latency](stages, problem.micro_batches),
+        pipeline_s=LATENCY[latency](times_s, transfers_s, problem.micro_batches),
         tail_s=max(tails[x] for tails, x in zip(problem.tail_s, choices, strict=True)),
     )
 
@@ -296,7 +295,7 @@ def _search(steps: _Steps) -> tuple[int, ...]:
         time, choice = _shortest(steps, lanes.take(some, tail))
         total = time + pace[some] + tail
         fastest = np.flatnonzero(total == total.min())
-        found = min(map(tuple, _follow(choice, fastest).T.tolist()))
-        best = min(best or (int(total.min()), found), (int(total.min()), found))
+        choices = min(map(tuple, _follow(choice, fastest).T.tolist()))
+        best = min(best or (int(total.min()), choices), (int(total.min()), choices))
     assert best is not None, "the bound of a known assembly leaves at least that assembly"
     return best[1]

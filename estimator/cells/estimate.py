@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
 from estimator.cells.job import Job
-from estimator.cells.stage_options import Machine
+from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts, stage_counts
-from estimator.layer_times import LayerCosts, Lookup, nothing_measured, slowed
-from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
+from estimator.layer_times import Lookup, nothing_measured
+from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.vocabulary import Device, LinkTable
 
@@ -26,7 +26,7 @@ def estimate_cells(
     stages: tuple[int, ...] | None = None,
     link_tables_for: LinkTablesFor = lambda _device: (),
     lookup_for: LookupFor = lambda _device: nothing_measured,
-) -> tuple[tuple[Machine, CellEstimate | CellFailure], ...]:
+) -> tuple[CellEstimate | CellFailure, ...]:
     """Estimate the Cells of `job` on `devices` devices (default: all free ones) of each type in `cluster` that has as
     many free.
 
@@ -35,13 +35,16 @@ def estimate_cells(
     enough free devices, or a stage count is below 1 or exceeds devices or layers.
     """
     rules = rules or CellRules()
-    found: list[tuple[Machine, CellEstimate | CellFailure]] = []
+    cells: list[CellEstimate | CellFailure] = []
     for slots in _slots_by_type(cluster, devices):
-        tables = link_tables_for(cluster.group_of(slots[0]).device)
-        machine = make_machine(job, cluster, slots, link_tables=tables, lookup_for=lookup_for)
+        device = cluster.group_of(slots[0]).device
+        hardware = Hardware(
+            cluster=cluster, device=device, link_tables=tuple(link_tables_for(device)), lookup=lookup_for(device)
+        )
+        pricing = StagePricing(job, hardware)
         counts = _stage_counts(job, len(slots), stages, rules)
-        found += [(machine, estimate_cell(job, machine, slots, count, rules)) for count in counts]
-    return tuple(found)
+        cells += [estimate_cell(pricing, slots, count, rules) for count in counts]
+    return tuple(cells)
 
 
 def _slots_by_type(cluster: Cluster, devices: int | None) -> list[list[DeviceSlot]]:
@@ -58,25 +61,6 @@ def _slots_by_type(cluster: Cluster, devices: int | None) -> list[list[DeviceSlo
             + ", ".join(f"{len(slots)} of {name}" for name, slots in free.items()),
         )
     return enough
-
-
-def make_machine(
-    job: Job,
-    cluster: Cluster,
-    slots: Sequence[DeviceSlot],
-    *,
-    link_tables: tuple[LinkTable, ...],
-    lookup_for: LookupFor,
-) -> Machine:
-    """What is known of the device type at `slots`, all of one type and all busy."""
-    device = cluster.group_of(slots[0]).device
-    workers = most_on_one_node(slots)
-    costs = LayerCosts(
-        device=device.among(workers),
-        optimizer_name=job.optimizer_name,
-        lookup=slowed(lookup_for(device), device, workers),
-    )
-    return Machine(cluster=cluster, device=device, link_tables=link_tables, costs=costs)
 
 
 def _stage_counts(job: Job, devices: int, wanted: tuple[int, ...] | None, rules: CellRules) -> tuple[int, ...]:

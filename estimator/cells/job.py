@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Literal, get_args
 
-from estimator.memory import OPTIMIZERS, Optimizer, Schedule, Zero
+from estimator.cells.rules import MicroBatchRule
+from estimator.pricing.recipe import OptimizerName, Recipe, ScheduleName, ZeroStage
+from estimator.pricing.software import load_framework
 from models_zoo.model import Model
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, Device, DType
+from profiles.vocabulary import AttentionKernel, Device, DType, RecomputeKind
 
 TOKENS_PER_BATCH = 4 * 2**20
 SAMPLES_PER_BATCH = 1024
 
-RecomputeRule = Literal["auto", "none", "full"]
-MicroBatchRule = Literal["crius", "fit", "best"]
+CELL_SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "gpipe", "zb-h1")
+"""Those of one chunk of layers a stage."""
 
 
 def _require(holds: bool, key: str, found: object, expected: str) -> None:
@@ -25,8 +27,11 @@ def _require(holds: bool, key: str, found: object, expected: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be trained. `recompute` auto means: none where it fits, else full. `attention` None: flash where the
-    device has it.
+    """What is to be trained, and what a Cell leaves open of it beside data or tensor parallelism.
+
+    `attention` None: flash where the device has it (`recipe.attention` stands for nothing). `recompute` (kind, layers
+    of a stage, None for all) or auto: of all kinds, and full of any number of layers, the fastest that fits. `zero`:
+    what may be sharded. Tensor-parallel ranks share the tokens wherever they can; `sequence_parallel`: no others.
 
     `micro_batches` is a number per iteration, or a rule: `crius` 4 per stage; `fit` these too, but where they do not
     fit without recomputation more and more until some do, and then the fastest of those tried; `best` the fastest of
@@ -34,37 +39,26 @@ class Job:
     """
 
     model: Model
-    global_batch: int
-    seq_len: int
-    dtype: DType = "bf16"
-    optimizer_name: str = "adamw"
-    schedule: Schedule = "1f1b"
-    recompute: RecomputeRule = "auto"
-    zero: Zero = 0
+    recipe: Recipe
     attention: AttentionKernel | None = None
+    recompute: Literal["auto"] | tuple[RecomputeKind, int | None] = "auto"
+    zero: tuple[ZeroStage, ...] = (0, 1, 2, 3)
     sequence_parallel: bool = False
     micro_batches: int | MicroBatchRule = "fit"
     micro_batch_per_rank: int | None = None
 
     def __post_init__(self) -> None:
         counted = isinstance(self.micro_batches, int)
-        for key, number, least in (
-            ("--global-batch", self.global_batch, 1),
-            ("--seq-len", self.seq_len, min(1, self.model.seq_len)),
-            ("--micro-batches", self.micro_batches, 1),
-            ("--micro-batch", self.micro_batch_per_rank, 1),
-        ):
-            _require(not isinstance(number, int) or number >= least, key, number, f"at least {least}")
-        for key, name, known in (
+        for key, number in (("--micro-batches", self.micro_batches), ("--micro-batch", self.micro_batch_per_rank)):
+            _require(not isinstance(number, int) or number >= 1, key, number, "at least 1")
+        for key, name, words in (
             ("--micro-batches", "fit" if counted else self.micro_batches, ("a number", *get_args(MicroBatchRule))),
-            ("--dtype", self.dtype, get_args(DType)),
             ("--attention", self.attention, (None, *get_args(AttentionKernel))),
-            ("--optimizer", self.optimizer_name, tuple(OPTIMIZERS)),
-            ("--schedule", self.schedule, get_args(Schedule)),
-            ("--recompute", self.recompute, get_args(RecomputeRule)),
-            ("--zero", self.zero, get_args(Zero)),
+            ("--schedule", self.recipe.schedule, CELL_SCHEDULES),
         ):
-            _require(name in known, key, name, f"one of {', '.join(map(str, known))}")
+            _require(name in words, key, name, f"one of {', '.join(map(str, words))}")
+        stages = get_args(ZeroStage)
+        _require(bool(self.zero) and set(self.zero) <= set(stages), "--zero", self.zero, f"some of {stages}")
         _require(
             self.micro_batches == "fit" or self.micro_batch_per_rank is None,
             "--micro-batches, --micro-batch",
@@ -72,16 +66,20 @@ class Job:
             "one of them: the other follows from the global batch",
         )
         _require(
-            not isinstance(self.micro_batches, int) or self.global_batch % self.micro_batches == 0,
+            not isinstance(self.micro_batches, int) or self.recipe.global_batch % self.micro_batches == 0,
             "--micro-batches",
-            f"{self.micro_batches}, which does not divide the global batch {self.global_batch}",
+            f"{self.micro_batches}, which does not divide the global batch {self.recipe.global_batch}",
             "a divisor of the global batch",
         )
 
     @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer's record."""
-        return OPTIMIZERS[self.optimizer_name]
+    def global_batch(self) -> int:
+        """Samples an iteration."""
+        return self.recipe.global_batch
+
+    def recipe_on(self, device: Device) -> Recipe:
+        """Return the recipe with the attention kernel used on `device`."""
+        return replace(self.recipe, attention=self.attention_on(device))
 
     def attention_on(self, device: Device) -> AttentionKernel:
         """The attention kernel used on `device`."""
@@ -105,6 +103,29 @@ class Job:
         if self.micro_batches == "best":
             wanted = sorted([1 << doubling for doubling in doublings] + wanted)
         return tuple(dict.fromkeys(max(n for n in divisors if n <= most) for most in wanted))
+
+
+def cell_recipe(
+    *,
+    global_batch: int,
+    seq_len: int,
+    dtype: DType = "bf16",
+    optimizer: OptimizerName = "adamw",
+    schedule: ScheduleName = "1f1b",
+) -> Recipe:
+    """Return the recipe of a Cell, whose training software nobody names: that of an explicit plan of such software."""
+    framework = load_framework(None)
+    return Recipe(
+        global_batch=global_batch,
+        seq_len=seq_len,
+        dtype=dtype,
+        grad_dtype=dict(framework.grad_dtype)[dtype],
+        optimizer=optimizer,
+        schedule=schedule,
+        vocabulary_multiple=framework.vocabulary_multiple,
+        overlap=framework.overlap,
+        software=framework.software,
+    )
 
 
 def _divisors(number: int) -> list[int]:

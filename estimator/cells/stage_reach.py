@@ -6,31 +6,33 @@ shrink), so one number for each pair says it all.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from estimator.cells.job import Job
 from estimator.cells.partition import BoolArray, IntArray
-from estimator.cells.stage_options import Machine, Parallelism, shard_of
-from estimator.layer_times import ShardCost
+from estimator.cells.stage_pricing import StagePlace, StagePricing
 from estimator.layers.graph import shared_weights
-from estimator.memory import estimate_memory, micro_batches_in_flight
-from models_zoo.layers import Layer
-from profiles.vocabulary import Infeasible, Recompute
+from estimator.layers.split import Work
+from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, layer_bytes, outside_bytes, standing_bytes
+from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
+from estimator.schedules import in_flight as in_flight_of
+from profiles.vocabulary import RecomputeKind, held_bytes
+
+Amounts = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way to share layers: every layer's cost in it, None where a layer cannot be had."""
+    """One way to share layers, whatever the memory: all of a stage's devices in data or in tensor parallelism."""
 
-    parallelism: Parallelism
-    costs: tuple[ShardCost | None, ...]
+    place: StagePlace
+    dp: int
+    tp: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,51 +50,47 @@ class Reach:
         return held
 
 
-def list_ways(job: Job, machine: Machine, *, devices: int, micro_batch: int) -> dict[int, tuple[Way, ...]]:
-    """The ways of 1 to `devices` devices, in data or in tensor parallelism alone, with the recomputation that the job
-    allows, whatever the memory; by device count, ascending.
+def list_ways(pricing: StagePricing, *, devices: int, stages: int, micro_batch: int) -> dict[int, tuple[Way, ...]]:
+    """Return the ways of 1 to `devices` devices, in data or in tensor parallelism alone, whatever the memory; by device
+    count, ascending.
 
     A way must suit at least half of the layers: an embedding can be cut into any number of rows, which is no reason to
     give seven devices to it alone.
     """
-    rules: tuple[Recompute, ...] = ("none", "full") if job.recompute == "auto" else (job.recompute,)
-    layers = Counter(job.model.layers).most_common()
-    kinds = {layer: kind for kind, (layer, _) in enumerate(layers)}
-    kind_of = [kinds[layer] for layer in job.model.layers]
-    found: dict[int, tuple[Way, ...]] = {}
+    slots, layers = pricing.hardware.cluster.slots, len(pricing.kinds)
+    by_count: dict[int, tuple[Way, ...]] = {}
     for count in range(1, devices + 1):
-        ways = []
-        for dp, tp in dict.fromkeys([(count, 1), (1, count)]):
-            if micro_batch % dp:
-                continue
-            for rule in rules:
-                parallelism = Parallelism(dp=dp, tp=tp, recompute=rule)
-                costs = _costs(job, machine, parallelism, micro_batch, layers)
-                if costs is None:
-                    break
-                ways.append(Way(parallelism=parallelism, costs=tuple(costs[kind] for kind in kind_of)))
-        if ways:
-            found[count] = tuple(ways)
-    return found
+        place = StagePlace(
+            first=0,
+            end=layers,
+            slots=slots[:count],
+            others=slots[count : count + 1] if stages > 1 else (),
+            index=0,
+            stages=stages,
+            micro_batch=micro_batch,
+        )
+        degrees = dict.fromkeys([(count, 1), (1, count)])
+        ways = (Way(place=place, dp=dp, tp=tp) for dp, tp in degrees if micro_batch % dp == 0)
+        suitable = tuple(way for way in ways if _suits(pricing, way))
+        if suitable:
+            by_count[count] = suitable
+    return by_count
 
 
-def _costs(
-    job: Job, machine: Machine, parallelism: Parallelism, micro_batch: int, layers: Sequence[tuple[Layer, int]]
-) -> list[ShardCost | None] | None:
-    """Cost of each kind of layer, None where it cannot be had; None instead of a list where most layers cannot."""
-    shard = shard_of(job, machine.device, parallelism, micro_batch)
-    if isinstance(shard, Infeasible):
-        return None
-    costs: list[ShardCost | None] = []
-    refused = 0
-    for layer, count in layers:
-        cost = machine.costs.cost(layer, shard)
-        if isinstance(cost, Infeasible):
-            refused += count
-        if 2 * refused > len(job.model.layers):
-            return None
-        costs.append(None if isinstance(cost, Infeasible) else cost)
-    return costs
+def _suits(pricing: StagePricing, way: Way) -> bool:
+    stage = pricing.ways(way.place, dp=way.dp, tp=way.tp)[0]
+    works = pricing.layer_works(way.place, stage)
+    return 2 * works.count(None) <= len(works)
+
+
+def _memory_choices(pricing: StagePricing, way: Way) -> list[StageSetup]:
+    """Of all memory choices those that may hold most: the most sharding, with nothing recomputed and with all."""
+    wanted = pricing.job.recompute
+    kinds: tuple[RecomputeKind, ...] = ("none", "full") if wanted == "auto" else (wanted[0],)
+    # Under ZeRO 3 layers are gathered, so that 2 may hold more.
+    least = min(max(pricing.job.zero), 2) if way.dp > 1 else 0
+    stages = [stage for stage in pricing.ways(way.place, dp=way.dp, tp=way.tp) if stage.zero >= least]
+    return [replace(stage, recompute=kind) for stage in stages for kind in kinds]
 
 
 def add_up(counts: Iterable[int], *, stages: int, devices: int) -> bool:
@@ -107,82 +105,106 @@ def add_up(counts: Iterable[int], *, stages: int, devices: int) -> bool:
     return bool(sums >> devices)
 
 
-def guess_in_flight(job: Job, *, stages: int, micro_batches: int) -> tuple[tuple[int, ...], ...]:
-    """Guesses of the micro-batches in flight in a stage, by its first layer: what a stage holds depends on its place in
-    the pipeline, which the partition has yet to find.
+def guess_in_flight(
+    schedule: ScheduleName, layers: int, *, stages: int, micro_batches: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return guesses of the micro-batches in flight in a stage, by its first layer: what a stage holds depends on its
+    place in the pipeline, which the partition has yet to find.
 
     First the fewest there can be (every earlier stage has one layer), then as many as in stages of equal length, then
     the most: what the first refuses cannot be had, what the last allows surely fits. (Between them a split that just
     fits can be missed.)
     """
-    layers = len(job.model.layers)
     places = (
         [min(first, stages - 1) for first in range(layers)],
         [first * stages // layers for first in range(layers)],
         [min(first, stages - 1, 1) for first in range(layers)],
     )
-    guesses = (
-        tuple(
-            micro_batches_in_flight(schedule=job.schedule, stage=index, stages=stages, micro_batches=micro_batches)
-            for index in indices
-        )
-        for indices in places
-    )
-    return tuple(dict.fromkeys(guesses))
+    flying = [
+        int(in_flight_of(schedule, stage=index, stages=stages, chunks=1, micro_batches=micro_batches)[0])
+        for index in range(stages)
+    ]
+    return tuple(dict.fromkeys(tuple(flying[index] for index in indices) for indices in places))
 
 
-def find_reach(job: Job, machine: Machine, ways: dict[int, tuple[Way, ...]], *, in_flight: Sequence[int]) -> Reach:
-    """How far stages of each device count reach in the best of their `ways`.
+def find_reach(pricing: StagePricing, ways_by_count: dict[int, tuple[Way, ...]], *, in_flight: Sequence[int]) -> Reach:
+    """Return how far stages of each device count reach in the best of their `ways`.
 
     `in_flight` are micro-batches in flight by a stage's first layer, never more for a later one.
     """
-    ends = [
-        [max(column) for column in zip(*(_reach_of(job, machine, way, in_flight) for way in some), strict=True)]
-        for some in ways.values()
-    ]
-    return Reach(device_counts=tuple(ways), ends=np.array(ends, dtype=np.int64))
+    ends = []
+    for ways in ways_by_count.values():
+        reaches = [
+            _reach_of(pricing, way.place, stage, in_flight) for way in ways for stage in _memory_choices(pricing, way)
+        ]
+        ends.append([max(column) for column in zip(*reaches, strict=True)])
+    return Reach(device_counts=tuple(ways_by_count), ends=np.array(ends, dtype=np.int64))
 
 
-def _reach_of(job: Job, machine: Machine, way: Way, in_flight: Sequence[int]) -> list[int]:
-    """The end of every start's reach, from the memory of all runs of layers at once, (first, last)."""
-    costs, count = way.costs, len(way.costs)
-    listed = np.array([cost.local.parameters if cost else 0 for cost in costs], dtype=np.int64)
-    repeated: Any = 0
-    for one in shared_weights(job.model, way.parallelism.tp):
-        holders = np.bincount(one.holders, minlength=count)
-        repeated = repeated + one.parameters * np.maximum(0, _sums(holders) - 1)
-    sums: Any = _sums(listed) - repeated
-    kept: Any = _sums(np.array([cost.saved_bytes if cost else 0 for cost in costs], dtype=np.int64))
-    memory = estimate_memory(
-        parameters=sums,
-        layer_parameters=cast("int", _greatest(listed)),
-        saved_bytes=kept,
-        working_bytes=cast("int", _greatest(np.array([cost.working_bytes if cost else 0 for cost in costs]))),
-        in_flight=cast("int", np.array(in_flight, dtype=np.int64)[:, None]),
-        dtype=job.dtype,
-        optimizer=job.optimizer,
-        zero=job.zero,
-        dp=way.parallelism.dp,
-        capacity_bytes=machine.device.memory_bytes,
+def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_flight: Sequence[int]) -> list[int]:
+    """The end of every start's reach, from the memory of all runs of layers at once, (first, last): `rank_memory` for
+    layers whose like follow each other."""
+    works, setup = pricing.layer_works(place, stage), pricing.probe(place, stage)
+    count = len(works)
+    recipe, features = setup.recipe, features_of(setup.recipe)
+    shared = _repeated(setup, stage, count)
+    held = Holdings(
+        dense=_sums(_of(works, "parameters")) - shared,
+        dense_learning=_sums(_of(works, "trainable_parameters")) - shared,
+        experts=_sums(_of(works, "expert_parameters")),
+        experts_learning=_sums(_of(works, "trainable_expert_parameters")),
+        largest_layer=_greatest(_of(works, "parameters") + _of(works, "expert_parameters")),
+        largest_learning=_greatest(_of(works, "trainable_parameters") + _of(works, "trainable_expert_parameters")),
+        ends=_sums(np.array([work.parameters if work and work.is_end else 0 for work in works], dtype=np.float64)),
     )
-    known = np.array([cost is not None for cost in costs])
-    fits = (np.asarray(memory.peak_bytes) + memory.reserve_bytes <= machine.device.memory_bytes) & known[None, :]
+    standing = standing_bytes(recipe, stage, held, features)
+    saved = _of(works, "saved_bytes")
+    kept = np.array(in_flight, dtype=np.float64)[:, None] * _sums(saved)
+    width = held_bytes(recipe.dtype)
+    by_kind = {
+        kind: layer_bytes(work, width, features) for kind, work in zip(pricing.kinds, works, strict=True) if work
+    }
+    extra = np.array([by_kind.get(kind, 0) for kind in pricing.kinds], dtype=np.float64)
+    # While a layer's backward runs, those after it have freed what they kept.
+    before = np.cumsum(saved)
+    passing = np.maximum(kept, kept - before[None, :] + _greatest(extra + before)) + features.workspace_bytes
+    whole = standing.weights + standing.gradients + standing.optimizer + standing.communication
+    passes = _greatest(extra) + features.workspace_bytes
+    stays = np.maximum(passing - passes, 0)
+    loose = features.fragmentation * passes + features.activation_fragmentation * stays
+    firm = np.maximum(FIRM_SHARE * loose, standing.step - passing)
+    needed = whole + passing + firm + outside_bytes(setup, stage, features)
+    fits = (needed <= pricing.hardware.device.memory_bytes) & np.array([work is not None for work in works])[None, :]
     fits |= np.tri(count, k=-1, dtype=np.bool_)
     ends = np.where(fits.all(axis=1), count, np.argmin(fits, axis=1))
     # A stage cannot begin where a layer before it is lacking, and ends never move back.
-    found: list[int] = np.maximum.accumulate(np.maximum(ends, np.arange(count))).tolist()
-    return found
+    reach: list[int] = np.maximum.accumulate(np.maximum(ends, np.arange(count))).tolist()
+    return reach
 
 
-def _sums(values: IntArray) -> IntArray:
+def _repeated(setup: Setup, stage: StageSetup, layers: int) -> Amounts | float:
+    """Parameters that every run of layers counts more than once."""
+    repeated: Amounts | float = 0.0
+    for group in shared_weights(setup.model, stage.tp):
+        holders = np.bincount(group.holders, minlength=layers)
+        repeated = repeated + group.parameters * np.maximum(0, _sums(holders.astype(np.float64)) - 1)
+    return repeated
+
+
+def _of(works: Sequence[Work | None], name: str) -> Amounts:
+    """One figure of each layer."""
+    return np.array([getattr(work, name) if work else 0 for work in works], dtype=np.float64)
+
+
+def _sums(values: Amounts) -> Amounts:
     """Of every run of layers (first, last); nothing sensible where the last comes before the first."""
     before = np.concatenate([[0], np.cumsum(values)])
-    found: IntArray = before[None, 1:] - before[:-1, None]
-    return found
+    sums: Amounts = before[None, 1:] - before[:-1, None]
+    return sums
 
 
-def _greatest(values: IntArray) -> IntArray:
+def _greatest(values: Amounts) -> Amounts:
     """The greatest of every run of layers (first, last)."""
     after = np.where(np.tri(len(values), dtype=np.bool_).T, values[None, :], 0)
-    found: IntArray = np.maximum.accumulate(after, axis=1)
-    return found
+    greatest: Amounts = np.maximum.accumulate(after, axis=1)
+    return greatest

@@ -162,5 +162,5 @@ def _partition(
         return Infeasible(
             reason=f"{stages} stages on {devices} devices: a stage needs at least {counts[0]}", lacking="devices"
         )
-    found = search_partition(flops, cut_bytes, devices, stages, ranges=ranges, counts=counts, usable=usable)
-    return found if isinstance(found, Infeasible) else StageSplit(bounds=found[0], devices=found[1])
+    split = search_partition(flops, cut_bytes, devices, stages, ranges=ranges, counts=counts, usable=usable)
+    return split if isinstance(split, Infeasible) else StageSplit(bounds=split[0], devices=split[1])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import get_args
 
 from estimator.communication.fit import make_table
+from estimator.communication.measuring import Backend, Measured, Task, World
 from estimator.host_cpu import cpu_name
 from estimator.worker_processes import (
     Limits,
@@ -22,8 +23,6 @@ from estimator.worker_processes import (
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import CollectiveOp, LinkTable
 
-Backend = Literal["gloo", "nccl", "xla"]
-DEVICE_OF_BACKEND: dict[Backend, str] = {"gloo": "cpu", "nccl": "cuda", "xla": "cpu"}
 STAND_INS: dict[CollectiveOp, CollectiveOp] = {"reduce_scatter": "all_gather", "all_to_all": "all_gather"}
 """Where a backend lacks an op, the one whose time at the same bytes is taken for it: a rank's link carries as much."""
 
@@ -34,52 +33,6 @@ JAX_WORKER = python_worker("estimator.communication.worker_jax")
 
 Progress = Callable[[int, int, str], None]
 """Called with measurements done, measurements in all, and what was measured last."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """This process's place among ranks that a launcher has started, each of which calls `measure_links`.
-
-    `agent_store` is True where the launcher itself serves the store at `address`:`port`, as torchrun does; else rank 0
-    has to.
-    """
-
-    rank: int
-    world_size: int
-    ranks_per_node: int
-    address: str
-    port: int
-    agent_store: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """What all ranks of a measurement agree on. A case is an op and a rank count: the first n ranks run it."""
-
-    backend: Backend
-    cases: tuple[tuple[CollectiveOp, int], ...]
-    ranks_per_node: int
-    sizes: tuple[int, ...]
-    repeats: int
-    timeout_s: float
-    busy: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Seconds of each repeat of a collective at one size, the slowest rank's; or why the backend cannot run it."""
-
-    op: CollectiveOp
-    ranks: int
-    nodes: int
-    bytes: int = 0
-    seconds: tuple[float, ...] = ()
-    unsupported: str = ""
-
-    @property
-    def label(self) -> str:
-        """What a person reads in a progress bar."""
-        return f"{self.op} {self.bytes} bytes, {self.ranks} ranks"
 
 
 def measure_links(

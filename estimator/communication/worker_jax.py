@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from estimator.communication.measure_torch import Measured
+from estimator.communication.measuring import Measured
 from estimator.worker_processes import read_request
 from profiles.vocabulary import CollectiveOp
 

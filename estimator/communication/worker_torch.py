@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from estimator.communication.measure_torch import DEVICE_OF_BACKEND, Measured, Task, World
+from estimator.communication.measuring import DEVICE_OF_BACKEND, Measured, Task, World
 from estimator.worker_processes import read_request
 from profiles.vocabulary import CollectiveOp
 

@@ -56,11 +56,12 @@ def _branch(block: TransformerBlock, spec: Attention, split: Split, place: Place
         k=heads.queries * heads.v_dim,
         split=split,
         bias=spec.output_bias and split.bias_in_product,
-        saves_input=split.attention == "math",
+        saves_input=split.attention == "math" or spec.output_gate,
     )
+    gate = _gate(name, block.hidden, spec, heads, split) if spec.output_gate else Piece()
     projections = _projections(block, spec, heads, split, name=name, memory=place.memory)
     return Branch(
-        piece=join((*projections, kernel(block, spec, heads, split, name), ring, output)),
+        piece=join((*projections, kernel(block, spec, heads, split, name), ring, gate, output)),
         enters=spec.latent is None or split.zoo,
         biased=spec.output_bias and not split.bias_in_product,
     )
@@ -98,7 +99,7 @@ def _projections(
     elif split.zoo:
         projected = _apart(block, spec, heads, split, name=name, memory=memory)
     else:
-        columns = (heads.queries + 2 * heads.kv) * spec.head_dim
+        columns = (heads.queries * (2 if spec.output_gate else 1) + 2 * heads.kv) * spec.head_dim
         projected = linear(
             f"{name}.qkv", rows=rows, n=columns, k=block.hidden, split=split, bias=spec.qkv_bias, input_outside=True
         )
@@ -148,9 +149,30 @@ def _apart(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split
         )
     ]
     entry = enter(f"{name}.memory", hidden, split) if memory else Piece()
-    return join(
-        (entry, *products, gradient_sum(f"{name}.input", split.rows * hidden, split, consumers=2 if memory else 3))
+    consumers = (2 if memory else 3) + int(spec.output_gate)
+    return join((entry, *products, gradient_sum(f"{name}.input", split.rows * hidden, split, consumers=consumers)))
+
+
+def _gate(name: str, hidden: int, spec: Attention, heads: _Heads, split: Split) -> Piece:
+    """The result times the sigmoid of a projection (frameworks have it in that of queries, keys and values); keeps the
+    gate, and the result where the attention has not kept it."""
+    inner, fused = heads.queries * heads.v_dim, split.kernels == "fused"
+    gated = memory_pass(
+        f"{name}.gating",
+        split.rows * inner,
+        split,
+        forward=3.0 if fused else 5.0,
+        backward=5.0 if fused else 9.0,
+        saved_bytes=split.rows * inner * (2 if split.attention == "math" else 1) * split.width,
+        forward_kernels=1 if fused else 2,
+        backward_kernels=1 if fused else 3,
     )
+    if not split.zoo:
+        return gated
+    product = linear(
+        f"{name}.gate", rows=split.rows, n=inner, k=hidden, split=split, bias=spec.qkv_bias, saves_input=False
+    )
+    return join((product, gated))
 
 
 def _query_key_norms(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split, name: str) -> list[Piece]:

@@ -34,10 +34,12 @@ Branches = Mapping[type, BranchKind]
 def refuse_block(layer: TransformerBlock, split: Split, *, branches: Branches) -> Infeasible | None:
     """The first degree that a branch or the tokens of a sample cannot have, or a combination that nobody runs: a
     parallel residual that is post-norm, sandwich-norm or has cross-attention."""
-    if layer.parallel and (layer.placement != "pre" or layer.cross_attention):
+    halved = layer.attention is None or layer.feed_forward is None
+    if layer.parallel and (layer.placement != "pre" or layer.cross_attention or halved):
         return Infeasible(
             reason=f"block: a parallel residual with placement={layer.placement!r} and"
-            f" cross_attention={layer.cross_attention is not None}; only pre-norm self-attention is supported",
+            f" cross_attention={layer.cross_attention is not None}; only pre-norm self-attention with a"
+            " feed-forward is supported",
             lacking="support",
         )
     for place, spec in _places(layer):
@@ -57,12 +59,13 @@ def block_piece(layer: TransformerBlock, split: Split, *, branches: Branches) ->
 
 
 def _places(layer: TransformerBlock) -> list[tuple[Place, Any]]:
-    """The block's branches, each with its specification, in order."""
-    places = [(Place(name="attention"), layer.attention)]
-    if layer.cross_attention:
-        places.append((Place(name="cross_attention", memory=True), layer.cross_attention))
-    shared = layer.parallel and layer.shared_norm
-    return [*places, (Place(name="mlp", shared_input=shared), layer.feed_forward)]
+    """The block's branches, each with its specification, in order; of a hybrid's block one may be missing."""
+    places = (
+        (Place(name="attention"), layer.attention),
+        (Place(name="cross_attention", memory=True), layer.cross_attention),
+        (Place(name="mlp", shared_input=layer.parallel and layer.shared_norm), layer.feed_forward),
+    )
+    return [(place, spec) for place, spec in places if spec is not None]
 
 
 def _sequential(layer: TransformerBlock, split: Split, described: Mapping[str, Branch]) -> list[Piece]:

@@ -8,7 +8,7 @@ from profiles.vocabulary import Collective, CollectiveOp, Phase
 
 
 def context_parallel_collectives(split: Split, *, kv_heads: int, qk_dim: int, v_dim: int, queries: int = 0) -> Piece:
-    """The traffic of ring attention over the cp ranks (Liu et al. 2023; Transformer Engine's `p2p`), of one layer.
+    """Return one layer's traffic of ring attention over the cp ranks (Liu et al. 2023; Transformer Engine's `p2p`).
 
     Forward, each rank's keys and values visit every other rank: cp - 1 steps of rows * kv_heads * (qk_dim + v_dim)
     elements, which is a ring all-gather of them. Backward they go round again, and their gradients with them, which is
@@ -22,14 +22,14 @@ def context_parallel_collectives(split: Split, *, kv_heads: int, qk_dim: int, v_
         return Piece()
     gathered = split.samples * split.seq_len * kv_heads * (qk_dim + v_dim) * split.width
 
-    def one(op: CollectiveOp, name: str, phase: Phase) -> Collective:
+    def round_the_ring(op: CollectiveOp, name: str, phase: Phase) -> Collective:
         return Collective(op=op, bytes=gathered, phase=phase, axis="cp", ranks=split.cp, name=f"attention.{name}")
 
     return Piece(
         collectives=(
-            one("all_gather", "key_value", "forward"),
-            one("all_gather", "key_value", "backward"),
-            one("reduce_scatter", "key_value_gradient", "backward"),
+            round_the_ring("all_gather", "key_value", "forward"),
+            round_the_ring("all_gather", "key_value", "backward"),
+            round_the_ring("reduce_scatter", "key_value_gradient", "backward"),
         ),
         saved_bytes=split.rows * queries * v_dim * split.width,
     )

@@ -15,14 +15,16 @@ a layer's end keeps that output, and the next convolution keeps the same tensor 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from estimator.layers.operators import convolution, elementwise, gemm
-from estimator.layers.parts import Piece, refuse_tokenless
+from estimator.layers.parts import Piece, all_reduce, dropout, join, memory_pass, of, refuse_tokenless
 from estimator.layers.split import Split
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
-from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
+from profiles.vocabulary import Collective, Infeasible, Operator, Phase
 
 _STATISTIC_BYTES = 4  # batch norm's mean and deviation of a channel, and the loss: fp32 whatever the compute dtype
 _INDEX_BYTES = 8
@@ -38,33 +40,30 @@ def conv_unit_piece(layer: ConvUnit, split: Split) -> Piece:
 
     Collectives: all-gather of the output forward, all-reduce of the input's gradient backward (not in a first layer).
     """
-    c_out, width, tp = layer.c_out // split.tp, split.width, split.tp
+    c_out = layer.c_out // split.tp
     image = _Map(batch=split.samples, height=layer.height, width=layer.width)
-    made = image.through(layer.kernel, layer.stride, layer.padding)
-    operators = _convolution(
-        "conv",
-        (image, made),
-        (layer.c_in, c_out),
-        layer.kernel,
-        layer.stride,
-        width,
-        batch_norm=layer.batch_norm,
-        input_grad=not layer.first,
-    )
+    made = output = image.through(layer.kernel, layer.stride, layer.padding)
+    pieces = [
+        _convolution(
+            "conv",
+            (image, made),
+            (layer.c_in, c_out),
+            (layer.kernel, layer.stride),
+            split,
+            bias=layer.bias,
+            batch_norm=layer.batch_norm,
+            input_grad=not layer.first,
+        )
+    ]
     if layer.relu:
-        kept = tp > 1 or layer.pool > 0
-        operators.append(_relu("relu", made.elements(c_out), width, saved=kept))
-    output = made
+        pieces.append(_relu("relu", made.elements(c_out), split, saved=split.tp > 1 or layer.pool > 0))
     if layer.pool:
         output = made.through(layer.pool, layer.pool_stride, layer.pool_padding)
-        operators.append(_pool(made.elements(c_out), output.elements(c_out), width, keeps_input=not layer.relu))
-    input_bytes = image.elements(layer.c_in) * width
-    output_bytes = output.elements(layer.c_out) * width
-    collectives: list[_Wanted] = [("all_gather", output_bytes, "forward", "output")]
-    if not layer.first:
-        collectives.append(("all_reduce", input_bytes, "backward", "input"))
-    weights = layer.c_in * layer.kernel**2 + int(layer.bias) + 2 * int(layer.batch_norm)
-    return _piece(tp, operators, collectives, parameters=c_out * weights, boundaries=(input_bytes, output_bytes))
+        pooled = made.elements(c_out), output.elements(c_out)
+        pieces.append(of(_pool(*pooled, split.width, keeps_input=not layer.relu)))
+    input_bytes, output_bytes = image.elements(layer.c_in) * split.width, output.elements(layer.c_out) * split.width
+    pieces.append(_gather("output", output_bytes, split))
+    return _layer(pieces, split, input_bytes, output_bytes, input_grad=not layer.first)
 
 
 def refuse_bottleneck(layer: Bottleneck, split: Split) -> Infeasible | None:
@@ -84,40 +83,29 @@ def bottleneck_piece(layer: Bottleneck, split: Split) -> Piece:
     own_reduced, own_wide, c_out = reduced // tp, wide // tp, layer.c_out // tp
     image = _Map(batch=split.samples, height=layer.height, width=layer.width)
     made = image.through(3, layer.stride, 1)
-    projected = layer.stride != 1 or layer.c_in != layer.c_out
     # With tp = 1 the product that follows reads the very tensor that ReLU keeps; with more it reads a gathered copy.
     gathered = tp > 1
-    operators = [
-        *_convolution("conv1", (image, image), (layer.c_in, own_reduced), 1, 1, width),
-        _relu("relu1", image.elements(own_reduced), width),
-        *_convolution("conv2", (image, made), (reduced, own_wide), 3, layer.stride, width, saves_input=gathered),
-        _relu("relu2", made.elements(own_wide), width),
-        *_convolution("conv3", (made, made), (wide, c_out), 1, 1, width, saves_input=gathered),
+    pieces = [
+        _convolution("conv1", (image, image), (layer.c_in, own_reduced), (1, 1), split),
+        _relu("relu1", image.elements(own_reduced), split),
+        _gather("conv2 input", image.elements(reduced) * width, split, scattered=True),
+        _convolution("conv2", (image, made), (reduced, own_wide), (3, layer.stride), split, saves_input=gathered),
+        _relu("relu2", made.elements(own_wide), split),
+        _gather("conv3 input", made.elements(wide) * width, split, scattered=True),
+        _convolution("conv3", (made, made), (wide, c_out), (1, 1), split, saves_input=gathered),
     ]
-    norms = 2 * (own_reduced + own_wide + c_out)
-    weights = own_reduced * layer.c_in + 9 * own_wide * reduced + c_out * wide + norms
-    if projected:
-        channels = (layer.c_in, c_out)
-        operators += _convolution("shortcut", (image, made), channels, 1, layer.stride, width, saves_input=False)
-        weights += c_out * layer.c_in + 2 * c_out
+    if layer.stride != 1 or layer.c_in != layer.c_out:
+        channels, window = (layer.c_in, c_out), (1, layer.stride)
+        pieces.append(_convolution("shortcut", (image, made), channels, window, split, saves_input=False))
     last = made.elements(c_out)
-    operators += [
+    input_bytes, output_bytes = image.elements(layer.c_in) * width, made.elements(layer.c_out) * width
+    pieces += [
         # Forward reads two and writes one; backward adds the shortcut's gradient to the input's.
-        elementwise("add", elements=last, width=width, forward_passes=3, backward_passes=3),
-        _relu("relu3", last, width, saved=gathered),
+        memory_pass("add", last, split, forward=3.0, backward=3.0),
+        _relu("relu3", last, split, saved=gathered),
+        _gather("output", output_bytes, split),
     ]
-    input_bytes = image.elements(layer.c_in) * width
-    output_bytes = made.elements(layer.c_out) * width
-    inner_bytes = (image.elements(reduced) * width, made.elements(wide) * width)
-    collectives: list[_Wanted] = [
-        ("all_gather", inner_bytes[0], "forward", "conv2 input"),
-        ("all_gather", inner_bytes[1], "forward", "conv3 input"),
-        ("all_gather", output_bytes, "forward", "output"),
-        ("reduce_scatter", inner_bytes[1], "backward", "conv3 input"),
-        ("reduce_scatter", inner_bytes[0], "backward", "conv2 input"),
-        ("all_reduce", input_bytes, "backward", "input"),
-    ]
-    return _piece(tp, operators, collectives, parameters=weights, boundaries=(input_bytes, output_bytes))
+    return _layer(pieces, split, input_bytes, output_bytes)
 
 
 def refuse_classifier(layer: Classifier, split: Split) -> Infeasible | None:
@@ -131,49 +119,38 @@ def classifier_piece(layer: Classifier, split: Split) -> Piece:
     Between two fully connected layers stand ReLU and dropout (VGG, Simonyan and Zisserman 2014, section 3.1). Each of
     them splits its output features; the loss is computed whole on every rank.
     """
-    names = [f"fc{i}" for i in range(1, len(layer.features))]
     tp, width, batch = split.tp, split.width, split.samples
     image = _Map(batch=batch, height=layer.height, width=layer.width)
     channels = layer.features[0] if layer.average_pool else layer.features[0] // (layer.height * layer.width)
-    input_bytes = image.elements(channels) * width
-    operators: list[Operator] = []
+    pooled = image.elements(channels)
+    pieces: list[Piece] = []
     if layer.average_pool:
-        passes = {"forward_passes": 1, "backward_passes": 1}
-        pooled = image.elements(channels)
-        operators.append(elementwise("average_pool", elements=pooled, width=width, saved_bytes=input_bytes, **passes))
-    forward: list[_Wanted] = []
-    backward: list[_Wanted] = [("all_reduce", input_bytes, "backward", "input")]
-    parameters = 0
-    for name, (k, n) in zip(names, pairwise(layer.features), strict=True):
-        operators.append(gemm(name, m=batch, n=n // tp, k=k, width=width, bias=True))
-        parameters += (n // tp) * (k + 1)
-        forward.append(("all_gather", batch * n * width, "forward", f"{name} output"))
-        if name != names[-1]:
-            backward.insert(0, ("reduce_scatter", batch * n * width, "backward", f"{name} output"))
+        pieces.append(memory_pass("average_pool", pooled, split, forward=1.0, backward=1.0, saved_bytes=pooled * width))
+    last = len(layer.features) - 1
+    for number, (k, n) in enumerate(pairwise(layer.features), start=1):
+        name = f"fc{number}"
+        product = gemm(name, m=batch, n=n // tp, k=k, width=width, bias=True)
+        pieces += [of(product, parameters=n // tp * (k + 1))]
+        pieces.append(_gather(f"{name} output", batch * n * width, split, scattered=number < last))
+        if number < last:
             hidden = batch * n // tp
-            operators.append(_relu(f"{name} relu", hidden, width))
-            passes = {"forward_passes": 2, "backward_passes": 2}
-            # The mask is one byte an element.
-            operators.append(elementwise(f"{name} dropout", elements=hidden, width=width, saved_bytes=hidden, **passes))
-    logits = batch * layer.features[-1]
-    # Kept: log-probabilities, the targets, and the sum of the targets' weights.
-    kept = logits * _STATISTIC_BYTES + batch * _INDEX_BYTES + _STATISTIC_BYTES
-    passes = {"forward_passes": 3, "backward_passes": 3}
-    operators.append(
-        elementwise(
-            "loss",
-            elements=logits,
-            width=_STATISTIC_BYTES,
-            saved_bytes=kept,
-            forward_kernels=2,
-            backward_kernels=2,
-            **passes,
-        )
+            pieces += [_relu(f"{name} relu", hidden, split), dropout(f"{name} dropout", hidden, split)]
+    pieces.append(of(_loss(batch, layer.features[-1])))
+    return _layer(pieces, split, pooled * width, _STATISTIC_BYTES)
+
+
+def _loss(batch: int, classes: int) -> Operator:
+    """Cross-entropy in fp32. Kept: log-probabilities, the targets, and the sum of the targets' weights."""
+    return elementwise(
+        "loss",
+        elements=batch * classes,
+        width=_STATISTIC_BYTES,
+        forward_passes=3,
+        backward_passes=3,
+        saved_bytes=batch * classes * _STATISTIC_BYTES + batch * _INDEX_BYTES + _STATISTIC_BYTES,
+        forward_kernels=2,
+        backward_kernels=2,
     )
-    return _piece(tp, operators, forward + backward, parameters=parameters, boundaries=(input_bytes, _STATISTIC_BYTES))
-
-
-_Wanted = tuple[CollectiveOp, int, Phase, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,37 +179,47 @@ def _undivided(split: Split, **channels: int) -> Infeasible | None:
     return refuse_tokenless("an image layer", split)
 
 
-def _piece(
-    tp: int, operators: list[Operator], wanted: list[_Wanted], *, parameters: int, boundaries: tuple[int, int]
+def _layer(
+    pieces: Sequence[Piece], split: Split, input_bytes: int, output_bytes: int, *, input_grad: bool = True
 ) -> Piece:
-    """The layer of these operators, its collectives where there are several ranks."""
-    collectives = tuple(
-        Collective(op=op, bytes=size_bytes, phase=phase, ranks=tp, name=name) for op, size_bytes, phase, name in wanted
+    """The pieces as a layer, which sums its input's gradient last; collectives in the order in which a pass comes to
+    them."""
+    summed = all_reduce("input", input_bytes, split, phase="backward") if input_grad else Piece()
+    layer = join((summed, *pieces))
+    forward = [collective for collective in layer.collectives if collective.phase == "forward"]
+    backward = [collective for collective in layer.collectives if collective.phase == "backward"]
+    return replace(
+        layer, collectives=(*forward, *reversed(backward)), input_bytes=input_bytes, output_bytes=output_bytes
     )
-    return Piece(
-        operators=tuple(operators),
-        collectives=collectives if tp > 1 else (),
-        parameters=parameters,
-        saved_bytes=sum(operator.saved_bytes for operator in operators),
-        input_bytes=boundaries[0],
-        output_bytes=boundaries[1],
-    )
+
+
+def _gather(name: str, size_bytes: int, split: Split, *, scattered: bool = False) -> Piece:
+    """Channels of all ranks together; `scattered`: gradients come as partial sums, of which each rank needs its own."""
+    if split.tp == 1:
+        return Piece()
+
+    def over_ranks(op: Literal["all_gather", "reduce_scatter"], phase: Phase) -> Collective:
+        return Collective(op=op, bytes=size_bytes, phase=phase, ranks=split.tp, name=name)
+
+    back = (over_ranks("reduce_scatter", "backward"),) if scattered else ()
+    return Piece(collectives=(over_ranks("all_gather", "forward"), *back))
 
 
 def _convolution(
     name: str,
     maps: tuple[_Map, _Map],
     channels: tuple[int, int],
-    kernel: int,
-    stride: int,
-    width: int,
+    window: tuple[int, int],
+    split: Split,
     *,
+    bias: bool = False,
     batch_norm: bool = True,
     input_grad: bool = True,
     saves_input: bool = True,
-) -> list[Operator]:
-    """A convolution from one map to another and the batch norm behind it, which keeps its input and statistics."""
-    (before, after), (c_in, c_out) = maps, channels
+) -> Piece:
+    """A convolution from one map to another by a square `window` (size, stride), and the batch norm behind it, which
+    keeps its input and statistics."""
+    (before, after), (c_in, c_out), (kernel, stride) = maps, channels, window
     product = convolution(
         name,
         batch=before.batch,
@@ -242,37 +229,32 @@ def _convolution(
         out_w=after.width,
         kernel=kernel,
         stride=stride,
-        width=width,
+        width=split.width,
         input_elements=c_in * before.height * before.width,
         input_grad=input_grad,
         saves_input=saves_input,
     )
+    piece = of(product, parameters=c_out * (c_in * kernel**2 + int(bias)))
     if not batch_norm:
-        return [product]
+        return piece
     made = after.elements(c_out)
     # Forward reads for the statistics, reads and writes; backward reads input and gradient twice and writes once.
-    norm = elementwise(
+    norm = memory_pass(
         f"{name} norm",
-        elements=made,
-        width=width,
-        forward_passes=3,
-        backward_passes=5,
-        saved_bytes=made * width + 2 * c_out * _STATISTIC_BYTES,
+        made,
+        split,
+        forward=3.0,
+        backward=5.0,
+        saved_bytes=made * split.width + 2 * c_out * _STATISTIC_BYTES,
         forward_kernels=2,
         backward_kernels=2,
     )
-    return [product, norm]
+    return join((piece, norm, Piece(parameters=2 * c_out)))
 
 
-def _relu(name: str, elements: int, width: int, *, saved: bool = True) -> Operator:
-    return elementwise(
-        name,
-        elements=elements,
-        width=width,
-        forward_passes=2,
-        backward_passes=3,
-        saved_bytes=elements * width if saved else 0,
-    )
+def _relu(name: str, elements: int, split: Split, *, saved: bool = True) -> Piece:
+    kept = elements * split.width if saved else 0
+    return memory_pass(name, elements, split, forward=2.0, backward=3.0, saved_bytes=kept)
 
 
 def _pool(elements: int, pooled: int, width: int, *, keeps_input: bool) -> Operator:

@@ -17,6 +17,7 @@ from estimator.layers.parts import (
     linear,
     memory_pass,
     norm,
+    of,
     refuse_tokens,
     whole_linear,
 )
@@ -26,8 +27,9 @@ from profiles.vocabulary import Infeasible
 
 
 def refuse_embedding(layer: Embedding, split: Split) -> Infeasible | None:
-    """Tokens that the degrees do not divide, or for which learned positions run out."""
-    if layer.positions and split.seq_len > layer.positions:
+    """Tokens that the degrees do not divide, or for which learned positions run out: no module can be built of these. A
+    plan of them is misuse, which the layer graph tells its user."""
+    if split.zoo and layer.positions and split.seq_len > layer.positions:
         return Infeasible(
             reason=f"embedding: {split.seq_len} tokens per sample exceed its {layer.positions} learned positions",
             lacking="support",
@@ -40,9 +42,8 @@ def embedding_piece(layer: Embedding, split: Split) -> Piece:
     rows, local, width = split.rows, split.local_rows, split.width
     columns = layer.factor or layer.hidden
     table = padded_vocabulary(layer.vocab, split) // split.tp * columns
-    looked_up = lookup("embedding.tokens", rows=rows, row_elements=columns, width=width)
     pieces = [
-        Piece(operators=(looked_up,), parameters=table, saved_bytes=8 * rows),
+        of(lookup("embedding.tokens", rows=rows, row_elements=columns, width=width), parameters=table),
         _dense_gradient("embedding.tokens", table, split),
     ]
     if split.tp > 1:
@@ -139,14 +140,19 @@ def _vocabulary(layer: Head, split: Split) -> list[Piece]:
             activation_pass("head.gelu", gelu, local * hidden, split),
             _norm("head.transform_norm", "layernorm", layer, split),
         ]
-    columns = layer.factor or hidden
     if layer.factor:
         pieces.append(whole_linear("head.project", rows=local, n=layer.factor, k=hidden, split=split))
+    return [*pieces, *projection_pieces(layer, split)]
+
+
+def projection_pieces(layer: Head, split: Split) -> list[Piece]:
+    """The way into the tensor-parallel region, the product with this rank's columns of the vocabulary, and the loss."""
+    columns = layer.factor or layer.hidden
     vocab = padded_vocabulary(layer.vocab, split) // split.tp
     product = linear(
         "head.vocabulary", rows=split.rows, n=vocab, k=columns, split=split, bias=layer.bias, input_outside=True
     )
-    return [*pieces, enter("head.enter", columns, split), product, _cross_entropy(split, vocab)]
+    return [enter("head.enter", columns, split), product, _cross_entropy(split, vocab)]
 
 
 def _pooler(layer: Head, split: Split) -> Piece:

@@ -60,7 +60,7 @@ class ExpertRows:
 
 
 def expert_rows(split: Split, spec: Experts) -> ExpertRows:
-    """How many token copies a rank routes, sends and computes.
+    """Return how many token copies a rank routes, sends and computes.
 
     Dropless: the rank's tokens times top_k, spread evenly over the experts but for `imbalance` on the fullest rank.
     With a capacity factor every expert takes ceil(factor * top_k * tokens / count) of each rank's tokens, padded to
@@ -79,7 +79,7 @@ def expert_rows(split: Split, spec: Experts) -> ExpertRows:
 
 
 def experts_piece(split: Split, spec: Experts, hidden: int) -> Piece:
-    """The whole feed-forward with its shared expert, without the norm before it and the residual after it.
+    """Return the whole feed-forward with its shared expert, without the norm before it and the residual after it.
 
     `expert_parameters` are the rank's: count / ep experts, their inner dimension split by etp. The router and the
     shared expert count as `parameters`. Sizes must divide (count by ep, the inner dimension by etp).
@@ -157,10 +157,10 @@ def _talk(
     if ranks == 1:
         return Piece()
 
-    def one(op: CollectiveOp, size: int, phase: Phase) -> Collective:
+    def phased(op: CollectiveOp, size: int, phase: Phase) -> Collective:
         return Collective(op=op, bytes=size, phase=phase, axis=axis, ranks=ranks, name=f"experts.{name}")
 
-    return Piece(collectives=(one(op, forward, "forward"), one(turned, backward, "backward")))
+    return Piece(collectives=(phased(op, forward, "forward"), phased(turned, backward, "backward")))
 
 
 def _dispatch(split: Split, rows: ExpertRows, hidden: int, count: int) -> Piece:

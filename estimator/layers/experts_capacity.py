@@ -3,9 +3,11 @@ on every rank, experts split over tp."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from estimator.layers.feed_forward import feed_forward_piece
 from estimator.layers.operators import grouped_gemm, lookup
-from estimator.layers.parts import Piece, activation_pass, gradient_sum, join, linear, memory_pass
+from estimator.layers.parts import Piece, activation_pass, gradient_sum, join, linear, memory_pass, of
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward
 from profiles.vocabulary import Operator
@@ -40,19 +42,15 @@ def capacity_experts_piece(split: Split, spec: Experts, hidden: int, *, keeps_in
     return join(
         (
             router,
-            _of(_routing(spec, rows, slots)),
-            _of(lookup("experts.dispatch", rows=slots, row_elements=hidden, width=split.width)),
+            of(_routing(spec, rows, slots)),
+            of(lookup("experts.dispatch", rows=slots, row_elements=hidden, width=split.width)),
             _products(split, spec, hidden),
             weighted,
             _shared(split, spec, hidden),
-            _of(_combine(rows, slots, hidden, split.width)),
+            of(_combine(rows, slots, hidden, split.width)),
             gradient_sum("experts.input", rows * hidden, split, consumers=consumers),
         )
     )
-
-
-def _of(operator: Operator) -> Piece:
-    return Piece(operators=(operator,), saved_bytes=operator.saved_bytes)
 
 
 def _routing(spec: Experts, rows: int, slots: int) -> Operator:
@@ -90,8 +88,7 @@ def _products(split: Split, spec: Experts, hidden: int) -> Piece:
             bias=expert.bias,
             saves_input=saves_input,
         )
-        weights = Piece(expert_parameters=count * n * (k + int(expert.bias)))
-        return join((_of(operator), weights))
+        return replace(of(operator), expert_parameters=count * n * (k + int(expert.bias)))
 
     slots = count * capacity
     return join(

@@ -64,7 +64,7 @@ class LayerGraph:
         """Forward FLOPs that causal attention kernels need not execute: half of each such operator's square."""
         half = 0
         for layer, count in self.distinct:
-            operators = _held(self.model, layer, self.shard).operators
+            operators = _local(self.model, layer, self.shard).operators
             half += count * sum(op.forward_flops // 2 for op in operators if op.kind == "attention" and op.shape[-1])
         return half
 
@@ -75,21 +75,21 @@ class LayerGraph:
 
 
 def build_graph(model: Model, *, shard: Shard, degrees: tuple[int, ...] = DEGREES) -> LayerGraph:
-    """The layer graph of `model` with every layer held as `shard`, and the collectives of each of `degrees`.
+    """Return the layer graph of `model` with every layer held as `shard`, and the collectives of each of `degrees`.
 
     InputError if a layer cannot be held as `shard` at all (more tokens than learned positions, say).
     """
     distinct = Counter(model.layers)
-    held = {layer: _held(model, layer, shard) for layer in distinct}
+    locals_ = {layer: _local(model, layer, shard) for layer in distinct}
     collectives = {layer: _collectives(layer, shard, degrees) for layer in distinct}
     nodes = tuple(
         LayerNode(
             name=name,
             layer=layer,
-            forward_flops=held[layer].forward_flops,
-            backward_flops=held[layer].backward_flops,
-            parameters=held[layer].parameters,
-            saved_bytes=held[layer].saved_bytes,
+            forward_flops=locals_[layer].forward_flops,
+            backward_flops=locals_[layer].backward_flops,
+            parameters=locals_[layer].parameters,
+            saved_bytes=locals_[layer].saved_bytes,
             cut_bytes=cut_bytes(model, index, shard),
             collectives_by_degree=collectives[layer],
         )
@@ -99,55 +99,67 @@ def build_graph(model: Model, *, shard: Shard, degrees: tuple[int, ...] = DEGREE
 
 
 def cut_bytes(model: Model, index: int, shard: Shard) -> int:
-    """Bytes that a rank sends over the cut after layer `index` for one micro-batch, in one direction; 0 after the last.
+    """Return the bytes that a rank sends over the cut after layer `index` for one micro-batch, one way; 0 after the
+    last.
 
     The layer's output, and where an encoder-decoder's decoder has begun and a later layer attends to it, the encoder's
     output too. Backward sends as much the other way. InputError as for `build_graph`.
     """
     if index == len(model.layers) - 1:
         return 0
-    own = _held(model, model.layers[index], shard).output_bytes
+    output = _local(model, model.layers[index], shard).output_bytes
     start = model.input.decoder_start if isinstance(model.input, TokenInput) else None
     if start is None or index < start:
-        return own
+        return output
     later = model.layers[index + 1 :]
     if not any(isinstance(layer, TransformerBlock) and layer.cross_attention for layer in later):
-        return own
-    return own + _held(model, model.layers[start - 1], shard).output_bytes
+        return output
+    return output + _local(model, model.layers[start - 1], shard).output_bytes
 
 
-def shared_weights(model: Model, tp: int) -> tuple[SharedWeights, ...]:
-    """The groups of weights that several layers hold, each with a rank's share of it at `tp`.
+def shared_weights(model: Model, tp: int, *, vocabulary_multiple: int = 1) -> tuple[SharedWeights, ...]:
+    """Return the groups of weights that several layers hold, each with a rank's share of it at `tp`.
 
-    Of a model of the zoo the first embedding's table, with those tied to it; padded to a multiple of `tp`.
+    Of a model of the zoo the first embedding's table, with those tied to it; padded to a multiple of `tp` times
+    `vocabulary_multiple`.
     """
     traced = [layer for layer in model.layers if isinstance(layer, TracedLayer)]
     if traced:
-        return tuple(one for layer in traced for held in layer.shards if held.tp == tp for one in held.shared)
+        return tuple(group for layer in traced for shard in layer.shards if shard.tp == tp for group in shard.shared)
+    multiple = vocabulary_multiple * tp
     tied = {
-        i: -(-layer.vocab // tp) * (layer.factor or layer.hidden)
-        for i, layer in enumerate(model.layers)
-        if isinstance(layer, Head | Embedding) and layer.tied
+        index: -(-layer.vocab // multiple) * vocabulary_multiple * (layer.factor or layer.hidden)
+        for index, layer in enumerate(model.layers)
+        if (isinstance(layer, Embedding) and layer.tied) or (isinstance(layer, Head) and layer.holds_table)
     }
     if not tied:
         return ()
-    first = next((i for i, layer in enumerate(model.layers) if isinstance(layer, Embedding)), min(tied))
+    first = next((index for index, layer in enumerate(model.layers) if isinstance(layer, Embedding)), min(tied))
     return (SharedWeights(parameters=max(tied.values()), holders=tuple(sorted({first, *tied}))),)
 
 
+def table_parameters(model: Model, tp: int, *, vocabulary_multiple: int = 1) -> int:
+    """Return a rank's share of the weights that the model's first and last layer both hold; 0 where there are none."""
+    ends = (0, len(model.layers) - 1)
+    groups = shared_weights(model, tp, vocabulary_multiple=vocabulary_multiple)
+    return sum(group.parameters for group in groups if (group.holders[0], group.holders[-1]) == ends)
+
+
 def repeated_parameters(shared: Sequence[SharedWeights], first: int, end: int) -> int:
-    """What the parameters of layers [first, end), each counted on its own, count more than once."""
-    copies = ((one.parameters, bisect_left(one.holders, end) - bisect_left(one.holders, first)) for one in shared)
+    """Return what the parameters of layers [first, end), each counted by itself, count more than once."""
+    copies = (
+        (group.parameters, bisect_left(group.holders, end) - bisect_left(group.holders, first)) for group in shared
+    )
     return sum(parameters * max(0, count - 1) for parameters, count in copies)
 
 
 def _collectives(layer: Layer, shard: Shard, degrees: tuple[int, ...]) -> DegreeCollectives:
-    local = [shard_layer(layer, replace(shard, tp=degree)) for degree in degrees]
-    found = (one if isinstance(one, Infeasible) else one.collectives for one in local)
-    return tuple(zip(degrees, found, strict=True))
+    locals_ = (shard_layer(layer, replace(shard, tp=degree)) for degree in degrees)
+    talk = (local if isinstance(local, Infeasible) else local.collectives for local in locals_)
+    return tuple(zip(degrees, talk, strict=True))
 
 
-def _held(model: Model, layer: Layer, shard: Shard) -> LocalLayer:
+def _local(model: Model, layer: Layer, shard: Shard) -> LocalLayer:
     local = shard_layer(layer, shard)
     if isinstance(local, Infeasible):
         raise InputError(where=f"model {model.name}", found=local.reason, expected="layers that can be held so")

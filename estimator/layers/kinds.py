@@ -31,10 +31,12 @@ from estimator.layers.convolution import (
     refuse_classifier,
     refuse_conv_unit,
 )
-from estimator.layers.ends import embedding_piece, head_piece, refuse_embedding, refuse_head
+from estimator.layers.ends import embedding_piece, refuse_embedding
 from estimator.layers.experts import EXPERTS
 from estimator.layers.feed_forward import FEED_FORWARD
 from estimator.layers.kind import BranchKind, LayerKind
+from estimator.layers.linear_attention import LINEAR_ATTENTION
+from estimator.layers.prediction import predicting_piece, refuse_predicting
 from estimator.layers.traced import refuse_traced, traced_piece
 from models_zoo.layers import (
     Attention,
@@ -45,12 +47,14 @@ from models_zoo.layers import (
     Experts,
     FeedForward,
     Head,
+    LinearAttention,
     TracedLayer,
     TransformerBlock,
 )
 
 BRANCHES: dict[type, BranchKind] = {
     Attention: ATTENTION,
+    LinearAttention: LINEAR_ATTENTION,
     FeedForward: FEED_FORWARD,
     Experts: EXPERTS,
 }
@@ -60,7 +64,11 @@ KINDS: dict[type, LayerKind] = {
         refuse=partial(refuse_block, branches=BRANCHES), piece=partial(block_piece, branches=BRANCHES)
     ),
     Embedding: LayerKind(refuse=refuse_embedding, piece=embedding_piece, is_end=True),
-    Head: LayerKind(refuse=refuse_head, piece=head_piece, is_end=True),
+    Head: LayerKind(
+        refuse=partial(refuse_predicting, branches=BRANCHES),
+        piece=partial(predicting_piece, branches=BRANCHES),
+        is_end=True,
+    ),
     ConvUnit: LayerKind(refuse=refuse_conv_unit, piece=conv_unit_piece),
     Bottleneck: LayerKind(refuse=refuse_bottleneck, piece=bottleneck_piece),
     Classifier: LayerKind(refuse=refuse_classifier, piece=classifier_piece),

@@ -149,17 +149,19 @@ def elementwise(
     width: int,
     forward_passes: float,
     backward_passes: float,
+    extra_bytes: int = 0,
     saved_bytes: int = 0,
     forward_kernels: int = 1,
     backward_kernels: int = 1,
 ) -> Operator:
-    """A memory-bound operator; a pass is one read or one write of `elements` elements."""
+    """A memory-bound operator; a pass is one read or one write of `elements` elements, `extra_bytes` (a mask) go
+    each way besides."""
     return Operator(
         name=name,
         kind="memory",
         shape=(elements,),
-        forward_bytes=round(forward_passes * elements * width),
-        backward_bytes=round(backward_passes * elements * width),
+        forward_bytes=round(forward_passes * elements * width) + extra_bytes,
+        backward_bytes=round(backward_passes * elements * width) + extra_bytes,
         saved_bytes=saved_bytes,
         forward_kernels=forward_kernels,
         backward_kernels=backward_kernels,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from estimator.layers.operators import gemm
+from estimator.layers.operators import elementwise, gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
 from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
@@ -45,24 +45,53 @@ class Piece:
 
 def join(pieces: Iterable[Piece]) -> Piece:
     """One piece of several, in their order; temporary bytes are the largest piece's."""
-    pieces = tuple(pieces)
+    operators: list[Operator] = []
+    core: list[Operator] = []
+    collectives: list[Collective] = []
+    replicated: list[tuple[int, int]] = []
+    parameters = experts = adapters = saved = core_saved = temporary = 0
+    for piece in pieces:
+        operators += piece.operators
+        core += piece.core
+        collectives += piece.collectives
+        replicated += piece.replicated
+        parameters += piece.parameters
+        experts += piece.expert_parameters
+        adapters += piece.adapter_parameters
+        saved += piece.saved_bytes
+        core_saved += piece.core_saved_bytes
+        temporary = max(temporary, piece.temporary_bytes)
     return Piece(
-        operators=tuple(op for piece in pieces for op in piece.operators),
-        core=tuple(op for piece in pieces for op in piece.core),
-        collectives=tuple(collective for piece in pieces for collective in piece.collectives),
-        parameters=sum(piece.parameters for piece in pieces),
-        expert_parameters=sum(piece.expert_parameters for piece in pieces),
-        adapter_parameters=sum(piece.adapter_parameters for piece in pieces),
-        replicated=tuple(pair for piece in pieces for pair in piece.replicated),
-        saved_bytes=sum(piece.saved_bytes for piece in pieces),
-        core_saved_bytes=sum(piece.core_saved_bytes for piece in pieces),
-        temporary_bytes=max((piece.temporary_bytes for piece in pieces), default=0),
+        operators=tuple(operators),
+        core=tuple(core),
+        collectives=tuple(collectives),
+        parameters=parameters,
+        expert_parameters=experts,
+        adapter_parameters=adapters,
+        replicated=tuple(replicated),
+        saved_bytes=saved,
+        core_saved_bytes=core_saved,
+        temporary_bytes=temporary,
+    )
+
+
+def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = None) -> Piece:
+    """Return the piece that is `operator` alone, with what it keeps and its weights, held as `held` has it."""
+    return Piece(
+        operators=(operator,),
+        parameters=parameters,
+        replicated=_replicated(parameters, gradient_ranks),
+        saved_bytes=operator.saved_bytes,
     )
 
 
 def held(parameters: int, gradient_ranks: int | None) -> Piece:
     """Weights: this rank's alone, or (with `gradient_ranks`) held by all and their gradient summed over so many."""
-    return Piece(parameters=parameters, replicated=() if gradient_ranks is None else ((gradient_ranks, parameters),))
+    return Piece(parameters=parameters, replicated=_replicated(parameters, gradient_ranks))
+
+
+def _replicated(parameters: int, gradient_ranks: int | None) -> tuple[tuple[int, int], ...]:
+    return () if gradient_ranks is None else ((gradient_ranks, parameters),)
 
 
 def linear(
@@ -94,8 +123,14 @@ def linear(
         again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
     if not learns:
         product = replace(product, saved_bytes=0)
-    ran = Piece(operators=(product,), collectives=again, saved_bytes=kept if saves_input and learns else 0)
-    piece = join((ran, held(n * (k + int(bias)), gradient_ranks)))
+    parameters = n * (k + int(bias))
+    piece = Piece(
+        operators=(product,),
+        collectives=again,
+        parameters=parameters,
+        replicated=_replicated(parameters, gradient_ranks),
+        saved_bytes=kept if saves_input and learns else 0,
+    )
     return join((piece, _adapter(name, rows=rows, n=n, k=k, split=split))) if split.lora_rank else piece
 
 
@@ -124,8 +159,7 @@ def whole_linear(
 
     `gradient_ranks` None: those of a weight that sees this rank's tokens there."""
     product = gemm(name, m=rows, n=n, k=k, width=split.width, bias=bias, saves_input=saves_input)
-    ran = Piece(operators=(product,), saved_bytes=product.saved_bytes)
-    return join((ran, held(n * (k + int(bias)), gradient_ranks or split.outside_ranks)))
+    return of(product, parameters=n * (k + int(bias)), gradient_ranks=gradient_ranks or split.outside_ranks)
 
 
 def memory_pass(
@@ -143,12 +177,13 @@ def memory_pass(
 ) -> Piece:
     """A memory-bound operator: `forward` and `backward` reads and writes of `elements` elements, and `extra_bytes`
     (a mask) each way."""
-    operator = Operator(
-        name=name,
-        kind="memory",
-        shape=(elements,),
-        forward_bytes=round(forward * elements * split.width) + extra_bytes,
-        backward_bytes=round(backward * elements * split.width) + extra_bytes,
+    operator = elementwise(
+        name,
+        elements=elements,
+        width=split.width,
+        forward_passes=forward,
+        backward_passes=backward,
+        extra_bytes=extra_bytes,
         saved_bytes=saved_bytes,
         forward_kernels=forward_kernels,
         backward_kernels=backward_kernels,
@@ -174,16 +209,16 @@ def norm(
     """
     layernorm = kind == "layernorm"
     kept = rows * size * split.width if input_bytes is None else input_bytes
-    piece = memory_pass(
+    operator = elementwise(
         name,
-        rows * size,
-        split,
-        forward=2.0,
-        backward=4.0,
+        elements=rows * size,
+        width=split.width,
+        forward_passes=2,
+        backward_passes=4,
         saved_bytes=kept + (8 if layernorm else 4) * rows,
         backward_kernels=2,
     )
-    return join((piece, held(size * (1 + int(layernorm and bias)), gradient_ranks)))
+    return of(operator, parameters=size * (1 + int(layernorm and bias)), gradient_ranks=gradient_ranks)
 
 
 def gradient_sum(name: str, elements: int, split: Split, *, consumers: int) -> Piece:
@@ -252,7 +287,8 @@ def leave(name: str, hidden: int, split: Split) -> Piece:
 
 def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -> Piece:
     """The nonlinearity over `elements` outputs, with the bias before it where a framework's product adds none; keeps
-    its input (twice as wide where gated), ReLU's its output's sign with the next product's input."""
+    its input (twice as wide where gated), ReLU's its output's sign with the next product's input. A square after ReLU
+    is one more kernel in the zoo."""
     inputs = 2 if spec.gated else 1
     fused, biased = split.kernels == "fused", spec.bias and not split.zoo
     own_input = not (spec.activation == "relu" and (split.zoo or not spec.gated))

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from estimator.layers.shards import shard_layer
+from estimator.layers.split import Split
+from estimator.layers.work import refuse_layer
 from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, ZeroStage
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import Infeasible, RecomputeKind, Shard
+from profiles.vocabulary import Infeasible, RecomputeKind
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -78,7 +79,7 @@ def uniform_setup(
     chunks = (
         _devices_refuse(degrees, len(slots))
         or _schedule_refuses(recipe, degrees, micro_batch_per_rank)
-        or _model_refuses(model, recipe, degrees, sequence_parallel=sequence_parallel)
+        or refuse_degrees(model, degrees, seq_len=recipe.seq_len, sequence_parallel=sequence_parallel)
         or _sharding_refuses(degrees, zero, shard)
         or stage_chunks(model, pp=pp, vpp=vpp, mirrored=recipe.schedule == "dualpipe")
     )
@@ -182,43 +183,27 @@ def _schedule_refuses(recipe: Recipe, degrees: Degrees, micro_batch_per_rank: in
     return None
 
 
-def _model_refuses(model: Model, recipe: Recipe, degrees: Degrees, *, sequence_parallel: bool) -> Infeasible | None:
-    """What the model's own sizes do not allow."""
-    tp, cp = degrees.tp, degrees.cp
-    tokens = tp * cp if sequence_parallel else cp
-    if tokens > 1 and (not recipe.seq_len or recipe.seq_len % tokens):
-        return _lacking(f"{recipe.seq_len} tokens a sample over cp * tp = {tokens} ranks")
-    for layer in dict.fromkeys(model.layers):
-        if isinstance(layer, TransformerBlock):
-            refused = block_refuses(layer, degrees)
-            if refused:
-                return refused
-        elif tp > 1 and not isinstance(layer, Embedding | Head):
-            split = shard_layer(layer, Shard(tp=tp, seq_len=recipe.seq_len, dtype=recipe.dtype))
-            if isinstance(split, Infeasible):
-                return split
-    return None
-
-
-@lru_cache(maxsize=4096)
-def block_refuses(block: TransformerBlock, degrees: Degrees) -> Infeasible | None:
-    """Why `block` cannot be held under `degrees`, None where it can."""
-    attention, tp = block.attention, degrees.tp
-    if attention.heads % tp:
-        return _lacking(f"{attention.heads} attention heads over tp = {tp}")
-    if attention.latent is None and attention.kv_heads % tp and tp % attention.kv_heads:
-        return _lacking(f"{attention.kv_heads} key-value heads over tp = {tp}")
-    if isinstance(block.feed_forward, Experts):
-        experts, holders = block.feed_forward, degrees.ep * degrees.etp
-        if experts.count % degrees.ep:
-            return _lacking(f"{experts.count} experts over ep = {degrees.ep}")
-        if experts.expert.hidden % degrees.etp:
-            return _lacking(f"an expert of {experts.expert.hidden} over etp = {degrees.etp}")
-        if degrees.stage_devices % holders:
-            return _lacking(f"ep * etp = {holders} of dp * cp * tp = {degrees.stage_devices} ranks")
-    elif block.feed_forward.hidden % tp:
-        return _lacking(f"a feed-forward of {block.feed_forward.hidden} over tp = {tp}")
-    return None
+def refuse_degrees(
+    model: Model, degrees: Degrees, *, seq_len: int, sequence_parallel: bool = False
+) -> Infeasible | None:
+    """Return why the layers of `model` cannot be held under `degrees` with `seq_len` tokens a sample, None where they
+    can. Which degrees a layer can have, its description says (`estimator.layers.kinds`)."""
+    split = Split(
+        samples=1,
+        seq_len=seq_len,
+        tp=degrees.tp,
+        sequence_parallel=sequence_parallel and degrees.tp > 1,
+        cp=degrees.cp,
+        ep=degrees.ep,
+        etp=degrees.etp,
+    )
+    if not seq_len and (split.cp > 1 or split.sequence_parallel):
+        return _lacking(f"cp = {split.cp} and sequence parallelism over tp = {split.tp} ranks need tokens")
+    holders = degrees.ep * degrees.etp
+    if degrees.stage_devices % holders:
+        return _lacking(f"ep * etp = {holders} of dp * cp * tp = {degrees.stage_devices} ranks")
+    refusals = (refuse_layer(layer, split) for layer in dict.fromkeys(model.layers))
+    return next((refused for refused in refusals if refused), None)
 
 
 def _sharding_refuses(degrees: Degrees, zero: ZeroStage, shard: int | None) -> Infeasible | None:

@@ -2,67 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import fields
 
-from estimator.layer_times import Lookup, nothing_measured
+import numpy as np
+
+from estimator.layers.graph import shared_weights
 from estimator.layers.split import Split, Work
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import memory_interval, time_interval
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.memory import rank_memory
 from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.outcome import Evaluation, PipelineTimes, RankMemory, TimeBreakdown
 from estimator.pricing.pass_time import PassTime
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
-from estimator.pricing.recipe import ScheduleName, Setup, Software, StageSetup
-from estimator.pricing.stage_cost import EfficienciesOf, StageCost, price_stage
-from estimator.pricing.stage_work import boundary_bytes, stage_chunks, stage_device, table_parameters, tied_ends
+from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.stage_cost import StageCost, price_stage
+from estimator.pricing.stage_key import layer_kinds, stage_key
+from estimator.pricing.stage_work import boundary_bytes, experts_a_token, stage_chunks, stage_device, tied_bytes
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
-from models_zoo.layers import Experts, Layer, TransformerBlock
+from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.training_parameters import TrainingParameters, load_training_parameters
-from profiles.vocabulary import (
-    Infeasible,
-    LayerTime,
-    LinkTable,
-    Provenance,
-    combine_provenance,
-)
+from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 
-def evaluate(
-    setup: Setup,
-    *,
-    parameters: TrainingParameters | None = None,
-    efficiencies_of: EfficienciesOf = load_operator_efficiencies,
-    lookup: Lookup = nothing_measured,
-    link_tables: Sequence[LinkTable] = (),
-) -> Evaluation | Infeasible:
-    """The figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
+def evaluate(setup: Setup, pricing: Pricing | None = None) -> Evaluation | Infeasible:
+    """Return the figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
 
-    `lookup` finds measured layer times and `link_tables` measured collectives: they win over the models.
+    `pricing`: what the prices rest on (None: nothing is measured, the parameters are those of the program).
     """
     problem = schedule_problem(
         setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
     )
     if problem is not None:
         return Infeasible(reason=problem, lacking="divisibility")
-    known = parameters or load_training_parameters()
     links = LinkTimes(
+        pricing=pricing or Pricing(),
         cluster=setup.cluster,
-        parameters=known,
-        tables=tuple(link_tables),
         experts_a_token=experts_a_token(setup.model, setup.recipe.software),
+        account=LinkAccount(),
     )
+    kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()
     costs: list[StageCost] = []
-    for number in range(len(setup.stages)):
-        cost = price_stage(setup, number, known, efficiencies_of, lookup, links)
-        if isinstance(cost, Infeasible):
-            return cost
-        costs.append(cost)
-    return _assemble(setup, costs, known, links, efficiencies_of)
+    for number, stage in enumerate(setup.stages):
+        key = stage_key(setup, stage, kinds)
+        if key not in priced:
+            cost = price_stage(setup, number, links)
+            if isinstance(cost, Infeasible):
+                return cost
+            priced[key] = cost
+        costs.append(priced[key])
+    return _assemble(setup, costs, links)
+
+
+def stage_times(cost: StageCost) -> StageTimes:
+    """Return the seconds of a stage's passes as a schedule takes them."""
+    return StageTimes(
+        forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
+        backward_s=tuple(
+            one.total_s + sharding + back
+            for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
+        ),
+        weight_s=tuple(one.weight_s for one in cost.backward),
+    )
 
 
 def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
@@ -77,20 +82,14 @@ def _transfers(setup: Setup, links: LinkTimes) -> Transfers:
 
 
 def hop_s(setup: Setup, here: StageSetup, there: StageSetup, links: LinkTimes) -> float:
-    """Seconds of a micro-batch's activation from one stage to another.
-
-    Each tensor-parallel rank sends its 1/tp over the network and the receivers gather the whole inside the node
-    (Narayanan et al. 2021, section 4.1); under sequence parallelism a rank holds no more than that anyway.
-    """
+    """Return seconds of a micro-batch's activation from one stage to another."""
     size = boundary_bytes(setup, here)
     if (here.tp, here.cp, here.dp, here.sequence_parallel) != (there.tp, there.cp, there.dp, there.sequence_parallel):
         # `size` is of the fullest replica.
         whole = size / setup.samples_per_rank(here) * setup.micro_batch
         whole *= here.cp * (here.tp if here.sequence_parallel else 1)
         return links.stage_transfer_s(here, there, whole)
-    if here.tp == 1 or here.sequence_parallel:
-        return links.message_s(here, there, size)
-    return links.message_s(here, there, size / here.tp) + links.on_axes_of(there)("all_gather", size, "tp")
+    return links.split_message_s(links.pairs(here.slots, there.slots), size, there, links.on_axes_of(there))
 
 
 def _messages_s(transfers: Transfers, stages: int) -> list[float]:
@@ -102,28 +101,13 @@ def _messages_s(transfers: Transfers, stages: int) -> list[float]:
     return [2 * (one + other) for one, other in zip(before, after, strict=True)]
 
 
-def _assemble(
-    setup: Setup,
-    costs: Sequence[StageCost],
-    known: TrainingParameters,
-    links: LinkTimes,
-    efficiencies_of: EfficienciesOf,
-) -> Evaluation:
-    recipe, batches = setup.recipe, setup.micro_batches
-    times = [
-        StageTimes(
-            forward_s=tuple(one.total_s + out for one, (out, _) in zip(cost.forward, cost.offload_s, strict=True)),
-            backward_s=tuple(
-                one.total_s + sharding + back
-                for one, sharding, (_, back) in zip(cost.backward, cost.sharding_s, cost.offload_s, strict=True)
-            ),
-            weight_s=tuple(one.weight_s for one in cost.backward),
-        )
-        for cost in costs
-    ]
+def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Evaluation:
+    recipe, batches, account = setup.recipe, setup.micro_batches, links.account
+    assert account is not None, "an evaluation's links keep an account"
+    times = [stage_times(cost) for cost in costs]
     transfers = _transfers(setup, links)
     schedule = time_schedule(recipe.schedule, times, transfers, batches)
-    sync_s, optimizer_s = _after_backward(setup, costs, times, known, links)
+    sync_s, optimizer_s = _after_backward(setup, costs, times, links)
     limiting = costs[schedule.bottleneck]
     # Under DualPipe every micro-batch passes through one of a stage's two chunks.
     passes = batches / 2 if recipe.schedule == "dualpipe" else batches
@@ -162,11 +146,17 @@ def _assemble(
             max(rank.peak_bytes for rank in memory), device, "experts" if _has_experts(setup.model) else "dense"
         ),
         compute_provenance=_compute_provenance(costs),
-        communication_provenance=links.provenance(),
+        communication_provenance=account.provenance(),
         profile_ids=tuple(sorted({one.profile_id for one in _profiles(costs) if one is not None and one.profile_id})),
-        link_table_ids=links.table_ids(),
+        link_table_ids=account.table_ids(),
         guesses=list_guesses(
-            setup, schedule.bottleneck, breakdown, _unprofiled(limiting, passes), efficiencies_of(device), links
+            setup,
+            schedule.bottleneck,
+            breakdown,
+            _unprofiled(limiting, passes),
+            links.pricing.efficiencies_of(device),
+            links,
+            account,
         ),
     )
 
@@ -220,14 +210,6 @@ def _weight(work: Work, count: int) -> float:
     return count * (flops + 100.0 * moved)
 
 
-def experts_a_token(model: Model, software: Software) -> int:
-    """To how many experts a token goes at most, where the software sends it once to those in one place; else 1."""
-    if software.dispatch != "deduplicated":
-        return 1
-    found = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
-    return max((one.top_k for one in found if isinstance(one, Experts)), default=1)
-
-
 def _has_experts(model: Model) -> bool:
     return any(
         isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts) for layer in model.layers
@@ -243,46 +225,29 @@ def _compute_provenance(costs: Sequence[StageCost]) -> Provenance:
 
 
 def _after_backward(
-    setup: Setup,
-    costs: Sequence[StageCost],
-    times: Sequence[StageTimes],
-    known: TrainingParameters,
-    links: LinkTimes,
+    setup: Setup, costs: Sequence[StageCost], times: Sequence[StageTimes], links: LinkTimes
 ) -> tuple[float, float]:
-    """Exposed seconds of the gradients' way and of the optimizer's step.
-
-    A stage that ends its last backward early sums its gradients while the stages before it still work: only what
-    reaches beyond the pipeline's end counts. Beside backward ("dp" overlap) a sum hides behind the last micro-batch;
-    under ZeRO 2, which sums after each, behind all of them.
-    """
-    cost_of_overlap = known.of("overlap_cost", "dp")
-    overlapped = "dp" in setup.recipe.overlap
-    latest = 0.0
-    early = _early_s(setup.recipe.schedule, times)
-    for stage, cost, time, early_s in zip(setup.stages, costs, times, early, strict=True):
-        reduce_s, gather_s = cost.once.reduce_s, cost.once.gather_s
-        if overlapped:
-            sums = setup.micro_batches if stage.zero == 2 else 1
-            reduce_s -= min(reduce_s, sums * sum(time.backward_s)) * (1 - cost_of_overlap)
-            # Weights are gathered beside the next forward, unless each rank broadcasts its own in turn.
-            if not setup.recipe.software.broadcast_weights:
-                gather_s -= min(gather_s, sum(time.forward_s)) * (1 - cost_of_overlap)
-        latest = max(latest, max(0.0, reduce_s - early_s) + gather_s)
-    size = tied_bytes(setup)
-    tied_s = links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
-    optimizer_s = max(cost.once.optimizer_s for cost in costs) + known.of("iteration_s")
-    return latest + tied_s + _mirrored_s(setup, costs, links), optimizer_s
-
-
-def _early_s(schedule: ScheduleName, times: Sequence[StageTimes]) -> list[float]:
-    """How long before the pipeline's end each stage ends its last backward: those of the stages before it under GPipe
-    and 1F1B, one chunk of each where interleaved; the other schedules keep all stages busy to the end."""
-    early, found = 0.0, []
-    for time in times:
-        found.append(early)
-        if schedule in ("gpipe", "1f1b", "interleaved"):
-            early += time.backward_s[0]
-    return found
+    """Exposed seconds of the gradients' way and of the optimizer's step."""
+    parameters, once = links.pricing.parameters, [cost.once for cost in costs]
+    backward_s = np.array([time.backward_s for time in times])
+    hiding = hiding_of(
+        setup.recipe,
+        parameters,
+        [stage.zero for stage in setup.stages],
+        setup.micro_batches,
+        overlapped="dp" in setup.recipe.overlap,
+    )
+    reduce_s, gather_s = exposed_sync_s(
+        hiding,
+        np.array([cost.reduce_s for cost in once]),
+        np.array([cost.gather_s for cost in once]),
+        np.array([sum(time.forward_s) for time in times]),
+        backward_s.sum(axis=1),
+    )
+    latest_s = latest_sync_s(setup.recipe.schedule, np.asarray(reduce_s), np.asarray(gather_s), backward_s)
+    tied_s = _shared_s(setup, links)
+    optimizer_s = max(cost.optimizer_s for cost in once) + parameters.of("iteration_s")
+    return float(latest_s) + tied_s + _mirrored_s(setup, costs, links), optimizer_s
 
 
 def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> float:
@@ -301,10 +266,21 @@ def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> f
     return max(sums)
 
 
-def tied_bytes(setup: Setup) -> int:
-    """Bytes of the table's gradient that first and last stage sum, where the projection shares it."""
-    first = setup.stages[0]
-    if len(setup.stages) == 1 or not tied_ends(setup.model) or setup.recipe.lora_rank:
-        return 0
-    size = table_parameters(setup.model, setup.recipe.vocabulary_multiple * first.tp, first.tp)
-    return size * GRAD_WIDTH[setup.recipe.grad_dtype]
+def _shared_s(setup: Setup, links: LinkTimes) -> float:
+    """Seconds in which stages sum the gradients of weights that they share: the two ends a tied table; of a traced
+    module all that hold a group, group after group."""
+    if len(setup.stages) == 1:
+        return 0.0
+    if not any(isinstance(layer, TracedLayer) for layer in setup.model.layers):
+        size = tied_bytes(setup)
+        return links.pair_sum_s(setup.stages[0], setup.stages[-1], size) if size else 0.0
+    seconds = 0.0
+    for group in shared_weights(setup.model, min(stage.tp for stage in setup.stages)):
+        holding = [
+            stage
+            for stage in setup.stages
+            if any(first <= layer < end for first, end in stage.chunks for layer in group.holders)
+        ]
+        if len(holding) > 1:
+            seconds += links.stages_sum_s(holding, group.parameters * GRAD_WIDTH[setup.recipe.grad_dtype])
+    return seconds

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from estimator.pricing.amounts import Amount, Floats, least
+from estimator.pricing.recipe import Recipe, ScheduleName
+from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp
 
 FLAT_COPY_PASSES = (2, 4)
@@ -63,6 +68,17 @@ class ShardedLayer:
     scatter_s: float
     copy_s: float = 0.0
 
+    @property
+    def moved_s(self) -> float:
+        """What weights and gradients take to come and go, both passes together."""
+        return 2 * self.gather_s + self.scatter_s
+
+    @property
+    def waited_s(self) -> float:
+        """What of that is left where it runs beside the passes of an equal layer."""
+        ahead_s = max(0.0, self.gather_s - self.forward_s)
+        return ahead_s + max(0.0, self.gather_s + self.scatter_s - self.backward_s)
+
 
 def exposed_sharding_s(
     layers: Sequence[tuple[ShardedLayer, int]], *, overlap_cost: float, overlapped: bool = True
@@ -74,12 +90,64 @@ def exposed_sharding_s(
     compute. What is hidden still costs `overlap_cost` of itself: it takes memory bandwidth and multiprocessors.
     """
     copied_s = sum(count * layer.copy_s for layer, count in layers)
-    moved_s = sum(count * (2 * layer.gather_s + layer.scatter_s) for layer, count in layers)
+    moved_s = sum(count * layer.moved_s for layer, count in layers)
     if not overlapped:
         return copied_s + moved_s
-    waited_s = 0.0
-    for layer, count in layers:
-        waited_s += count * max(0.0, layer.gather_s - layer.forward_s)
-        waited_s += count * max(0.0, layer.gather_s + layer.scatter_s - layer.backward_s)
+    waited_s = sum(count * layer.waited_s for layer, count in layers)
     ends_s = layers[0][0].gather_s + layers[-1][0].scatter_s
     return min(moved_s, ends_s + waited_s + overlap_cost * (moved_s - waited_s)) + copied_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hiding:
+    """How gradients' sums and weights' gathering hide beside passes: what is hidden costs `overlap_cost` of itself;
+    behind how many backward passes a sum hides; whether gathering hides beside the next forward pass."""
+
+    overlap_cost: float
+    sums: Amount
+    gathers: bool
+
+
+def hiding_of(
+    recipe: Recipe, parameters: TrainingParameters, zeros: Sequence[int], micro_batches: int, *, overlapped: bool
+) -> Hiding | None:
+    """Return what hides beside passes under each of these stages of ZeRO; None where sums do not run beside them.
+
+    A sum hides behind the last micro-batch; under ZeRO 2, which sums after each, behind all of them. Weights are
+    gathered beside the next forward pass, unless each rank broadcasts its own in turn.
+    """
+    if not overlapped:
+        return None
+    sums = [float(micro_batches) if zero == 2 else 1.0 for zero in zeros]
+    return Hiding(
+        overlap_cost=parameters.of("overlap_cost", "dp"),
+        sums=sums[0] if len(sums) == 1 else np.array(sums),
+        gathers=not recipe.software.broadcast_weights,
+    )
+
+
+def exposed_sync_s(
+    hiding: Hiding | None, reduce_s: Amount, gather_s: Amount, forward_s: Amount, backward_s: Amount
+) -> tuple[Amount, Amount]:
+    """Return what is left of summing gradients and of gathering weights beside a micro-batch's passes."""
+    if hiding is None:
+        return reduce_s, gather_s
+    free = 1 - hiding.overlap_cost
+    reduce_s = reduce_s - least(reduce_s, hiding.sums * backward_s) * free
+    if hiding.gathers:
+        gather_s = gather_s - least(gather_s, forward_s) * free
+    return reduce_s, gather_s
+
+
+def latest_sync_s(schedule: ScheduleName, reduce_s: Floats, gather_s: Floats, backward_s: Floats) -> Floats:
+    """Return the seconds by which synchronisation ends after the pipeline: exposed sums and gathering, (stages, ...).
+
+    A stage that ends its last backward early sums its gradients while the stages before it still work: only what
+    reaches beyond the pipeline's end counts. It is early by the backward passes `backward_s` (stages, chunks, ...) of
+    the stages before it under GPipe and 1F1B, one chunk of each where interleaved; the other schedules keep all stages
+    busy to the end.
+    """
+    early_s = np.zeros_like(reduce_s)
+    if schedule in ("gpipe", "1f1b", "interleaved"):
+        early_s[1:] = np.cumsum(backward_s[:-1, 0], axis=0)
+    return np.asarray((np.maximum(0.0, reduce_s - early_s) + gather_s).max(axis=0))

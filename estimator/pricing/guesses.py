@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from estimator.layers.split import Split
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.outcome import Guess, TimeBreakdown
 from estimator.pricing.rank_groups import GroupAxis, axis_groups
 from estimator.pricing.recipe import Setup, StageSetup
@@ -27,14 +27,15 @@ def list_guesses(
     unprofiled: Sequence[tuple[Layer, Split, float]],
     efficiencies: OperatorEfficiencies,
     links: LinkTimes,
+    account: LinkAccount,
 ) -> tuple[Guess, ...]:
     """The guesses of an estimate, largest first: layers of stage `limiting` without a profile (with the seconds that
     each takes of the iteration), axes whose collectives have no measured table, launching, and the host's part."""
     stage = setup.stages[limiting]
     found = [
         *_layers(unprofiled, efficiencies),
-        *_axes(setup, stage, breakdown, links),
-        *_settings(setup, limiting, breakdown, links),
+        *_axes(setup, stage, breakdown, account),
+        *_settings(setup, limiting, breakdown, links, account),
     ]
     seconds: dict[tuple[str, str], float] = {}
     for guess in found:
@@ -61,11 +62,11 @@ def _layers(unprofiled: Sequence[tuple[Layer, Split, float]], efficiencies: Oper
         )
 
 
-def _axes(setup: Setup, stage: StageSetup, breakdown: TimeBreakdown, links: LinkTimes) -> Iterator[Guess]:
+def _axes(setup: Setup, stage: StageSetup, breakdown: TimeBreakdown, account: LinkAccount) -> Iterator[Guess]:
     for part, name, axes in AXES:
         seconds = getattr(breakdown, part)
         groups = [axis_groups(setup.cluster, stage, axis).group for axis in axes] if seconds else []
-        group = next((group for group in groups if group.ranks > 1 and not links.measured(group)), None)
+        group = next((group for group in groups if group.ranks > 1 and not account.measured(group)), None)
         if group is None:
             continue
         link = group.levels[-1].link
@@ -81,9 +82,11 @@ def _backend(link: str) -> str:
     return "gloo" if link == "loopback" else "nccl"
 
 
-def _settings(setup: Setup, limiting: int, breakdown: TimeBreakdown, links: LinkTimes) -> Iterator[Guess]:
+def _settings(
+    setup: Setup, limiting: int, breakdown: TimeBreakdown, links: LinkTimes, account: LinkAccount
+) -> Iterator[Guess]:
     beside = setup.stages[limiting + 1 if limiting + 1 < len(setup.stages) else limiting - 1]
-    if breakdown.pp_s and len(setup.stages) > 1 and not links.messages_measured():
+    if breakdown.pp_s and len(setup.stages) > 1 and not account.messages_measured():
         link = links.message_link(setup.stages[limiting], beside)
         yield Guess(
             what=f"messages between stages over {link}: no link table; the link's record stands in",

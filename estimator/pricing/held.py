@@ -27,8 +27,8 @@ def held_parameters(chunks: Sequence[ChunkWork], stage: StageSetup) -> tuple[Hel
     pairs = [pair for chunk in chunks for pair in chunk.works]
     shared = sum(chunk.shared_parameters for chunk in chunks)
     learning = sum(work.trainable_parameters * count for work, count in pairs)
-    ends = [work for work, _ in pairs if work.is_end]
-    table_learns = bool(ends) and all(work.trainable_parameters and not work.frozen for work in ends)
+    holders = [work for work, _ in pairs if work.is_end] or [work for work, _ in pairs]
+    table_learns = all(work.trainable_parameters and not work.frozen for work in holders)
     return (
         HeldParameters(
             held=sum(work.parameters * count for work, count in pairs) - shared,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -11,91 +11,141 @@ from estimator.communication.collectives import CollectiveTime, time_collective,
 from estimator.communication.groups import Group, describe_group, pair_key
 from estimator.communication.levels import Level
 from estimator.pricing.gradient_sync import TimeOnAxis
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import AxisGroup, GroupAxis, axis_groups
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters
-from profiles.vocabulary import CollectiveOp, Link, LinkTable, Provenance, combine_provenance
+from profiles.vocabulary import CollectiveOp, Link, Provenance, combine_provenance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkAccount:
+    """What was timed for one estimate, and on what its times rest."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[CollectiveOp, Group | None], set[CollectiveTime]] = {}
+
+    def note(self, op: CollectiveOp, group: Group | None, time: CollectiveTime) -> None:
+        """Add a collective on `group`; None: a transfer between stages that are split differently."""
+        self._times.setdefault((op, group), set()).add(time)
+
+    def provenance(self) -> Provenance | None:
+        """Return where the times come from; None if nothing had to be sent."""
+        kinds = tuple(time.provenance for times in self._times.values() for time in times)
+        return combine_provenance(kinds) if kinds else None
+
+    def table_ids(self) -> tuple[str, ...]:
+        """Return the link tables that were used."""
+        return tuple(sorted({name for times in self._times.values() for time in times for name in time.table_ids}))
+
+    def measured(self, group: Group) -> bool:
+        """Return whether all collectives timed on `group` came from measured tables."""
+        times = [time for (_, here), own in self._times.items() if here == group for time in own]
+        return bool(times) and all(time.table_ids for time in times)
+
+    def messages_measured(self) -> bool:
+        """Return whether all messages between stages came from measured tables."""
+        times = [time for (op, _), own in self._times.items() if op == "send_recv" for time in own]
+        return bool(times) and all(time.table_ids for time in times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkTimes:
-    """Times collectives of one plan, once each. The only state is that cache, of which the sources are read.
+    """Times the collectives of plans on `cluster`.
 
     Of a link's record, runs in training reach a share (`share_in_training`, `send_share`); a measured table is taken
     as it stands. `experts_a_token`: how many a token goes to where the software sends one copy of it to those on the
-    same node or rank (`Software.dispatch`); 1 where each of them gets its own.
+    same node or rank (`Software.dispatch`); 1 where each of them gets its own. `account`: who notes what was asked.
     """
 
+    pricing: Pricing
     cluster: Cluster
-    parameters: TrainingParameters
-    tables: tuple[LinkTable, ...] = ()
     experts_a_token: int = 1
-    _known: dict[tuple[object, ...], CollectiveTime] = field(default_factory=dict)
+    account: LinkAccount | None = None
 
     def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
-        """Times collectives on the slowest group of one of `stage`'s axes, all groups like it being busy."""
-
-        clusters = self.cluster, cluster_in_training(self.cluster, self.parameters)
-        known: dict[str, tuple[AxisGroup, AxisGroup]] = {}
+        """Return who times collectives on the slowest group of one of `stage`'s axes, all groups like it being busy."""
+        reached_cluster = cluster_in_training(self.cluster, self.pricing.parameters)
+        groups: dict[str, tuple[AxisGroup, Group]] = {}
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
-            if axis not in known:
-                known[axis] = (
-                    axis_groups(clusters[0], stage, axis),  # type: ignore[arg-type]
-                    axis_groups(clusters[1], stage, axis),  # type: ignore[arg-type]
+            if axis not in groups:
+                groups[axis] = (
+                    axis_groups(self.cluster, stage, axis),  # type: ignore[arg-type]
+                    axis_groups(reached_cluster, stage, axis).group,  # type: ignore[arg-type]
                 )
-            found, reached = known[axis]
-            group = reached.group
+            plain, group = groups[axis]
             if op == "all_to_all" and axis == "ep" and group.ranks > 1 and self.experts_a_token > 1:
                 sent = size_bytes / copies_of_one(group, group.levels[-1], self.experts_a_token)
-                if time_collective(op, sent, found.group, tables=self.tables).table_ids:
-                    return self._seconds(op, sent, found.group, group, found.concurrent)
+                if time_collective(op, sent, plain.group, tables=self.pricing.link_tables).table_ids:
+                    return self._seconds(op, sent, plain.group, group, plain.concurrent)
                 group = deduplicated(group, self.experts_a_token)
-            return self._seconds(op, size_bytes, found.group, group, found.concurrent)
+            return self._seconds(op, size_bytes, plain.group, group, plain.concurrent)
 
         return seconds
 
     def groups_of(self, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
-        """The slowest group of one of `stage`'s axes."""
+        """Return the slowest group of one of `stage`'s axes."""
         return axis_groups(self.cluster, stage, axis)
 
-    def message_s(self, sender: StageSetup, receiver: StageSetup, size_bytes: float) -> float:
-        """Seconds of a message from every rank of `sender` to its partner of `receiver`: those of the slowest pair."""
-        return self.messages_s(self.pairs(sender.slots, receiver.slots), size_bytes, senders=len(sender.slots))
-
     def messages_s(self, pairs: Sequence[Group], size_bytes: float, *, senders: int) -> float:
-        """Seconds of messages between so many pairs, which sit as `pairs` do."""
+        """Return seconds of messages between so many pairs, which sit as `pairs` do."""
         return max(
             self._seconds("send_recv", size_bytes, pair, pair, senders if pair.nodes > 1 else 1) for pair in pairs
         )
 
+    def split_message_s(
+        self, pairs: Sequence[Group], size_bytes: float, receiver: StageSetup, on_axis: TimeOnAxis
+    ) -> float:
+        """Return seconds to bring an activation of so many bytes a rank to `receiver`, which is split as its sender.
+
+        Each tensor-parallel rank sends its 1/tp over the network and the receivers gather the whole inside the node
+        (Narayanan et al. 2021, section 4.1); under sequence parallelism a rank holds no more than that anyway.
+        """
+        senders = len(receiver.slots)
+        if receiver.tp == 1 or receiver.sequence_parallel:
+            return self.messages_s(pairs, size_bytes, senders=senders)
+        sent_s = self.messages_s(pairs, size_bytes / receiver.tp, senders=senders)
+        return sent_s + on_axis("all_gather", size_bytes, "tp")
+
     def stage_transfer_s(self, sender: StageSetup, receiver: StageSetup, size_bytes: float) -> float:
-        """Seconds to bring a whole micro-batch's activation between stages that are split differently."""
-        found = time_stage_transfer(
+        """Return seconds to bring a whole micro-batch's activation between stages that are split differently."""
+        timed = time_stage_transfer(
             self.cluster,
             sender.slots,
             receiver.slots,
             size_bytes,
             to_tp=receiver.tp,
             gather=not receiver.sequence_parallel,
-            tables=self.tables,
+            tables=self.pricing.link_tables,
         )
-        self._known[("stage_transfer", size_bytes, sender, receiver)] = CollectiveTime(
-            seconds=found.total_s, provenance=found.provenance, how=found.how, table_ids=found.table_ids
-        )
-        share = 1.0 if found.table_ids else self.parameters.of("send_share")
-        return found.total_s / share
+        if self.account is not None:
+            whole = CollectiveTime(
+                seconds=timed.total_s, provenance=timed.provenance, how=timed.how, table_ids=timed.table_ids
+            )
+            self.account.note("send_recv", None, whole)
+        return timed.total_s / (1.0 if timed.table_ids else self.pricing.parameters.of("send_share"))
 
     def pair_sum_s(self, one: StageSetup, other: StageSetup, size_bytes: float) -> float:
-        """Seconds of an all-reduce between every rank of `one` and its partner in `other`."""
-        reached = cluster_in_training(self.cluster, self.parameters)
+        """Return seconds of an all-reduce between every rank of `one` and its partner in `other`."""
+        reached = cluster_in_training(self.cluster, self.pricing.parameters)
         plain, fast = (self.pairs(one.slots, other.slots, cluster) for cluster in (self.cluster, reached))
         return self.sums_s(plain, fast, size_bytes, pairs=len(one.slots))
 
+    def stages_sum_s(self, stages: Sequence[StageSetup], size_bytes: float) -> float:
+        """Return the seconds of an all-reduce between one rank of each of `stages`, all ranks of the largest at once;
+        ranks of stages of other sizes are paired in proportion."""
+        ranks = max(len(stage.slots) for stage in stages)
+        partners = [tuple(stage.slots[i * len(stage.slots) // ranks] for stage in stages) for i in range(ranks)]
+        reached = cluster_in_training(self.cluster, self.pricing.parameters)
+        groups = dict.fromkeys(
+            (describe_group(self.cluster, slots), describe_group(reached, slots)) for slots in partners
+        )
+        return max(self._seconds("all_reduce", size_bytes, plain, fast, ranks) for plain, fast in groups)
+
     def sums_s(self, plain: Sequence[Group], reached: Sequence[Group], size_bytes: float, *, pairs: int) -> float:
-        """Seconds of an all-reduce in each of so many pairs, that sit as `plain` do (`reached`: in training)."""
+        """Return seconds of an all-reduce in each of so many pairs, that sit as `plain` do (`reached`: in training)."""
         return max(
             self._seconds("all_reduce", size_bytes, pair, fast, pairs)
             for pair, fast in zip(plain, reached, strict=True)
@@ -104,49 +154,25 @@ class LinkTimes:
     def pairs(
         self, one: Sequence[DeviceSlot], other: Sequence[DeviceSlot], cluster: Cluster | None = None
     ) -> list[Group]:
-        """The different ways between partners of two stages' slots."""
+        """Return the different ways between partners of two stages' slots."""
         partners = {pair_key(self.cluster, *pair): pair for pair in zip(one, other, strict=False)}
         return [describe_group(cluster or self.cluster, pair) for pair in partners.values()]
 
-    def provenance(self) -> Provenance | None:
-        """Where the times come from; None if nothing had to be sent."""
-        kinds = tuple(time.provenance for time in self._known.values())
-        return combine_provenance(kinds) if kinds else None
-
-    def table_ids(self) -> tuple[str, ...]:
-        """The link tables that were used."""
-        return tuple(sorted({name for time in self._known.values() for name in time.table_ids}))
-
-    def measured(self, group: Group) -> bool:
-        """Whether all collectives timed on `group` so far came from measured tables."""
-        found = [time for key, time in self._known.items() if key[2] == group]
-        return bool(found) and all(time.table_ids for time in found)
-
-    def messages_measured(self) -> bool:
-        """Whether all messages between stages so far came from measured tables."""
-        found = [time for key, time in self._known.items() if key[0] in ("send_recv", "stage_transfer")]
-        return bool(found) and all(time.table_ids for time in found)
-
     def message_link(self, sender: StageSetup, receiver: StageSetup) -> str:
-        """The outermost link between two stages."""
+        """Return the outermost link between two stages."""
         return describe_group(self.cluster, (sender.slots[0], receiver.slots[0])).levels[-1].link
 
     def _seconds(self, op: CollectiveOp, size_bytes: float, group: Group, reached: Group, concurrent: int) -> float:
-        """On `group`, by a table; else on `reached`, the same group with what training reaches of its links."""
         if group.ranks == 1 or size_bytes <= 0:
             return 0.0
-        key = (op, size_bytes, group, reached, concurrent)
-        found = self._known.get(key)
-        if found is None:
-            found = time_collective(op, size_bytes, group, tables=self.tables, concurrent_groups=concurrent)
-            if not found.table_ids and op != "send_recv":
-                found = time_collective(op, size_bytes, reached, concurrent_groups=concurrent)
-            self._known[key] = found
-        if found.table_ids:
-            return found.seconds
+        timed = self.pricing.collective_time(op, size_bytes, group, reached, concurrent)
+        if self.account is not None:
+            self.account.note(op, group, timed)
+        if timed.table_ids:
+            return timed.seconds
         if op == "send_recv":
-            return found.seconds / self.parameters.of("send_share")
-        return self.parameters.of("collective_wait_s") + found.seconds
+            return timed.seconds / self.pricing.parameters.of("send_share")
+        return self.pricing.parameters.of("collective_wait_s") + timed.seconds
 
 
 def copies_of_one(group: Group, level: Level, experts: int) -> float:

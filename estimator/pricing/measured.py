@@ -5,7 +5,7 @@ from __future__ import annotations
 from estimator.layer_times import Lookup
 from estimator.layers.split import Split
 from estimator.pricing.stage_work import ChunkWork
-from models_zoo.layers import Experts, Layer, TransformerBlock
+from models_zoo.layers import Layer, experts_of
 from profiles.vocabulary import LayerTime, Shard
 
 
@@ -26,9 +26,9 @@ def profiled_shard(layer: Layer, split: Split) -> Shard | None:
     """
     if split.cp > 1 or split.frozen or split.lora_rank:
         return None
-    if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts):
+    for experts in experts_of(layer):
         shared = (split.ep, split.etp, split.imbalance) == (split.tp, 1, 1.0)
-        if not shared or split.capacity_factor not in (None, layer.feed_forward.capacity_factor):
+        if not shared or split.capacity_factor not in (None, experts.capacity_factor):
             return None
     return Shard(
         tp=split.tp,

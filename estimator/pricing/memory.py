@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimator.layers.split import Work
+from estimator.pricing.amounts import Amount, least, most
 from estimator.pricing.held import expert_shards, held_parameters
 from estimator.pricing.memory_features import (
     CHANNEL_BYTES_PER_S,
@@ -50,58 +50,33 @@ def rank_memory(
             f"rank_memory: {len(chunks)} chunks and {len(in_flight)} in flight; expected as many, not none"
         )
     known = features or features_of(recipe)
-    standing = standing_memory(setup, stage, chunks, known)
+    standing = standing_bytes(recipe, stage, holdings_of(chunks, stage), known)
     moment = _fullest(chunks, in_flight, stage, recipe, known)
-    memory = RankMemory(
-        stage=stage_index,
-        weight_bytes=standing.weight_bytes,
-        gradient_bytes=standing.gradient_bytes,
-        optimizer_bytes=standing.optimizer_bytes,
-        activation_bytes=moment.activation_bytes,
-        temporary_bytes=moment.temporary_bytes + known.workspace_bytes,
-        communication_bytes=standing.communication_bytes,
-        reserve_bytes=0,
+    temporary = moment.temporary_bytes + known.workspace_bytes
+    reserve = reserve_bytes(
+        moment.activation_bytes,
+        temporary,
+        standing.handed_out,
+        standing.step,
+        outside_bytes(setup, stage, known),
+        setup.cluster.group_of(stage.slots[0]).device.memory_bytes,
+        known,
     )
-    return replace(memory, reserve_bytes=_reserve(memory, standing, known))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingMemory:
-    """What a rank holds whatever the schedule does: weights, gradients, optimizer state, communication buffers; copies
-    that the optimizer's step makes, what stands outside the allocator, and what the device has in all."""
-
-    weight_bytes: int
-    gradient_bytes: int
-    optimizer_bytes: int
-    communication_bytes: int
-    step_bytes: int
-    outside_bytes: int
-    device_bytes: int
+    return RankMemory(
+        stage=stage_index,
+        weight_bytes=int(standing.weights),
+        gradient_bytes=int(standing.gradients),
+        optimizer_bytes=int(standing.optimizer),
+        activation_bytes=moment.activation_bytes,
+        temporary_bytes=temporary,
+        communication_bytes=int(standing.communication),
+        reserve_bytes=int(reserve),
+    )
 
 
 def features_of(recipe: Recipe) -> MemoryFeatures:
     """The memory habits that are declared for the recipe's software."""
     return recipe.software.memory
-
-
-def standing_memory(
-    setup: Setup, stage: StageSetup, chunks: Sequence[ChunkWork], known: MemoryFeatures
-) -> StandingMemory:
-    """The part of a rank's memory that neither recomputation nor micro-batches in flight change."""
-    found = standing_bytes(setup.recipe, stage, holdings_of(chunks, stage), known)
-    return StandingMemory(
-        weight_bytes=int(found.weights),
-        gradient_bytes=int(found.gradients),
-        optimizer_bytes=int(found.optimizer),
-        communication_bytes=int(found.communication),
-        step_bytes=int(found.step),
-        outside_bytes=outside_bytes(setup, stage, known),
-        device_bytes=setup.cluster.group_of(stage.slots[0]).device.memory_bytes,
-    )
-
-
-Amount = float | NDArray[np.float64]
-"""Of one stage, or of many at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +95,24 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingBytes:
-    """`StandingMemory` without what depends on the devices."""
+    """What a rank holds whatever the schedule does: weights, gradients, optimizer state, communication buffers; and
+    copies that the optimizer's step makes."""
 
     weights: Amount
     gradients: Amount
     optimizer: Amount
     communication: Amount
     step: Amount
+
+    @property
+    def state(self) -> Amount:
+        """Weights, gradients and optimizer state."""
+        return self.weights + self.gradients + self.optimizer
+
+    @property
+    def handed_out(self) -> Amount:
+        """What the allocator has handed out for it, step's copies apart."""
+        return self.state + self.communication
 
 
 def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
@@ -142,6 +128,13 @@ def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
         largest_layer=max(work.parameters + work.expert_parameters for work in blocks),
         largest_learning=max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks),
         ends=sum(work.parameters for work in works if work.is_end),
+    )
+
+
+def joined_holdings(each: Sequence[Holdings]) -> Holdings:
+    """Return the holdings of many as arrays."""
+    return Holdings(
+        **{part.name: np.array([getattr(held, part.name) for held in each], float) for part in fields(Holdings)}
     )
 
 
@@ -186,10 +179,6 @@ class _Moment:
     activation_bytes: int
     temporary_bytes: int
 
-    @property
-    def total_bytes(self) -> int:
-        return self.activation_bytes + self.temporary_bytes
-
 
 def _fullest(
     chunks: Sequence[ChunkWork],
@@ -207,30 +196,46 @@ def _fullest(
     if "activations" in stage.offload:
         # One layer's are on the device while they are copied, and the next one's.
         kept = 2 * max(work.saved_bytes for chunk in chunks for work, _ in chunk.works)
-    cached = 0
-    if known.weight_gradient_scratch == "cached":
-        cached = sum(n * k for n, k in block_shapes(work for chunk in chunks for work, _ in chunk.works)) * width
-    best = _Moment(activation_bytes=round(kept), temporary_bytes=cached)
-    for chunk in chunks:
-        freed = 0
-        for work, count in reversed(chunk.works):
-            extra = cached + layer_bytes(work, width, known)
-            activations = round(kept) - (0 if "activations" in stage.offload else freed)
-            found = _Moment(activation_bytes=activations, temporary_bytes=extra)
-            best = max(best, found, key=lambda one: one.total_bytes)
-            freed += work.saved_bytes * count
-    return best
+    cached = cached_scratch((work for chunk in chunks for work, _ in chunk.works), recipe, known)
+    offloaded = "activations" in stage.offload
+    moments = [
+        fullest_moment(
+            [
+                (0 if offloaded else work.saved_bytes, layer_bytes(work, width, known), count)
+                for work, count in chunk.works
+            ]
+        )
+        for chunk in chunks
+    ]
+    extra, freed = max(moments, key=lambda both: both[0] - both[1])
+    return _Moment(activation_bytes=round(kept) - freed, temporary_bytes=cached + extra)
 
 
-def block_shapes(works: Iterable[Work]) -> set[tuple[int, int]]:
-    """Distinct shapes of the matrices inside blocks."""
-    return {
+def fullest_moment(layers: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return, of the moment in a backward pass at which most lives, what lives for that layer alone and what the layers
+    after it have given back; zeros where nothing lives beside what is kept. `layers`: bytes that one keeps and bytes
+    that live while it runs, and how many such layers follow each other."""
+    extra = freed = past = 0
+    for saved, alone, count in reversed(layers):
+        if alone - past > extra - freed:
+            extra, freed = alone, past
+        past += saved * count
+    return extra, freed
+
+
+def cached_scratch(works: Iterable[Work], recipe: Recipe, known: MemoryFeatures) -> int:
+    """Return the bytes of weight gradients' scratch that the software keeps: a buffer for each distinct shape of the
+    matrices inside blocks."""
+    if known.weight_gradient_scratch != "cached":
+        return 0
+    shapes = {
         (op.shape[-2], op.shape[-1])
         for work in works
         if not work.is_end and work.trainable_parameters
         for op in work.operators
         if op.kind == "gemm"
     }
+    return sum(n * k for n, k in shapes) * held_bytes(recipe.dtype)
 
 
 def layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
@@ -321,15 +326,21 @@ def outside_bytes(setup: Setup, stage: StageSetup, known: MemoryFeatures) -> int
     return known.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
 
 
-def _reserve(memory: RankMemory, standing: StandingMemory, known: MemoryFeatures) -> int:
-    """What stands outside the allocator, or inside it without being handed out at the fullest moment.
+def reserve_bytes(
+    activation: Amount,
+    temporary: Amount,
+    standing: Amount,
+    step: Amount,
+    outside: Amount,
+    device: Amount,
+    known: MemoryFeatures,
+) -> Amount:
+    """Return what stands outside the allocator, or inside it without being handed out at the fullest moment.
 
     Loose blocks, and those of the step's copies, are given back when the device is full, all but `FIRM_SHARE` of them
     and what the step needs itself.
     """
-    step = standing.step_bytes
-    passing = memory.temporary_bytes + memory.activation_bytes
-    loose = known.fragmentation * memory.temporary_bytes + known.activation_fragmentation * memory.activation_bytes
-    firm = max(FIRM_SHARE * loose, step - passing)
-    room = standing.device_bytes - memory.peak_bytes - standing.outside_bytes
-    return standing.outside_bytes + round(max(firm, min(loose + step, room)))
+    loose = known.fragmentation * temporary + known.activation_fragmentation * activation
+    firm = most(FIRM_SHARE * loose, step - temporary - activation)
+    room = device - standing - activation - temporary - outside
+    return outside + np.rint(most(firm, least(loose + step, room)))

@@ -10,15 +10,12 @@ MIB = 2**20
 LAZY_CONTEXT_BYTES = 550 * MIB
 """CUDA context where kernels are loaded when first used (CUDA 11.7 and newer): the usual half GiB (assumption)."""
 
-EAGER_CONTEXT_BYTES = 1000 * MIB
-"""CUDA context with all of the framework's and its extensions' kernels loaded, as before CUDA 11.7; with
-`COMMUNICATOR_BYTES_PER_CHANNEL` fitted on the BSA rows with memory (A100, CUDA 11.3 to 11.5)."""
-
 COMMUNICATOR_BYTES_PER_CHANNEL = 24 * MIB
 CHANNEL_BYTES_PER_S = 12.5e9
 MOST_CHANNELS = 32
 """A communicator's buffers: NCCL opens about one channel for each 12.5 GB/s of a rank's links, up to 32, and each has
-its buffers for ring, trees and protocols (sends and receives between stages have their own)."""
+its buffers for ring, trees and protocols (sends and receives between stages have their own). The bytes were fitted on
+the BSA rows with memory (A100, CUDA 11.3 to 11.5)."""
 
 WeightGradientScratch = Literal["none", "current", "cached"]
 

@@ -76,11 +76,13 @@ def _cached_time(
             return _stream(moved, bandwidth, known, kernels) if moved or flops else 0.0
     if not backward:
         return one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
-    products = max(1, round(op.backward_flops / op.forward_flops))
+    products = max(1, round(op.backward_flops / op.forward_flops)) if op.forward_flops else 1
     result_bytes = FUSED_WGRAD_BYTES if fused_wgrad and op.kind != "batched_gemm" else held_bytes(dtype)
     seconds = one_product(op, "weight_grad", peak, plain_peak, bandwidth, dtype, known, result_bytes)
     if products > 1:
         seconds += one_product(op, "input_grad", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+    if products > 2:
+        seconds += one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
     # Kernels beyond the products are those of a bias, which sum the output's gradient.
     beside = op.backward_kernels - products
     if beside > 0 and op.kind != "conv":

@@ -8,10 +8,11 @@ and expert-parallel axes stand between kernels unless the software runs them bes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from estimator.layers.split import Work
+from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
 from estimator.pricing.operator_time import time_operator
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
@@ -187,34 +188,37 @@ class PassSum:
             self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
 
     def finish(self, machine: Machine) -> PassTime:
-        seconds = self.seconds
-        parameters = machine.parameters
-        self._hide(seconds, parameters)
-        device_s = sum(value for name, value in seconds.items() if name != "weight_s")
-        host_s = (
-            self.kernels * parameters.of("launch_s")
-            + self.collectives_launched * parameters.of("launch_collective_s")
-            + self.checkpoints * parameters.of("launch_checkpoint_s")
-        )
-        if not machine.host_launches:
-            host_s = 0.0
-        if host_s and device_s:
-            longer, shorter = max(host_s, device_s), min(host_s, device_s)
-            power = parameters.of("launch_norm")
-            norm = longer * (1 + (shorter / longer) ** power) ** (1 / power)
-            seconds["launch_s"] = norm - device_s
-            # What only makes weight gradients is launched too.
-            seconds["weight_s"] *= norm / device_s
-        return PassTime(**seconds)
+        launches = (self.kernels, self.collectives_launched, self.checkpoints)
+        return PassTime(**finish_pass(self.seconds, self.hidable_s, launches, machine))  # type: ignore[arg-type]
 
-    def _hide(self, seconds: dict[str, float], parameters: TrainingParameters) -> None:
-        """Communication beside products: hidden up to what those take, at the cost of what it takes from them."""
-        # Experts' exchanges hide behind another micro-batch's passes, as DualPipe and Megatron's 1F1B overlap have it.
-        compute_s = seconds["gemm_s"] + seconds["attention_s"] + seconds["memory_bound_s"]
-        cover = {"cp_s": seconds["attention_s"], "tp_s": seconds["gemm_s"], "ep_s": compute_s}
-        for axis, hidable_s in self.hidable_s.items():
-            hidden_s = min(hidable_s, cover[axis])
-            seconds[axis] -= hidden_s * (1 - parameters.of("overlap_cost", "tp"))
+
+def finish_pass(
+    seconds: Mapping[str, Amount],
+    hidable_s: Mapping[str, Amount],
+    launches: tuple[Amount, Amount, Amount],
+    machine: Machine,
+) -> dict[str, Amount]:
+    """Return the seconds of passes by kind, as `PassTime` names them, from what their layers add up to: `seconds` by
+    kind, communication that products could hide, and how many kernels, collectives and checkpoints the host launches.
+
+    Communication beside products is hidden up to what those take, at the cost of what it takes from them. Experts'
+    exchanges hide behind another micro-batch's passes, as DualPipe and Megatron's 1F1B overlap have it.
+    """
+    parameters, done = machine.parameters, dict(seconds)
+    compute_s = done["gemm_s"] + done["attention_s"] + done["memory_bound_s"]
+    cover_s = {"cp_s": done["attention_s"], "tp_s": done["gemm_s"], "ep_s": compute_s}
+    for axis, most_s in hidable_s.items():
+        done[axis] = done[axis] - least(most_s, cover_s[axis]) * (1 - parameters.of("overlap_cost", "tp"))
+    if not machine.host_launches:
+        return done
+    device_s = sum(value for name, value in done.items() if name != "weight_s")
+    costs = (parameters.of(name) for name in ("launch_s", "launch_collective_s", "launch_checkpoint_s"))
+    host_s = sum(count * cost for count, cost in zip(launches, costs, strict=True))
+    took_s = norm_where_both(device_s, host_s, parameters.of("launch_norm"))
+    done["launch_s"] = took_s - device_s
+    # What only makes weight gradients is launched too.
+    done["weight_s"] = done["weight_s"] * ratio_or_one(took_s, device_s)
+    return done
 
 
 def _beside(one: Collective) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
@@ -69,6 +69,13 @@ def group_ranks(stage: StageSetup, axis: GroupAxis) -> Iterator[tuple[int, ...]]
     stride, size = _layout(stage, axis)
     for start in _starts(len(stage.slots), stride, size):
         yield tuple(range(start, start + stride * size, stride))
+
+
+def place_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
+    """Return what every group of a stage's ranks depends on, beside degrees: where `slots` sit, equal for runs of slots
+    that sit alike."""
+    start = _first_of_run(cluster, slots)
+    return tuple(slots) if start is None else (len(slots), _alike(cluster, start, len(slots)))
 
 
 def _layout(stage: StageSetup, axis: GroupAxis) -> tuple[int, int]:

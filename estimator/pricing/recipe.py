@@ -9,15 +9,15 @@ from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import GradDType as GradDType
+from profiles.vocabulary import OffloadPart as OffloadPart
+from profiles.vocabulary import OptimizerName as OptimizerName
+from profiles.vocabulary import Overlap as Overlap
+from profiles.vocabulary import ScheduleName as ScheduleName
+from profiles.vocabulary import ZeroStage as ZeroStage
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
-OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
-Overlap = Literal["dp", "tp", "p2p", "ep"]
-OffloadPart = Literal["optimizer", "activations"]
 Dispatch = Literal["all_to_all", "deduplicated"]
 Launch = Literal["eager", "graph"]
-GradDType = Literal["fp32", "bf16", "fp16"]
-ZeroStage = Literal[0, 1, 2, 3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from estimator.layer_times import Lookup, slowed
+from estimator.layer_times import slowed
 from estimator.layers.split import Work
 from estimator.pricing.gradient_sync import (
     FLAT_COPY_PASSES,
@@ -22,11 +22,11 @@ from estimator.pricing.measured import measured_times
 from estimator.pricing.offload import activations_over_host_link_s, optimizer_on_host_s
 from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
 from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
-from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
-from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters, neutral_parameters
 from profiles.vocabulary import (
     CollectiveOp,
@@ -35,8 +35,6 @@ from profiles.vocabulary import (
     LayerTime,
     held_bytes,
 )
-
-EfficienciesOf = Callable[[str], OperatorEfficiencies]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,32 +61,27 @@ class StageCost:
     profiles: tuple[tuple[LayerTime | None, ...], ...]
 
 
-def price_stage(
-    setup: Setup,
-    number: int,
-    known: TrainingParameters,
-    efficiencies_of: EfficienciesOf,
-    lookup: Lookup,
-    links: LinkTimes,
-) -> StageCost | Infeasible:
-    """What stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the dtype.
+def price_stage(setup: Setup, number: int, links: LinkTimes) -> StageCost | Infeasible:
+    """Return what stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the
+    dtype.
 
     A stage on several types of device takes as long as its slowest ranks: replicas work side by side.
     """
     kinds = rank_kinds(setup, number)
     if len(kinds) > 1:
-        return _slowest([price_stage(kind, number, known, efficiencies_of, lookup, links) for kind in kinds])
+        return _slowest([price_stage(kind, number, links) for kind in kinds])
     stage, recipe = setup.stages[number], setup.recipe
     chunks = stage_chunks(setup, number)
     if isinstance(chunks, Infeasible):
         return chunks
-    alone, workers = stage_device(setup, stage), most_on_one_node([slot for one in setup.stages for slot in one.slots])
-    device, lookup = alone.among(workers), slowed(lookup, alone, workers)
+    pricing, alone = links.pricing, stage_device(setup, stage)
+    workers = most_on_one_node([slot for other in setup.stages for slot in other.slots])
+    device, lookup = alone.among(workers), slowed(pricing.lookup, alone, workers)
     if device.peak(recipe.dtype) is None:
         have = ", ".join(name for name, _ in device.peak_flops_per_s)
         return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
     on_axis = links.on_axes_of(stage)
-    machine = stage_machine(setup, device, efficiencies_of(device.name), known, on_axis)
+    machine = stage_machine(setup, device, pricing, on_axis)
     profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
     forward = tuple(forward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
     backward = tuple(backward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
@@ -106,7 +99,7 @@ def price_stage(
         backward=backward,
         offload_s=offload_s,
         sharding_s=sharding_s,
-        once=price_once(setup, stage, chunks, profiles, machine, on_axis, known),
+        once=price_once(setup, stage, chunks, profiles, machine, on_axis, pricing.parameters),
         chunks=chunks,
         profiles=profiles,
     )
@@ -114,13 +107,17 @@ def price_stage(
 
 def _slowest(costs: Sequence[StageCost | Infeasible]) -> StageCost | Infeasible:
     """The one whose passes take longest, with the longest of what comes once."""
-    found = []
+    priced = []
     for cost in costs:
         if isinstance(cost, Infeasible):
             return cost
-        found.append(cost)
-    longest = {part.name: max(getattr(cost.once, part.name) for cost in found) for part in fields(OnceCost)}
-    return replace(max(found, key=_pass_s), once=OnceCost(**longest))
+        priced.append(cost)
+    return replace(max(priced, key=_pass_s), once=longest_once([cost.once for cost in priced]))
+
+
+def longest_once(costs: Sequence[OnceCost]) -> OnceCost:
+    """Return the longest of each part: ranks of several kinds wait for each other."""
+    return OnceCost(**{part.name: max(getattr(cost, part.name) for cost in costs) for part in fields(OnceCost)})
 
 
 def _pass_s(cost: StageCost) -> float:
@@ -159,22 +156,20 @@ def price_once(
     )
 
 
-def stage_machine(
-    setup: Setup, device: Device, efficiencies: OperatorEfficiencies, known: TrainingParameters, on_axis: TimeOnAxis
-) -> Machine:
-    """What the passes of a stage on `device` run on, by `known` parameters of training. A device whose rates were
-    measured launches from the host that it is, so that its rates hold the launches: it has no other parameters."""
-    recipe = setup.recipe
-    known = known if device.peak_basis == "datasheet" else neutral_parameters()
+def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeOnAxis) -> Machine:
+    """Return what the passes of a stage on `device` run on. A device whose rates were measured launches from the host
+    that it is, so that its rates hold the launches: it has no other parameters of training."""
+    recipe, efficiencies = setup.recipe, pricing.efficiencies_of(device.name)
+    measured_rates = device.peak_basis != "datasheet"
     return Machine(
         device=device,
         efficiencies=efficiencies,
-        parameters=known,
+        parameters=neutral_parameters() if measured_rates else pricing.parameters,
         dtype=recipe.dtype,
         collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
         overlap_tp="tp" in recipe.overlap,
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
-        host_launches=recipe.software.launch == "eager" and device.peak_basis == "datasheet",
+        host_launches=recipe.software.launch == "eager" and not measured_rates,
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
         fused_accumulation=recipe.software.fused_accumulation,
@@ -274,7 +269,7 @@ def _sharding_s(
     if stage.zero != 3 or stage.dp * stage.cp == 1:
         return 0.0
     layers = [
-        (sharded_layer(work, profile, machine, stage, setup, on_axis), count)
+        (sharded_layer(work, profile, machine, stage.sharded_over, setup.recipe, on_axis), count)
         for (work, count), profile in zip(chunk.works, profiles, strict=True)
     ]
     return exposed_sharding_s(
@@ -285,15 +280,21 @@ def _sharding_s(
 
 
 def sharded_layer(
-    work: Work, profile: LayerTime | None, machine: Machine, stage: StageSetup, setup: Setup, on_axis: TimeOnAxis
+    work: Work,
+    profile: LayerTime | None,
+    machine: Machine,
+    sharded_over: int,
+    recipe: Recipe,
+    on_axis: TimeOnAxis,
 ) -> ShardedLayer:
-    """One layer of `stage` under ZeRO 3: its passes, and what its weights and gradients take to come and go."""
-    width, grads = held_bytes(setup.recipe.dtype), GRAD_WIDTH[setup.recipe.grad_dtype]
+    """Return one layer under ZeRO 3 over so many ranks: its passes, and what its weights and gradients take to come
+    and go."""
+    width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
     sums = work.trainable_parameters * grads
     gather_s = on_axis("all_gather", work.parameters * width, "shard")
     gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
     scatter_s = on_axis("reduce_scatter", sums, "shard")
-    scatter_s += on_axis("all_reduce", sums / stage.sharded_over, "replicate")
+    scatter_s += on_axis("all_reduce", sums / sharded_over, "replicate")
     scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
     weights = work.parameters + work.expert_parameters
     learning = work.trainable_parameters + work.trainable_expert_parameters
@@ -303,7 +304,7 @@ def sharded_layer(
         backward_s=backward_pass([(work, 1)], machine, [profile]).total_s,
         gather_s=gather_s,
         scatter_s=scatter_s,
-        copy_s=copied * width / machine.bandwidth_bytes_per_s if stage.sharded_over > 1 else 0.0,
+        copy_s=copied * width / machine.bandwidth_bytes_per_s if sharded_over > 1 else 0.0,
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
+from estimator.layers.kinds import KINDS
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
-from estimator.pricing.recipe import Setup, StageSetup
-from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
+from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Device, Infeasible
@@ -27,7 +31,7 @@ class ChunkWork:
 def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: bool) -> Split:
     """How a rank of `stage` holds layer `layer_index`."""
     recipe = setup.recipe
-    frozen = recipe.frozen_layers
+    is_frozen, passes_gradient = _learning(recipe, layer_index)
     return Split(
         samples=setup.samples_per_rank(stage),
         seq_len=recipe.seq_len,
@@ -45,9 +49,17 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
-        frozen=recipe.lora_rank > 0 or (frozen is not None and frozen[0] <= layer_index < frozen[1]),
-        passes_gradient=not (frozen is not None and frozen[0] == 0 and layer_index < frozen[1]),
+        frozen=recipe.lora_rank > 0 or is_frozen,
+        passes_gradient=passes_gradient,
     )
+
+
+def _learning(recipe: Recipe, layer_index: int) -> tuple[bool, bool]:
+    """Whether the layer is one of those that are frozen, and whether gradients pass through it."""
+    if recipe.frozen_layers is None:
+        return False, True
+    first, end = recipe.frozen_layers
+    return first <= layer_index < end, first > 0 or layer_index >= end
 
 
 def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasible:
@@ -62,46 +74,53 @@ def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasibl
     left = stage.layers if stage.recompute_layers is None else stage.recompute_layers
     chunks = []
     for first, end in stage.chunks:
-        found: Counter[tuple[Layer, Split]] = Counter()
-        for index in range(first, end):
-            layer = setup.model.layers[index]
-            # Recomputation is counted in blocks; an embedding or head is never run again.
-            recomputed = stage.recompute != "none" and left > 0 and not isinstance(layer, Embedding | Head)
-            left -= int(recomputed)
-            found[layer, split_of(setup, stage, index, recomputed=recomputed)] += 1
+        held: Counter[tuple[Layer, Split]] = Counter()
+        for layer, recomputed, index, repeats in _runs(setup, stage, first, end, left):
+            held[layer, split_of(setup, stage, index, recomputed=recomputed)] += repeats
+            left -= repeats * int(recomputed)
         works = []
-        for (layer, split), count in found.items():
+        for (layer, split), count in held.items():
             work = layer_work(layer, split)
             if isinstance(work, Infeasible):
                 return Infeasible(reason=f"stage {number}: {work.reason}", lacking=work.lacking)
             works.append((work, count))
-        shared = shared_in_chunk(setup.model, first, end, stage.tp * setup.recipe.vocabulary_multiple, stage.tp)
-        chunks.append(ChunkWork(works=tuple(works), layers=tuple(found), shared_parameters=shared))
+        shared = shared_in_chunk(setup, stage, first, end)
+        chunks.append(ChunkWork(works=tuple(works), layers=tuple(held), shared_parameters=shared))
     return tuple(chunks)
 
 
-def tied_ends(model: Model) -> bool:
-    """Whether the head's projection is the embedding's table."""
-    return any(isinstance(layer, Head) and layer.tied for layer in model.layers)
+def shared_in_chunk(setup: Setup, stage: StageSetup, first: int, end: int) -> int:
+    """Return the parameters that layers [first, end) hold together but count each: copies beyond the first."""
+    multiple = setup.recipe.vocabulary_multiple
+    return repeated_parameters(shared_weights(setup.model, stage.tp, vocabulary_multiple=multiple), first, end)
 
 
-def table_parameters(model: Model, multiple: int, tp: int) -> int:
-    """A rank's share of the token table, padded to a multiple of `multiple`."""
-    first = next((layer for layer in model.layers if isinstance(layer, Embedding)), None)
-    if first is None:
-        return 0
-    padded = -(-first.vocab // multiple) * multiple
-    return padded // tp * (first.factor or first.hidden)
+def experts_a_token(model: Model, software: Software) -> int:
+    """Return to how many experts a token goes at most, where the software sends it once to those in one place; else
+    1."""
+    if software.dispatch != "deduplicated":
+        return 1
+    blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
+    return max((block.top_k for block in blocks if isinstance(block, Experts)), default=1)
 
 
-def shared_in_chunk(model: Model, first: int, end: int, multiple: int, tp: int) -> int:
-    """Parameters that layers [first, end) hold together but count each: copies of a tied table beyond the first."""
-    if not any(isinstance(layer, Head | Embedding) and layer.tied for layer in model.layers):
-        return 0
-    holders = sum(
-        isinstance(layer, Embedding) or (isinstance(layer, Head) and layer.tied) for layer in model.layers[first:end]
-    )
-    return max(0, holders - 1) * table_parameters(model, multiple, tp)
+def _runs(setup: Setup, stage: StageSetup, first: int, end: int, left: int) -> Iterator[tuple[Layer, bool, int, int]]:
+    """Runs of layers [first, end) that are one layer again and again: it, whether it is recomputed as one of the `left`
+    that may be, the first's index, and how many there are. Recomputation is counted in blocks; an embedding or head is
+    never run again."""
+    layers, frozen = setup.model.layers, setup.recipe.frozen_layers
+    index = start = first
+    while start < end:
+        layer = layers[start]
+        recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
+        most = min(end, start + left) if recomputed else end
+        index = start + 1
+        # A recomputed layer and the same one kept are different work, and so are frozen ones and others.
+        while index < most and frozen is None and layers[index] is layer:
+            index += 1
+        yield layer, recomputed, start, index - start
+        left -= (index - start) * int(recomputed)
+        start = index
 
 
 def stage_device(setup: Setup, stage: StageSetup) -> Device:
@@ -123,14 +142,20 @@ def _one_of_each(stage: StageSetup) -> list[DeviceSlot]:
 
 
 def boundary_bytes(setup: Setup, stage: StageSetup) -> int:
-    """Bytes that one rank of `stage` hands to the next stage for a micro-batch."""
-    hidden = next(
-        (layer.hidden for layer in setup.model.layers if isinstance(layer, TransformerBlock | Embedding)), None
-    )
-    if hidden is None:
-        chunk = stage.chunks[0]
-        split = split_of(setup, stage, chunk[1] - 1, recomputed=False)
-        work = layer_work(setup.model.layers[chunk[1] - 1], split)
-        return 0 if isinstance(work, Infeasible) else work.output_bytes
-    split = split_of(setup, stage, stage.chunks[0][0], recomputed=False)
-    return split.local_rows * hidden * split.width
+    """Return the bytes that one rank of `stage` hands to the next stage for a micro-batch; 0 of the model's last layer
+    alone."""
+    layers = setup.model.layers
+    end = next((end for _, end in stage.chunks if end < len(layers)), None)
+    if end is None:
+        return 0
+    work = layer_work(layers[end - 1], split_of(setup, stage, end - 1, recomputed=False))
+    return 0 if isinstance(work, Infeasible) else work.output_bytes
+
+
+def tied_bytes(setup: Setup) -> int:
+    """Return the bytes of the table's gradient that first and last stage sum, where the projection shares it."""
+    if len(setup.stages) == 1 or setup.recipe.lora_rank:
+        return 0
+    multiple = setup.recipe.vocabulary_multiple
+    size = table_parameters(setup.model, setup.stages[0].tp, vocabulary_multiple=multiple)
+    return size * GRAD_WIDTH[setup.recipe.grad_dtype]

@@ -28,13 +28,13 @@ def find_origins(
     seq_len: int,
     framework: Framework | None = None,
 ) -> tuple[Origin, ...]:
-    """The origins of what `store` holds of `layers`, the one to estimate from first: the newest software, torch before
-    JAX, then the fewest threads; those of `framework` alone, where it is given. A GPU's may be any host's, a CPU's must
-    be this one's."""
-    found = store.origins(layers, device=device, optimizer=optimizer, dtype=dtype, seq_len=seq_len)
+    """Return the origins of what `store` holds of `layers`, the one to estimate from first: the newest software, torch
+    before JAX, then the fewest threads; those of `framework` alone, where it is given. A GPU's may be any host's, a
+    CPU's must be this one's."""
+    stored = store.origins(layers, device=device, optimizer=optimizer, dtype=dtype, seq_len=seq_len)
     return tuple(
         origin
-        for origin in found
+        for origin in stored
         if (device != LOCAL_DEVICE or origin.hardware == cpu_name())
         and framework in (None, framework_of(origin.software))
     )
@@ -62,9 +62,9 @@ def lookup_in_store(
 
     def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
         for busy in dict.fromkeys((workers, 1)):
-            found = store.find(layer, shard, device=device, optimizer=optimizer, origin=origin, workers=busy)
-            if found is not None:
-                return to_layer_time(found)
+            profile = store.find(layer, shard, device=device, optimizer=optimizer, origin=origin, workers=busy)
+            if profile is not None:
+                return to_layer_time(profile)
         return None
 
     return look_up

@@ -52,7 +52,7 @@ def plan_profile(
     sequence_parallel: bool = False,
     recompute: Recompute = "none",
 ) -> tuple[ProfileTask, ...]:
-    """The distinct local shards of `model` for every degree and micro-batch size, the most important first.
+    """Return the distinct local shards of `model` for every degree and micro-batch size, the most important first.
 
     Equal layers are one task. The order: first the smallest set from which a Cell can be estimated, which is every
     layer at the lowest degree and the smallest micro-batch; then the rest by their share of the work at their own
@@ -83,7 +83,7 @@ def plan_profile(
 
 
 def plan_shards(model: Model, wanted: Mapping[Shard, Collection[Layer]]) -> tuple[ProfileTask, ...]:
-    """A task for each layer wanted of `model` and the shard it is wanted as, in the order of `plan_profile`."""
+    """Return a task for each layer wanted of `model` and the shard it is wanted as, in the order of `plan_profile`."""
     degree_and_size = {shard: (shard.tp, shard.micro_batch_per_rank) for shard in wanted}
     first = min(degree_and_size.values(), default=None)
     tasks = [
@@ -100,8 +100,9 @@ def plan_shards(model: Model, wanted: Mapping[Shard, Collection[Layer]]) -> tupl
 
 
 def expected_work(local: LocalLayer, *, recompute: Recompute) -> float:
-    """FLOP-equivalents of one micro-batch, forward and backward: each operator's FLOPs or its traffic, whichever
-    takes longer on a device of `BALANCE_FLOPS_PER_BYTE`. A rough weight for ordering and for guessing a task's cost."""
+    """Return the FLOP-equivalents of one micro-batch, forward and backward: each operator's FLOPs or its traffic,
+    whichever takes longer on a device of `BALANCE_FLOPS_PER_BYTE`. A rough weight for ordering and for guessing a
+    task's cost."""
 
     def passed(flops: int, moved: int) -> float:
         return max(float(flops), moved * BALANCE_FLOPS_PER_BYTE)

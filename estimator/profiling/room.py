@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from estimator.layers.shards import shard_layer
-from estimator.memory import OPTIMIZERS
+from estimator.pricing.optimizers import OPTIMIZERS
+from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.setting import Setting
 from models_zoo.layers import Layer
 from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
@@ -34,6 +37,7 @@ def refuse_early(
 
 def _needed_bytes(locals_: Sequence[LocalLayer], shard: Shard, optimizer: str) -> int:
     """Weights, gradients and optimizer state, what backward needs, and the largest input and output with gradients."""
-    width, state = DTYPE_BYTES[shard.dtype], OPTIMIZERS[optimizer].state_bytes(shard.dtype)
+    width = DTYPE_BYTES[shard.dtype]
+    state = math.ceil(OPTIMIZERS[cast(OptimizerName, optimizer)].state_bytes(shard.dtype))
     held = sum(local.parameters * (2 * width + state) + local.saved_bytes + local.output_bytes for local in locals_)
     return held + 2 * max(local.input_bytes + local.output_bytes for local in locals_)

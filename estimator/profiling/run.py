@@ -82,18 +82,18 @@ def profile_layers(
 
 
 def ensure_rate(store: Store, setting: Setting, dtype: DType) -> float:
-    """The measured FLOP/s of the device of `setting` in `dtype`; measured now, and stored, if it is not known. What
-    another framework reached on it is known too."""
+    """Return the measured FLOP/s of the device of `setting` in `dtype`; measured now, and stored, if it is not known.
+    What another framework reached on it is known too."""
     profiler = load_profiler(setting.framework)
     identity = profiler.identify_device(setting)
-    known = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
-    if known is not None and known.software != identity.software:
-        known = known if framework_of(known.software) != setting.framework else None
-    rates = dict(known.flops_per_s) if known is not None else {}
+    stored = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
+    if stored is not None and stored.software != identity.software:
+        stored = stored if framework_of(stored.software) != setting.framework else None
+    rates = dict(stored.flops_per_s) if stored is not None else {}
     if dtype not in rates:
-        found = profiler.measure_rates(setting, dtype)
-        rates |= dict(found.flops_per_s)
-        store.put_rates(replace(known or found, flops_per_s=tuple(sorted(rates.items()))))
+        measured = profiler.measure_rates(setting, dtype)
+        rates |= dict(measured.flops_per_s)
+        store.put_rates(replace(stored or measured, flops_per_s=tuple(sorted(rates.items()))))
     return rates[dtype]
 
 

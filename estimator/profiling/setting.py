@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from estimator.memory import OPTIMIZERS
 from models_zoo.layers import Layer
 from profiles.errors import InputError
 from profiles.measurements import Kind, MeasurementKey, canonical
 from profiles.vocabulary import Shard
 
 Framework = Literal["torch", "jax"]
+
+
+MEASURED_OPTIMIZERS = ("adamw", "sgd")
+"""Those whose step is measured with a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +64,12 @@ class Setting:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise InputError(where="profile", key="--threads", found=self.threads, expected="a positive integer")
-        if self.optimizer not in OPTIMIZERS:
+        if self.optimizer not in MEASURED_OPTIMIZERS:
             raise InputError(
                 where="profile",
                 key="--optimizer",
                 found=repr(self.optimizer),
-                expected=f"one of {', '.join(OPTIMIZERS)}",
+                expected=f"one of {', '.join(MEASURED_OPTIMIZERS)}",
             )
 
 

@@ -54,10 +54,10 @@ def profile_stage(
     for layer in dict.fromkeys(layers):
         key = layer_key(layer, shard, identity, optimizer=setting.optimizer)
         task = ProfileTask(layer=layer, shard=shard, name=type(layer).__name__, multiplicity=1)
-        found = _stored(store, key, partial(measure_layer, task, setting))
-        if isinstance(found, Infeasible):
-            return found
-        alone[layer] = found
+        measurement = _stored(store, key, partial(measure_layer, task, setting))
+        if isinstance(measurement, Infeasible):
+            return measurement
+        alone[layer] = measurement
     key = stage_key(layers, shard, identity, optimizer=setting.optimizer, compiled=compiled)
     stage = _stored(store, key, partial(measure_stage, layers, shard, setting, compiled=compiled))
     return stage if isinstance(stage, Infeasible) else compare_stage(layers, stage, alone)
@@ -70,10 +70,10 @@ def compare_stage(
     not in `measured`."""
     alone = [measured[layer] for layer in layers]
     return StageComparison(
-        layers_forward_s=sum(low_quantile(one.forward_s) for one in alone),
-        layers_backward_s=sum(low_quantile(one.backward_s) for one in alone),
-        layers_optimizer_s=sum(low_quantile(one.optimizer_s) for one in alone),
-        layers_saved_bytes=sum(one.saved_bytes for one in alone),
+        layers_forward_s=sum(low_quantile(layer.forward_s) for layer in alone),
+        layers_backward_s=sum(low_quantile(layer.backward_s) for layer in alone),
+        layers_optimizer_s=sum(low_quantile(layer.optimizer_s) for layer in alone),
+        layers_saved_bytes=sum(layer.saved_bytes for layer in alone),
         stage_forward_s=low_quantile(stage.forward_s),
         stage_backward_s=low_quantile(stage.backward_s),
         stage_optimizer_s=low_quantile(stage.optimizer_s),
@@ -85,10 +85,10 @@ def _stored(
     store: ProfileStore, key: MeasurementKey, measure: Callable[[], Measurement | Infeasible]
 ) -> Measurement | Infeasible:
     """What `store` has under `key`, or what `measure` gives, which is then stored."""
-    known = store.get(key)
-    if known is not None:
-        return known
-    found = measure()
-    if isinstance(found, Measurement):
-        store.put(key, found)
-    return found
+    stored = store.get(key)
+    if stored is not None:
+        return stored
+    measured = measure()
+    if isinstance(measured, Measurement):
+        store.put(key, measured)
+    return measured

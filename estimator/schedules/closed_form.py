@@ -20,36 +20,40 @@ mean of the error's size, and the largest errors either way, in percent.
 Where overlapped transfers take longer than passes (up to 4 forwards, 400 pipelines): gpipe 0, 1f1b 0.40 (-6.5),
 interleaved 8.5 (-25): its groups of micro-batches wait for each other around the ring, which no path here follows.
 
-The cost is of the order of stages squared where paths from every stage to every other are compared: 0.1 to 0.6 ms for 8
-stages on a server's core.
+All forms are written on arrays over n pipelines of one shape, for a search that compares hundreds of thousands; one
+pipeline is a family of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
-from estimator.pricing.recipe import ScheduleName
-from estimator.schedules.dualpipe import dualpipe_time
-from estimator.schedules.interleaved import interleaved_time
-from estimator.schedules.one_chunk import one_chunk_time
-from estimator.schedules.orders import Shape, shape_of
+import numpy as np
+import numpy.typing as npt
+
+from estimator.schedules.candidates import Candidates, FloatArray, Paths, before, check_candidates
+from estimator.schedules.dualpipe import dualpipe_paths
+from estimator.schedules.in_flight import in_flight
+from estimator.schedules.interleaved import interleaved_paths
+from estimator.schedules.one_chunk import one_chunk_paths
+from estimator.schedules.orders import TIE, Shape, shape_of
 from estimator.schedules.records import ScheduleTime, StageTimes, Transfers, check_counts
+from profiles.vocabulary import ScheduleName
 
-LongestPath = Callable[[Shape, Sequence[StageTimes], Transfers], tuple[float, int]]
-
-FORMS: dict[ScheduleName, LongestPath] = {
-    "gpipe": one_chunk_time,
-    "1f1b": one_chunk_time,
-    "zb-h1": one_chunk_time,
-    "interleaved": interleaved_time,
-    "dualpipe": dualpipe_time,
+FORMS: dict[ScheduleName, Callable[[Shape, Candidates], Paths]] = {
+    "gpipe": one_chunk_paths,
+    "1f1b": one_chunk_paths,
+    "zb-h1": one_chunk_paths,
+    "interleaved": interleaved_paths,
+    "dualpipe": dualpipe_paths,
 }
 
 
 def time_schedule(
     schedule: ScheduleName, stages: Sequence[StageTimes], transfers: Transfers, micro_batches: int
 ) -> ScheduleTime:
-    """Seconds of one iteration and where they go.
+    """Return the seconds of one iteration and where they go.
 
     `bottleneck` is the stage on which the longest path stays, the first of equally long ones. `transfer_s` is what the
     iteration is longer than the same one without transfers. Raises ValueError where the schedule cannot be run with
@@ -59,21 +63,117 @@ def time_schedule(
     >>> time_schedule("1f1b", [one] * 4, Transfers(forward_s=(0, 0, 0, 0)), 8)
     ScheduleTime(bottleneck=0, busy_s=24.0, transfer_s=0.0, bubble_s=9.0)
     """
-    chunks = check_counts(stages, transfers)
-    shape = shape_of(schedule, len(stages), chunks, micro_batches)
-    # Each micro-batch of dualpipe comes by one of a stage's two chunks.
-    passes = micro_batches / (2 if schedule == "dualpipe" else 1)
-    busy_s = [passes * stage.busy_s for stage in stages]
-    form = FORMS[shape.schedule]
-    total_s, bottleneck = form(shape, stages, transfers)
-    free_s = total_s
-    if any(transfers.forward_s):
-        free_s, _ = form(shape, stages, Transfers(forward_s=(0.0,) * len(stages), overlapped=transfers.overlapped))
-    free_s = max(free_s, *busy_s)
-    total_s = max(total_s, free_s)
+    shape = shape_of(schedule, len(stages), check_counts(stages, transfers), micro_batches)
+    seconds = np.array([(stage.forward_s, stage.backward_s, stage.weight_s) for stage in stages], dtype=np.float64)
+    candidates = Candidates(
+        forward_s=seconds[:, 0, :, None],
+        backward_s=seconds[:, 1, :, None],
+        weight_s=seconds[:, 2, :, None],
+        transfers_s=np.array(transfers.forward_s, dtype=np.float64)[:, None],
+        overlapped=transfers.overlapped,
+    )
+    busy_s = _passes(shape) * candidates.stage_s[:, 0]
+    paths, free_s = _with_and_without_transfers(shape, candidates)
+    by_stage = paths.by_stage_s[:, 0]
+    bottleneck = int(np.argmax(by_stage >= by_stage.max() * (1 - TIE)))
+    least_s = max(float(free_s[0]), float(busy_s.max()))
     return ScheduleTime(
         bottleneck=bottleneck,
-        busy_s=busy_s[bottleneck],
-        transfer_s=total_s - free_s,
-        bubble_s=free_s - busy_s[bottleneck],
+        busy_s=float(busy_s[bottleneck]),
+        transfer_s=max(float(paths.longest_s[0]), least_s) - least_s,
+        bubble_s=least_s - float(busy_s[bottleneck]),
     )
+
+
+def time_schedules(
+    schedule: ScheduleName,
+    forward_s: npt.ArrayLike,
+    backward_s: npt.ArrayLike,
+    weight_s: npt.ArrayLike,
+    transfers_s: npt.ArrayLike,
+    *,
+    overlapped: bool,
+    micro_batches: int,
+) -> FloatArray:
+    """Return the seconds of one iteration of each of n pipelines: `time_schedule(...).total_s`, to rounding.
+
+    Args:
+        schedule: of all of them.
+        forward_s, backward_s, weight_s: stages x chunks x n, as in `StageTimes`.
+        transfers_s: stages x n, as `Transfers.forward_s`.
+        overlapped: as in `Transfers`, of all of them.
+        micro_batches: of all of them.
+
+    Raises ValueError where the schedule cannot be run with these counts (`schedule_problem`), or a time is none.
+
+    >>> ones = np.ones((4, 1, 3))
+    >>> time_schedules("1f1b", ones, 2 * ones, ones, np.zeros((4, 3)), overlapped=False, micro_batches=8)
+    array([33., 33., 33.])
+    """
+    candidates = Candidates(
+        forward_s=np.ascontiguousarray(forward_s, dtype=np.float64),
+        backward_s=np.ascontiguousarray(backward_s, dtype=np.float64),
+        weight_s=np.ascontiguousarray(weight_s, dtype=np.float64),
+        transfers_s=np.ascontiguousarray(transfers_s, dtype=np.float64),
+        overlapped=overlapped,
+    )
+    check_candidates(candidates)
+    shape = _shape(schedule, candidates.forward_s, micro_batches)
+    busy_s = _passes(shape) * candidates.stage_s.max(axis=0)
+    paths, free_s = _with_and_without_transfers(shape, candidates)
+    return np.asarray(np.maximum(busy_s, np.maximum(paths.longest_s, free_s)))
+
+
+def lower_bounds(
+    schedule: ScheduleName, forward_s: npt.ArrayLike, backward_s: npt.ArrayLike, micro_batches: int
+) -> FloatArray:
+    """Return seconds that `time_schedules` never falls short of, whatever transfers and weight gradients: cheap.
+
+    Each stage does all its work, and that of the first micro-batch before it and of the last one after it is left:
+
+        max_i  sum_(j<i) (f_j + b_j) + m (busy seconds of stage i)
+
+    with f_j and b_j of the first chunk; without b_j for zb-h1, which may put its weight gradients off, and nothing
+    before or after for dualpipe, whose stages all start at once. What equal stages take, where messages take no time,
+    for gpipe, 1f1b and interleaved. Arrays are stages x chunks x n.
+    """
+    forward, backward = np.asarray(forward_s, dtype=np.float64), np.asarray(backward_s, dtype=np.float64)
+    shape = _shape(schedule, forward, micro_batches)
+    busy = _passes(shape) * (forward.sum(axis=1) + backward.sum(axis=1))
+    if shape.schedule == "dualpipe":
+        return np.asarray(busy.max(axis=0))
+    others = forward[:, 0] if shape.schedule == "zb-h1" else forward[:, 0] + backward[:, 0]
+    return np.asarray((before(others) + busy).max(axis=0))
+
+
+def _with_and_without_transfers(shape: Shape, candidates: Candidates) -> tuple[Paths, FloatArray]:
+    """The longest paths, and their seconds where messages take no time."""
+    form = FORMS[shape.schedule]
+    if not candidates.transfers_s.any():
+        paths = form(shape, candidates)
+        return paths, paths.longest_s
+    both, count = form(shape, candidates.with_and_without_transfers()), candidates.transfers_s.shape[1]
+    return Paths(longest_s=both.longest_s[:count], by_stage_s=both.by_stage_s[:, :count]), both.longest_s[count:]
+
+
+@lru_cache(maxsize=4096)
+def flying_micro_batches(schedule: ScheduleName, stages: int, chunks: int, micro_batches: int) -> FloatArray:
+    """Return how many micro-batches each stage's chunks keep at most, (stages, chunks): `in_flight` of all stages."""
+    flying = np.array(
+        [
+            in_flight(schedule, stage=stage, stages=stages, chunks=chunks, micro_batches=micro_batches)
+            for stage in range(stages)
+        ]
+    )
+    flying.setflags(write=False)
+    return flying
+
+
+def _shape(schedule: ScheduleName, times_s: FloatArray, micro_batches: int) -> Shape:
+    stages, chunks, _ = times_s.shape
+    return shape_of(schedule, stages, chunks, micro_batches)
+
+
+def _passes(shape: Shape) -> float:
+    """Each micro-batch of dualpipe comes by one of a stage's two chunks."""
+    return shape.micro_batches / (2 if shape.schedule == "dualpipe" else 1)

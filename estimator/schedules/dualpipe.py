@@ -14,136 +14,119 @@ Equal stages, with b without the weight gradients w: m (f + b + w) + max(0, 2 (h
 + (h - 1) max(0, b - w). DeepSeek-V3's report, table 2, has the bubble (h - 1) (F&B + B - 3 W), in these words
 (h - 1) (f + 2 b - w): the same where f = b >= w. Elsewhere their library's order takes what stands here: longer by
 (h - 1) (f - b) where f > b >= w, and shorter by the less of (h - 1) (b - f) and f where b > f, b >= w.
+
+Arrays are places x the two halves x n, of n pipelines at once; place r of one half beside place r of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from estimator.schedules.orders import TIE, Shape
-from estimator.schedules.records import StageTimes, Transfers
+import numpy as np
+
+from estimator.schedules.candidates import Candidates, FloatArray, Paths, before, ends, ends_from_last, of_previous
+from estimator.schedules.orders import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Seconds of one stage, `far` and `near`; backward without weight gradients; `hop_s` to the next place inwards."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Places:
+    """Seconds of all stages, `far` and `near`: the places of one half, outermost first, beside the other's; backward
+    without weight gradients; `hop_s` to the next place inwards."""
 
-    near_forward_s: float
-    near_backward_s: float
-    near_weight_s: float
-    far_forward_s: float
-    far_backward_s: float
-    far_weight_s: float
-    hop_s: float
-
-    @property
-    def near_back_s(self) -> float:
-        """The whole backward of a near micro-batch."""
-        return self.near_backward_s + self.near_weight_s
-
-    @property
-    def far_back_s(self) -> float:
-        """The whole backward of a far micro-batch."""
-        return self.far_backward_s + self.far_weight_s
-
-    @property
-    def block_s(self) -> float:
-        """Forward far with backward near."""
-        return self.far_forward_s + self.near_back_s
-
-    @property
-    def both_s(self) -> float:
-        """One micro-batch of either direction."""
-        return self.near_forward_s + self.far_back_s + self.block_s
+    near_forward_s: FloatArray
+    near_backward_s: FloatArray
+    near_weight_s: FloatArray
+    far_forward_s: FloatArray
+    far_backward_s: FloatArray
+    far_weight_s: FloatArray
+    hop_s: FloatArray
+    near_back_s: FloatArray
+    far_back_s: FloatArray
+    block_s: FloatArray
+    both_s: FloatArray
 
 
-def dualpipe_time(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> tuple[float, int]:
-    """Seconds of the longest path, and the stage on which it stays."""
-    halves = [_half(stages, transfers, side) for side in (0, 1)]
-    everywhere = [place for half in halves for place in half]
+def dualpipe_paths(shape: Shape, candidates: Candidates) -> Paths:
+    """Return the longest paths of each pipeline."""
+    places, half = _places(candidates), shape.stages // 2
+    r = np.arange(half)[:, None, None]
+    rest = half - 1 - r
+    start = (2 * rest + r + 2) * places.near_forward_s + half * places.far_forward_s
+    start += (rest + 1) * places.far_back_s + places.block_s
+    end = half * places.near_back_s + (r + 1) * places.far_back_s + places.block_s
+    paths = _starts(places) + (shape.micro_batches / 2 * places.both_s - start - end) + _ends(places)
     # Messages slow the steady state as well: a round over all stages passes every link once for p micro-batches.
-    waits = sum(transfers.forward_s[:-1]) if transfers.overlapped else 0.0
-    pace = (sum(place.both_s for place in everywhere) / 2 + waits) / shape.stages if waits else 0.0
-    longest, bottleneck = 0.0, 0
-    for side, half in enumerate(halves):
-        to_block, from_block = _starts(half, halves[1 - side]), _ends(half)
-        for r, place in enumerate(half):
-            rest = len(half) - 1 - r
-            before = (2 * rest + r + 2) * place.near_forward_s + (rest + r + 1) * place.far_forward_s
-            before += (rest + 1) * place.far_back_s + place.block_s
-            after = len(half) * place.near_back_s + (r + 1) * place.far_back_s + place.block_s
-            found = to_block[r] + (shape.micro_batches / 2 * place.both_s - before - after) + from_block[r]
-            found += max(0.0, (shape.micro_batches - 2 * shape.stages) * (pace - place.both_s / 2))
-            if found > longest * (1 + TIE):
-                bottleneck = r if side == 0 else shape.stages - 1 - r
-            longest = max(longest, found)
-    return longest, bottleneck
+    waits = candidates.transfers_s[:-1].sum(axis=0)
+    if candidates.overlapped and waits.any():
+        pace = (places.both_s.sum(axis=(0, 1)) / 2 + waits) / shape.stages
+        slower = (shape.micro_batches - 2 * shape.stages) * (pace - places.both_s / 2)
+        paths += np.where(waits > 0, np.maximum(slower, 0.0), 0.0)
+    by_stage = np.concatenate([paths[:, 0], paths[::-1, 1]])
+    return Paths(longest_s=by_stage.max(axis=0), by_stage_s=by_stage)
 
 
-def _half(stages: Sequence[StageTimes], transfers: Transfers, side: int) -> list[_Place]:
-    """The places of one half, outermost first; a stage that is not overlapped stands still while it sends."""
-    found = []
-    for r in range(len(stages) // 2):
-        at = r if side == 0 else len(stages) - 1 - r
-        links = (transfers.forward_s[at], transfers.forward_s[at - 1] if at else 0.0)
-        inwards, outwards = links if side == 0 else (links[1], links[0])
-        send_in, send_out = (0.0, 0.0) if transfers.overlapped else (inwards, outwards if r else 0.0)
-        times, near, far = stages[at], side, 1 - side
-        found.append(
-            _Place(
-                near_forward_s=times.forward_s[near] + send_in,
-                near_backward_s=times.backward_s[near] - times.weight_s[near] + send_out,
-                near_weight_s=times.weight_s[near],
-                far_forward_s=times.forward_s[far] + send_out,
-                far_backward_s=times.backward_s[far] - times.weight_s[far] + send_in,
-                far_weight_s=times.weight_s[far],
-                hop_s=inwards if transfers.overlapped else 0.0,
-            )
-        )
-    return found
+def _places(candidates: Candidates) -> _Places:
+    half = len(candidates.forward_s) // 2
+    # Between neighbours, from the ends of the pipeline to its middle.
+    links = candidates.transfers_s[:-1]
+    inwards = np.stack([links[:half], links[::-1][:half]], axis=1)
+    waited = np.zeros_like(inwards) if candidates.overlapped else inwards
+    send_in, send_out = waited, of_previous(waited)
+
+    def of_chunk(seconds: FloatArray, near: int) -> FloatArray:
+        """Of the chunk that is first in the first half, and second in the other."""
+        return np.stack([seconds[:half, near], seconds[::-1][:half, 1 - near]], axis=1)
+
+    forward, backward, weight = candidates.forward_s, candidates.backward_s, candidates.weight_s
+    bare = backward - weight
+    near_forward, far_forward = of_chunk(forward, 0) + send_in, of_chunk(forward, 1) + send_out
+    near_backward, far_backward = of_chunk(bare, 0) + send_out, of_chunk(bare, 1) + send_in
+    near_weight, far_weight = of_chunk(weight, 0), of_chunk(weight, 1)
+    near_back, far_back = near_backward + near_weight, far_backward + far_weight
+    block = far_forward + near_back
+    return _Places(
+        near_forward_s=near_forward,
+        near_backward_s=near_backward,
+        near_weight_s=near_weight,
+        far_forward_s=far_forward,
+        far_backward_s=far_backward,
+        far_weight_s=far_weight,
+        hop_s=inwards if candidates.overlapped else np.zeros_like(inwards),
+        near_back_s=near_back,
+        far_back_s=far_back,
+        block_s=block,
+        both_s=near_forward + far_back + block,
+    )
 
 
-def _starts(half: Sequence[_Place], other: Sequence[_Place]) -> list[float]:
+def _starts(places: _Places) -> FloatArray:
     """E_r of every place."""
-    count = len(half)
-    arrives = [0.0] * count
-    way = sum(place.near_forward_s + place.hop_s for place in other)
-    for r in reversed(range(count)):
-        arrives[r] = way
-        way += half[r].far_forward_s + (half[r - 1].hop_s if r else 0.0)
-    ends = []
-    first_in = back = 0.0
-    for r, place in enumerate(half):
-        rest, pair = count - 1 - r, place.near_forward_s + place.far_forward_s
-        own = first_in + 2 * rest * place.near_forward_s + (r + 1) * pair + (0.0 if rest else place.near_forward_s)
-        back = max(own, arrives[r] + place.far_forward_s + r * pair, back) + place.far_backward_s
-        more = rest * (place.far_back_s + place.far_forward_s) + place.near_forward_s if rest else 0.0
-        ends.append(back + place.far_weight_s + more + place.block_s)
-        back += (0.0 if rest else place.far_weight_s) + place.hop_s
-        first_in += place.near_forward_s + place.hop_s
-    for r in reversed(range(count - 1)):
-        ends[r] = max(ends[r], ends[r + 1] + half[r].hop_s + half[r].block_s)
-    return ends
+    count = len(places.hop_s)
+    r = np.arange(count)[:, None, None]
+    rest, reached = count - 1 - r, of_previous(places.hop_s)
+    pair = places.near_forward_s + places.far_forward_s
+    entered = places.near_forward_s + places.hop_s
+    # Far micro-batches come by all places of the other half, then by those of this one from the middle on.
+    arrives = entered.sum(axis=0)[::-1] + before((places.far_forward_s + reached)[::-1])[::-1]
+    own = before(entered) + np.where(rest > 0, 2 * rest, 1) * places.near_forward_s + (r + 1) * pair
+    ready = np.maximum(own, arrives + places.far_forward_s + r * pair)
+    back = ends(places.far_backward_s, ready, reached)
+    more = rest * (places.far_back_s + places.far_forward_s) + np.where(rest > 0, places.near_forward_s, 0.0)
+    blocks = back + places.far_weight_s + more + places.block_s
+    return ends_from_last(np.zeros_like(blocks), blocks, places.hop_s + places.block_s)
 
 
-def _ends(half: Sequence[_Place]) -> list[float]:
+def _ends(places: _Places) -> FloatArray:
     """G_r of every place."""
-    count, left = len(half), half[0].near_weight_s
-    out = [0.0]
-    for r, place in enumerate(half):
-        out.append(out[-1] + place.near_backward_s + (half[r - 1].hop_s if r else 0.0))
-    inwards = [0.0] * count
-    for r in reversed(range(count - 1)):
-        inwards[r] = inwards[r + 1] + half[r].hop_s + half[r + 1].far_backward_s
-    found: list[float] = []
-    for r, place in enumerate(half):
-        weights = (place.near_weight_s + place.far_weight_s) / 2
-        gradients = (r + 1) * place.far_backward_s + r * place.near_backward_s
-        own = count * place.near_back_s + (r + 1) * place.far_back_s
-        leaves = gradients + (count - 1 - r) * place.near_backward_s + count * weights + out[r + 1] + left
-        turns = gradients + min(r + 1, 2 * r) * weights + (0.0 if r else place.far_weight_s)
-        turns += inwards[r] + out[count] + left
-        by_next = half[r - 1].hop_s + found[-1] if r else 0.0
-        found.append(place.block_s + max(own, leaves, turns, by_next))
-    return found
+    count, left = len(places.hop_s), places.near_weight_s[0]
+    r = np.arange(count)[:, None, None]
+    reached = of_previous(places.hop_s)
+    out = np.cumsum(places.near_backward_s + reached, axis=0)
+    inwards = before((places.far_backward_s + reached)[::-1])[::-1]
+    weights = (places.near_weight_s + places.far_weight_s) / 2
+    gradients = (r + 1) * places.far_backward_s + r * places.near_backward_s
+    own = count * places.near_back_s + (r + 1) * places.far_back_s
+    leaves = gradients + (count - 1 - r) * places.near_backward_s + count * weights + out + left
+    turns = gradients + np.minimum(r + 1, 2 * r) * weights + inwards + out[-1] + left
+    turns[0] += places.far_weight_s[0]
+    return ends(places.block_s, np.maximum(np.maximum(own, leaves), turns), reached)

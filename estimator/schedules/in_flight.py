@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from estimator.pricing.recipe import ScheduleName
 from estimator.schedules.orders import shape_of, turn, warm_up
+from profiles.vocabulary import ScheduleName
 
 
 def in_flight(schedule: ScheduleName, *, stage: int, stages: int, chunks: int, micro_batches: int) -> tuple[float, ...]:

@@ -12,125 +12,119 @@ For equal stages (m v + p - 1) (f + b) with f and b of one chunk (Narayanan et a
 Where stages stand still for their messages, Megatron exchanges all four of a forward and a backward at once: stages go
 in step, and a backward reaches the stage before one forward later. The path may then move to a neighbour at every step
 for nothing, so the head's chunk on the last stage is taken where it is longer than what another stage does meanwhile.
+
+Arrays are stages x n, or stages x chunks x n, of n pipelines at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import numpy as np
 
-from estimator.schedules.orders import TIE, Shape, warm_up
-from estimator.schedules.records import StageTimes, Transfers
+from estimator.schedules.candidates import Candidates, FloatArray, Paths, before, ends_from_last
+from estimator.schedules.orders import Shape, warm_up
 
 
-@dataclass(slots=True, kw_only=True)
 class _Ring:
-    """The forwards of all stages; or the backwards, in reversed time, in which they go the same way round."""
+    """The forwards of all stages; or the backwards, in reversed time, in which they go the same way round. `hop_s` from
+    each stage to the next; `again_s` what a stage stands still for between two of its own."""
 
-    times_s: Sequence[tuple[float, ...]]
-    hop_s: Sequence[float]
-    """From each stage to the next."""
-    again_s: Sequence[float]
-    """What a stage stands still for between two of its own."""
-    done_s: list[list[float]] = field(init=False)
-    """Of each stage: its first chunks together."""
-    way_s: list[float] = field(init=False)
-    """Until one micro-batch reaches place c p + i: chunk c of stage i."""
+    def __init__(self, times_s: FloatArray, hop_s: FloatArray, again_s: FloatArray) -> None:
+        stages, chunks, number = times_s.shape
+        self.times_s, self.again_s = times_s, again_s
+        # Of each stage its first chunks together.
+        self.done_s = np.zeros((stages, chunks + 1, number))
+        np.cumsum(times_s, axis=1, out=self.done_s[:, 1:])
+        steps = times_s.swapaxes(0, 1) + hop_s
+        # Until one micro-batch reaches chunk c of stage i, which is place c p + i of the way.
+        self.way_s = before(steps.reshape(stages * chunks, number)).reshape(chunks, stages, number)
 
-    def __post_init__(self) -> None:
-        self.done_s = []
-        for times in self.times_s:
-            sums = [0.0]
-            for seconds in times:
-                sums.append(sums[-1] + seconds)
-            self.done_s.append(sums)
-        self.way_s = [0.0]
-        for chunk in range(len(self.times_s[0])):
-            for times, hop in zip(self.times_s, self.hop_s, strict=True):
-                self.way_s.append(self.way_s[-1] + times[chunk] + hop)
+    def alone_s(self, counts: list[int]) -> FloatArray:
+        """Each stage's own work in its first `counts[stage]`."""
+        stages, chunks, _ = self.times_s.shape
+        groups, rest = np.divmod(counts, stages * chunks)
+        chunk, k = np.divmod(rest, stages)
+        rows = np.arange(stages)
+        done = (groups * stages)[:, None] * self.done_s[:, -1] + stages * self.done_s[rows, chunk]
+        return np.asarray(done + k[:, None] * self.times_s[rows, chunk])
 
-    def alone_s(self, stage: int, count: int) -> float:
-        """The stage's own work in its first `count`."""
-        stages, sums = len(self.times_s), self.done_s[stage]
-        groups, rest = divmod(count, stages * (len(sums) - 1))
-        chunk, k = divmod(rest, stages)
-        done = groups * stages * sums[-1] + stages * sums[chunk]
-        return done + k * self.times_s[stage][chunk] if k else done
+    def after_s(self, counts: list[int]) -> FloatArray:
+        """From the start until each stage has done `counts[stage]`: some stage does its own back to back, the rest is
+        way. That stage is one on the way of the last one's micro-batch, in this chunk or where it first went round."""
+        stages, chunks, _ = self.times_s.shape
+        until = np.empty_like(self.again_s)
+        slowest = (self.times_s[:, 0] + self.again_s).max(axis=0)
+        gains: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = {}
+        for i, count in enumerate(counts):
+            group, rest = divmod(count - 1, stages * chunks)
+            chunk, k = divmod(rest, stages)
+            if (group, chunk) not in gains:
+                gains[group, chunk] = self._gains(group, chunk)
+            first, more = gains[group, chunk]
+            longest = (first[: i + 1] + k * more[: i + 1]).max(axis=0)
+            if group == 0 and chunk:
+                longest = np.maximum(longest, k * slowest)
+            until[i] = longest + self.way_s[chunk, i] + self.times_s[i, chunk]
+        return until
 
-    def after_s(self, stage: int, count: int) -> float:
-        """From the start until the stage has done `count`: some stage does its own back to back, the rest is way.
-
-        That stage is one on the way of the last one's micro-batch, in this chunk or where it first went round.
-        """
-        stages = len(self.times_s)
-        last = count - 1
-        chunk = last % (stages * (len(self.done_s[0]) - 1)) // stages
-        end = self.way_s[chunk * stages + stage] + self.times_s[stage][chunk]
-        longest = 0.0
-        for slow in range(stages):
-            rounds = {0, last // stages if last // stages <= chunk else 0}
-            for r in rounds if slow <= stage else rounds - {0}:
-                n, of = last - r * stages, chunk - r
-                here = self.way_s[of * stages + slow] + self.times_s[slow][of]
-                own = self.way_s[slow] + self.alone_s(slow, n + 1) + n * self.again_s[slow]
-                longest = max(longest, own + end - here)
-        return longest
+    def _gains(self, group: int, chunk: int) -> tuple[FloatArray, FloatArray]:
+        """Of each stage, where it is the slow one: what the path to the first pass of this chunk and group gains over
+        its way, and the path to each later one over that."""
+        stages, chunks, _ = self.times_s.shape
+        passes = (group * chunks + chunk) * stages
+        done = group * stages * self.done_s[:, -1] + stages * self.done_s[:, chunk] + passes * self.again_s
+        return done + self.way_s[0] - self.way_s[chunk], self.times_s[:, chunk] + self.again_s
 
 
-def interleaved_time(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> tuple[float, int]:
-    """Seconds of the longest path, and the stage on which it stays."""
-    count, alone = shape.stages, shape.stages == 1
-    hop = [0.0] if alone else list(transfers.forward_s)
-    blocking = not transfers.overlapped
-    again = [max(hop[i], hop[i - 1]) if blocking else 0.0 for i in range(count)]
-    forward = _Ring(times_s=[stage.forward_s for stage in stages], hop_s=hop, again_s=again)
-    backward = _Ring(times_s=[stage.backward_s for stage in stages], hop_s=hop, again_s=again)
-    total, last = shape.micro_batches * shape.chunks, shape.chunks - 1
-    longest, bottleneck = 0.0, 0
-    to_first = from_last = 0.0
-    for i in reversed(range(count)):
-        f, b, ahead = stages[i].forward_s, stages[i].backward_s, warm_up(shape, i)
-        in_turn = ahead < total
-        turn_chunk = ahead % (count * shape.chunks) // count
-        stand = hop[i] + hop[i - 1] if blocking else 0.0
-        up = to_first if blocking else to_first + hop[i]
-        down = from_last if blocking else from_last + hop[i]
-        own_up, own_down = (ring.after_s(i, min(ahead + 1, total)) for ring in (forward, backward))
-        if in_turn and blocking:
-            up, down = up + f[turn_chunk], down + b[turn_chunk]
-        elif not in_turn:
-            own_up, own_down, stand = own_up + again[i], own_down + again[i], again[i]
-        to_first = b[last] + stand + max(up, own_up)
-        from_last = f[last] + stand + max(down, own_down)
-        if ahead + 1 < total:
-            between = forward.alone_s(i, total) - forward.alone_s(i, ahead + 1) - f[last]
-            between += backward.alone_s(i, total) - backward.alone_s(i, ahead + 1) - b[last]
-            found = to_first + between + from_last
-            if blocking:
-                found += (total - ahead - 3) * stand + _head_s(shape, stages, i)
-        else:
-            rest = (total - 1) * again[i] - (stand if blocking else 0.0)
-            found = max(
-                to_first + backward.alone_s(i, total) - b[last] + rest + backward.way_s[i],
-                from_last + forward.alone_s(i, total) - f[last] + rest + forward.way_s[i],
-            )
-        if found >= longest * (1 - TIE):
-            bottleneck = i
-        longest = max(longest, found)
-    return longest, bottleneck
+def interleaved_paths(shape: Shape, candidates: Candidates) -> Paths:
+    """Return the longest paths of each pipeline."""
+    count, total, blocking = shape.stages, shape.micro_batches * shape.chunks, not candidates.overlapped
+    f, b = candidates.forward_s, candidates.backward_s
+    hop = np.zeros_like(candidates.transfers_s) if count == 1 else candidates.transfers_s
+    below = np.roll(hop, 1, axis=0)
+    again = np.maximum(hop, below) if blocking else np.zeros_like(hop)
+    forward, backward = _Ring(f, hop, again), _Ring(b, hop, again)
+    ahead = [warm_up(shape, i) for i in range(count)]
+    until = [min(a + 1, total) for a in ahead]
+    own_up, own_down = forward.after_s(until), backward.after_s(until)
+    up, down, stand = hop, hop, again
+    if blocking:
+        in_turn = np.array([a < total for a in ahead])[:, None]
+        rows, chunk = np.arange(count), np.array(ahead) % (count * shape.chunks) // count
+        up, down = np.where(in_turn, f[rows, chunk], 0.0), np.where(in_turn, b[rows, chunk], 0.0)
+        stand = np.where(in_turn, hop + below, again)
+        own_up, own_down = (own + np.where(in_turn, 0.0, again) for own in (own_up, own_down))
+    to_first = ends_from_last(b[:, -1] + stand, own_up, up)
+    from_last = ends_from_last(f[:, -1] + stand, own_down, down)
+    all_forward, all_backward = (ring.alone_s([total] * count) for ring in (forward, backward))
+    between = all_forward - forward.alone_s(until) - f[:, -1] + all_backward - backward.alone_s(until) - b[:, -1]
+    paths = to_first + between + from_last
+    if blocking:
+        paths += (total - 3 - np.array(ahead))[:, None] * stand + _head_s(shape, candidates)
+    short = sum(a + 1 >= total for a in ahead)
+    if short:
+        # The first stages do all their forwards first.
+        rest = (total - 1) * again - (stand if blocking else 0.0)
+        paths[:short] = np.maximum(
+            to_first + all_backward - b[:, -1] + rest + backward.way_s[0],
+            from_last + all_forward - f[:, -1] + rest + forward.way_s[0],
+        )[:short]
+    return Paths(longest_s=paths.max(axis=0), by_stage_s=paths)
 
 
-def _head_s(shape: Shape, stages: Sequence[StageTimes], stage: int) -> float:
-    """What the path gains by moving to the last stage whenever that works on the last chunk, and back.
+def _head_s(shape: Shape, candidates: Candidates) -> FloatArray:
+    """What each stage's path gains by moving to the last stage whenever that works on the last chunk, and back.
 
     In every group of p micro-batches the last stage does p forwards and backwards of the last chunk in step; the stages
     between are passed on the way there and back, one step each.
     """
-    count, groups, last = shape.stages, shape.micro_batches // shape.stages, stages[-1]
-    between = range(stage + 1, count - 1)
-    others = (groups - 1) * ((shape.chunks - 1) * count - 2 * len(between))
-    if stage == count - 1 or others < 2 * (len(between) + 1):
-        return 0.0
-    own = stages[stage].busy_s / shape.chunks
-    gained = (groups * count - 2) * (last.forward_s[-1] + last.backward_s[-1] - own)
-    return max(0.0, gained - 2 * (groups - 1) * sum(own - stages[i].busy_s / shape.chunks for i in between))
+    count, groups = shape.stages, shape.micro_batches // shape.stages
+    own = candidates.stage_s / shape.chunks
+    between = np.maximum(np.arange(count - 2, -2, -1), 0)
+    others = (groups - 1) * ((shape.chunks - 1) * count - 2 * between)
+    moves = others >= 2 * (between + 1)
+    moves[-1] = False
+    sums = np.cumsum(own, axis=0)
+    less = between[:, None] * own - (sums[max(count - 2, 0)] - sums)
+    last = candidates.forward_s[-1, -1] + candidates.backward_s[-1, -1]
+    gained = (groups * count - 2) * (last - own) - 2 * (groups - 1) * less
+    return np.where(moves[:, None], np.maximum(gained, 0.0), 0.0)

@@ -16,54 +16,76 @@ between stages rather than stay on one. Stages with more than m forwards ahead d
 zb-h1: b_i without weight gradients w_i. A path that turns from backward to forward passes one w_i, but none in a
 stage's first i turns, and min(i + 1, m) at its end: equal stages with m >= p take
 m (f + b + w) + (p - 1) max(f + b - w, f, b), the first of which is Qi et al. 2023, table 1.
+
+Arrays are stages x n, of n pipelines at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
-from estimator.schedules.orders import TIE, Shape
-from estimator.schedules.records import StageTimes, Transfers
+import numpy as np
+import numpy.typing as npt
+
+from estimator.schedules.candidates import BoolArray, Candidates, FloatArray, Paths, ends, ends_from_last, of_previous
+from estimator.schedules.orders import Shape
+
+IntArray = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Costs:
-    """Seconds a path gains by passing a task: of each stage, and on the way between a stage and the next.
+    """Seconds a path gains by passing a task: of each stage, and on the way between a stage and the next. `again_*`: by
+    passing a task that follows one of its own kind on the same stage. `weight_s` is None where no pipeline has any."""
 
-    `again_*`: by passing a task that follows one of its own kind on the same stage.
-    """
-
-    forward_s: list[float]
-    backward_s: list[float]
-    weight_s: list[float]
-    again_forward_s: list[float]
-    again_backward_s: list[float]
-    hop_s: list[float]
+    forward_s: FloatArray
+    backward_s: FloatArray
+    weight_s: FloatArray | None
+    again_forward_s: FloatArray
+    again_backward_s: FloatArray
+    hop_s: FloatArray
 
 
-def one_chunk_time(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> tuple[float, int]:
-    """Seconds of the longest path, and the stage on which it stays."""
-    costs = _costs(shape, stages, transfers)
-    longest, bottleneck = _gpipe(shape, costs) if shape.schedule == "gpipe" else _in_turn(shape, costs)
-    return max(longest, _over_a_link(shape, costs)), bottleneck
+def one_chunk_paths(shape: Shape, candidates: Candidates) -> Paths:
+    """Return the longest paths of each pipeline."""
+    put_off: BoolArray = np.asarray(candidates.weight_s.any(axis=(0, 1)))
+    weights = shape.schedule == "zb-h1" and bool(put_off.any())
+    if weights and not put_off.all():
+        # Paths of pipelines without weight gradients are split in other places.
+        longest, by_stage = np.empty(len(put_off)), np.empty((shape.stages, len(put_off)))
+        for chosen in (put_off, ~put_off):
+            paths = one_chunk_paths(shape, candidates.only(chosen))
+            longest[chosen], by_stage[:, chosen] = paths.longest_s, paths.by_stage_s
+        return Paths(longest_s=longest, by_stage_s=by_stage)
+    costs = _costs(shape, candidates, weights=weights)
+    if shape.schedule == "gpipe":
+        longest, by_stage = _gpipe(shape, costs), costs.again_forward_s + costs.again_backward_s
+    else:
+        by_stage = _in_turn(shape, costs)
+        longest = by_stage.max(axis=0)
+    return Paths(longest_s=np.maximum(longest, _over_a_link(shape, costs)), by_stage_s=by_stage)
 
 
-def _over_a_link(shape: Shape, costs: _Costs) -> float:
+def _once(costs: _Costs) -> FloatArray:
+    """Every stage and every message once, each way."""
+    return np.asarray((costs.forward_s + costs.backward_s + 2 * costs.hop_s).sum(axis=0))
+
+
+def _over_a_link(shape: Shape, costs: _Costs) -> FloatArray:
     """The longest path that waits for one boundary's messages, all of which follow each other in either direction: up
     to it once, then every message, then on to the end."""
-    once = sum(costs.forward_s) + sum(costs.backward_s) + 2 * sum(costs.hop_s)
-    return once + (shape.micro_batches - 1) * max(costs.hop_s, default=0.0)
+    return np.asarray(_once(costs) + (shape.micro_batches - 1) * costs.hop_s.max(axis=0))
 
 
-def _costs(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> _Costs:
-    count, split = shape.stages, shape.schedule == "zb-h1"
-    above = [*transfers.forward_s[:-1], 0.0]
-    forward = [stage.forward_s[0] for stage in stages]
-    weight = [stage.weight_s[0] if split else 0.0 for stage in stages]
-    backward = [stage.backward_s[0] - w for stage, w in zip(stages, weight, strict=True)]
-    if transfers.overlapped:
+def _costs(shape: Shape, candidates: Candidates, *, weights: bool) -> _Costs:
+    split = shape.schedule == "zb-h1"
+    above = candidates.transfers_s.copy()
+    above[-1] = 0.0
+    forward, backward = candidates.forward_s[:, 0], candidates.backward_s[:, 0]
+    weight = candidates.weight_s[:, 0] if weights else None
+    if weight is not None:
+        backward = backward - weight
+    if candidates.overlapped:
         return _Costs(
             forward_s=forward,
             backward_s=backward,
@@ -72,104 +94,118 @@ def _costs(shape: Shape, stages: Sequence[StageTimes], transfers: Transfers) -> 
             again_backward_s=backward,
             hop_s=above,
         )
-    below = [0.0, *above[:-1]]
+    below = of_previous(above)
     # Only those that wait for their partner stand still to receive as well as to send.
-    up = above if split else [a + b for a, b in zip(above, below, strict=True)]
-    down = below if split else up
+    both = above + below
     return _Costs(
-        forward_s=[x + c for x, c in zip(forward, above, strict=True)],
-        backward_s=[x + c for x, c in zip(backward, below, strict=True)],
+        forward_s=forward + above,
+        backward_s=backward + below,
         weight_s=weight,
-        again_forward_s=[x + c for x, c in zip(forward, up, strict=True)],
-        again_backward_s=[x + c for x, c in zip(backward, down, strict=True)],
-        hop_s=[0.0] * count,
+        again_forward_s=forward + (above if split else both),
+        again_backward_s=backward + (below if split else both),
+        hop_s=np.zeros_like(above),
     )
 
 
-def _gpipe(shape: Shape, costs: _Costs) -> tuple[float, int]:
+def _gpipe(shape: Shape, costs: _Costs) -> FloatArray:
     """sum f + (m - 1) max f, the same for b, and every message once each way; a message slower than the stages takes
     their place."""
-    both = [f + b for f, b in zip(costs.again_forward_s, costs.again_backward_s, strict=True)]
-    once = sum(costs.forward_s) + sum(costs.backward_s) + 2 * sum(costs.hop_s)
-    slowest = [max(*passes, *costs.hop_s) for passes in (costs.again_forward_s, costs.again_backward_s)]
-    rest = (shape.micro_batches - 1) * sum(slowest)
-    return once + rest, max(range(shape.stages), key=both.__getitem__)
+    message = costs.hop_s.max(axis=0)
+    forward, backward = (np.maximum(x.max(axis=0), message) for x in (costs.again_forward_s, costs.again_backward_s))
+    return np.asarray(_once(costs) + (shape.micro_batches - 1) * (forward + backward))
 
 
-def _in_turn(shape: Shape, costs: _Costs) -> tuple[float, int]:
+def _in_turn(shape: Shape, costs: _Costs) -> FloatArray:
+    """The path that stays on each stage, (stages, n)."""
     count, micro_batches = shape.stages, shape.micro_batches
     f, b, w, hop = costs.forward_s, costs.backward_s, costs.weight_s, costs.hop_s
-    ahead = [min(count - 1 - i, micro_batches - 1) for i in range(count)]
-    filled, drained, cleared = _ends(shape, costs, ahead)
-    longest, bottleneck = 0.0, 0
-    to_first = from_last = 0.0
-    slowest = list(accumulate(costs.again_backward_s, max))
-    for i in reversed(range(count)):
-        to_first = b[i] + max(filled[i], to_first + hop[i])
-        from_last = f[i] + max(drained[i], from_last + hop[i])
-        turns = micro_batches - 2 - (count - 1 - i)
-        if turns < 0:
-            # All forwards come first: on with backwards alone, down the stages or on this one to the end.
-            down = to_first - b[i] + cleared[i] + (micro_batches - 1) * slowest[i]
-            found = max(down, to_first + (micro_batches - 1) * b[i] + micro_batches * w[i])
-        else:
-            weights = max(0, micro_batches - count) if any(w) else 0
-            most = min(weights, turns)
-            found = to_first + _to_and_fro(most, i, f, b, w, hop) + (weights - most) * w[i] + from_last
-            found += _to_and_fro(turns - most, i, f, b, None, hop)
-        if found >= longest * (1 - TIE):
-            bottleneck = i
-        longest = max(longest, found)
-    return longest, bottleneck
+    ahead = np.minimum(np.arange(count)[::-1], micro_batches - 1)[:, None]
+    slow_backward = np.maximum.accumulate(costs.again_backward_s, axis=0)
+    filled, drained, cleared = _ends(shape, costs, ahead, slow_backward)
+    to_first, from_last = ends_from_last(b, filled, hop), ends_from_last(f, drained, hop)
+    turns = micro_batches - 1 - count + np.arange(count)
+    paths = np.empty_like(to_first)
+    # All forwards of these come first: on with backwards alone, down the stages or on this one to the end.
+    first = min(max(count + 1 - micro_batches, 0), count)
+    if first:
+        down = to_first[:first] - b[:first] + cleared[:first] + (micro_batches - 1) * slow_backward[:first]
+        stay = to_first[:first] + (micro_batches - 1) * b[:first]
+        paths[:first] = np.maximum(down, stay if w is None else stay + micro_batches * w[:first])
+    if first < count:
+        between = _to_and_fro(turns, costs, None) if w is None else _by_weights(shape, turns, costs, w)
+        paths[first:] = (to_first + between + from_last)[first:]
+    return paths
 
 
-def _ends(shape: Shape, costs: _Costs, ahead: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
+def _by_weights(shape: Shape, turns: IntArray, costs: _Costs, weight_s: FloatArray) -> FloatArray:
+    """To and fro, past as many weight gradients as are not put off to the end."""
+    weights = max(0, shape.micro_batches - shape.stages)
+    most = np.minimum(weights, turns)
+    before = _to_and_fro(most, costs, weight_s) + (weights - most)[:, None] * weight_s
+    return before + _to_and_fro(turns - most, costs, None)
+
+
+def _ends(
+    shape: Shape, costs: _Costs, ahead: IntArray, slow_backward_s: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """For each stage: from the very start to before its first backward by way of the stages up to it; from after its
     last forward to the very end by way of the same; and from the start of its last backward to the end."""
-    f, b, w, hop = costs.forward_s, costs.backward_s, costs.weight_s, costs.hop_s
-    filled, drained, cleared = [], [], []
-    up = down = slow_forward = slow_backward = 0.0
-    for i in range(shape.stages):
-        below = hop[i - 1] if i else 0.0
-        slow_forward = max(slow_forward, costs.again_forward_s[i])
-        slow_backward = max(slow_backward, costs.again_backward_s[i])
-        up += f[i] + below
-        put_off = min(i + 1, shape.micro_batches) * w[i]
-        down = b[i] + (max(put_off, down + below) if i else put_off)
-        filled.append(up + ahead[i] * slow_forward)
-        alone = (ahead[i] + 1) * b[i] + min(shape.micro_batches, shape.stages) * w[i]
-        drained.append(max(down + ahead[i] * slow_backward, alone))
-        cleared.append(down)
-    return filled, drained, cleared
+    f, b, w, count = costs.forward_s, costs.backward_s, costs.weight_s, shape.stages
+    below = of_previous(costs.hop_s)
+    filled = np.cumsum(f + below, axis=0) + ahead * np.maximum.accumulate(costs.again_forward_s, axis=0)
+    alone = (ahead + 1) * b
+    if w is None:
+        cleared = np.cumsum(b + below, axis=0)
+    else:
+        put_off = np.minimum(np.arange(count) + 1, shape.micro_batches)[:, None] * w
+        cleared = ends(b, put_off, below)
+        alone += min(shape.micro_batches, count) * w
+    return filled, np.maximum(cleared + ahead * slow_backward_s, alone), cleared
 
 
-def _to_and_fro(
-    turns: int,
-    stage: int,
-    forward_s: Sequence[float],
-    backward_s: Sequence[float],
-    weight_s: Sequence[float] | None,
-    hop_s: Sequence[float],
-) -> float:
-    """The most seconds of a path that passes `turns` forwards and as many backwards from `stage` back to it.
+def _to_and_fro(turns: IntArray, costs: _Costs, weight_s: FloatArray | None) -> FloatArray:
+    """The most seconds of a path that passes `turns` forwards and as many backwards from each stage back to it.
 
     It stays, or goes to and fro between the stage and another n - 1 stages away: n of either in one round, and the
     hops on the way; the rest in a shorter round.
     """
-    if turns <= 0:
-        return 0.0
-    w = weight_s or [0.0] * len(forward_s)
-    stay = forward_s[stage] + backward_s[stage] + w[stage]
-    best = turns * stay
-    if not any(hop_s):
+    step = costs.forward_s + costs.backward_s
+    stay = step if weight_s is None else step + weight_s
+    best = np.asarray(np.maximum(turns, 0)[:, None] * stay)
+    moves = costs.hop_s.any(axis=0)
+    if turns.max() < 2 or not moves.any():
         return best
-    for ahead in (1, -1):
-        rounds = [0.0, stay]
-        at = stage + ahead
-        while 0 <= at < len(forward_s) and len(rounds) <= turns:
-            lower = w[at] - w[at + 1] if ahead < 0 else 0.0
-            rounds.append(rounds[-1] + forward_s[at] + backward_s[at] + 2 * hop_s[min(at, at - ahead)] + lower)
-            at += ahead
-        for n in range(2, len(rounds)):
-            best = max(best, turns // n * rounds[n] + rounds[turns % n])
+    # From each stage to the next one up: its own, and the hop there and back. To the next one down the same, and the
+    # weight gradients of that stage instead of this one's.
+    hop, stay, step = (x.compress(moves, axis=1) for x in (2 * costs.hop_s, stay, step))
+    up, down = step + of_previous(hop), step + hop
+    if weight_s is not None:
+        down[:-1] -= np.diff(weight_s.compress(moves, axis=1), axis=0)
+    most = np.maximum(_one_way(turns, stay, up), _one_way(turns[::-1], stay[::-1], down[::-1])[::-1])
+    best[:, moves] = np.maximum(best[:, moves], most)
+    return best
+
+
+def _one_way(turns: IntArray, stay_s: FloatArray, step_s: FloatArray) -> FloatArray:
+    """Of `_to_and_fro`, the most by going to each later stage and back; 0 where there is none or no time for it.
+
+    A round of n forwards and n backwards from stage i is reached_(i+n-1) - start_i seconds, one of none start_i less
+    itself. Where n is more than the turns, what is left is one round of as many as there are.
+    """
+    count, most = len(turns), min(len(turns), int(turns.max()))
+    reached, stages = np.cumsum(step_s, axis=0), np.arange(count)
+    start = reached - stay_s
+    places = np.concatenate([reached, start])
+    whole, rest = np.divmod(np.maximum(turns, 0), np.arange(2, most + 1)[:, None])
+    rest_at = np.where(rest > 0, stages + rest - 1, stages + count)
+    rounds = whole.astype(np.float64)[..., None]
+    best = np.zeros_like(stay_s)
+    for k in range(most - 1):
+        # Rounds of k + 2, which so many stages have.
+        some = count - 1 - k
+        round_s = reached[k + 1 :] - start[:some]
+        round_s *= rounds[k, :some]
+        round_s += places.take(rest_at[k, :some], axis=0)
+        round_s -= start[:some]
+        np.maximum(best[:some], round_s, out=best[:some])
     return best

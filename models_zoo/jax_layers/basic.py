@@ -37,6 +37,8 @@ def activate(name: Activation, x: Array) -> Array:
             return jax.nn.gelu(x, approximate=False)
         case "relu":
             return jax.nn.relu(x)
+        case "relu2":
+            return jnp.square(jax.nn.relu(x))
         case "silu":
             return jax.nn.silu(x)
 

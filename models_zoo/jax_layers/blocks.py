@@ -12,7 +12,7 @@ from models_zoo.jax_layers.attention import attention
 from models_zoo.jax_layers.basic import dropout, key_for, key_of_rank, linear, normalize, take_rows
 from models_zoo.jax_layers.feed_forward import feed_forward
 from models_zoo.jax_layers.parallel import Array, Region, Weights, inside, outside
-from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
+from models_zoo.layers import Attention, Embedding, Experts, FeedForward, Head, LinearAttention, TransformerBlock
 
 Params = Mapping[str, Array]
 
@@ -58,15 +58,17 @@ def block(
     layer: TransformerBlock, region: Region, params: Params, x: Array, *memory: Array, key: Array | None = None
 ) -> Array:
     """One transformer layer; `memory` is the encoder's output where the layer has cross-attention."""
-    x = _sublayer(layer, layer.attention, region, params, "attention", x, key=key_for(key, 0))
-    if layer.cross_attention:
-        x = _sublayer(layer, layer.cross_attention, region, params, "cross", x, *memory, key=key_for(key, 1))
-    return _sublayer(layer, None, region, params, "mlp", x, key=key_for(key, 2))
+    parts = (("attention", layer.attention), ("cross", layer.cross_attention), ("mlp", layer.feed_forward))
+    for number, (name, part) in enumerate(parts):
+        if part is not None and not isinstance(part, LinearAttention):
+            others = memory if name == "cross" else ()
+            x = _sublayer(layer, part, region, params, name, x, *others, key=key_for(key, number))
+    return x
 
 
 def _sublayer(
     layer: TransformerBlock,
-    part: Attention | None,
+    part: Attention | FeedForward | Experts,
     region: Region,
     params: Params,
     name: str,
@@ -74,25 +76,25 @@ def _sublayer(
     *memory: Array,
     key: Array | None,
 ) -> Array:
-    """Attention, cross-attention or (`part` None) feed-forward with its norm(s), dropout and residual."""
+    """Attention, cross-attention or feed-forward with its norm(s), dropout and residual."""
     around, body = outside(params, region).under(name), inside(params, region).under(f"{name}.body")
     normed = x if layer.placement == "post" else normalize(around.under("norm"), layer.norm, x)
     entered = [region.enter(tensor) for tensor in (normed, *memory)]
-    if part is not None:
+    if isinstance(part, Attention):
         partial = attention(layer, part, region, body, *entered, key=key_for(key, 0))
     else:
-        partial = feed_forward(layer.feed_forward, region, body, *entered)
-    added = _add_late(region.leave(partial), layer, part, region, around.under("body"))
+        partial = feed_forward(part, region, body, *entered)
+    added = _add_late(region.leave(partial), part, region, around.under("body"))
     if layer.placement == "sandwich":
         added = normalize(around.under("post_norm"), layer.norm, added)
     made = x + _drop_outside(layer, region, added, key_for(key, 1))
     return normalize(around.under("norm"), layer.norm, made) if layer.placement == "post" else made
 
 
-def _add_late(x: Array, layer: TransformerBlock, part: Attention | None, region: Region, weights: Weights) -> Array:
-    """The output bias of `part` (None: the feed-forward), where the product itself could not add it."""
-    name = "down.bias" if part is None else "output.bias"
-    dense = part is not None or not isinstance(layer.feed_forward, Experts)
+def _add_late(x: Array, part: Attention | FeedForward | Experts, region: Region, weights: Weights) -> Array:
+    """The output bias of `part`, where the product itself could not add it."""
+    name = "output.bias" if isinstance(part, Attention) else "down.bias"
+    dense = not isinstance(part, Experts)
     return x + weights[name] if region.tp > 1 and dense and name in weights else x
 
 
@@ -106,10 +108,13 @@ def parallel_block(
     other = normed
     if not layer.shared_norm:
         other = region.enter(normalize(around.under("mlp_norm"), layer.norm, x))
-    partial = attention(layer, layer.attention, region, body.under("attention"), normed, key=key_for(key, 0))
-    partial = partial + feed_forward(layer.feed_forward, region, body.under("mlp"), other)
-    added = _add_late(region.leave(partial), layer, layer.attention, region, around.under("attention"))
-    added = _add_late(added, layer, None, region, around.under("mlp"))
+    mixer, mlp = layer.self_attention, layer.feed_forward
+    if mlp is None:
+        raise ValueError("found a parallel residual without a feed-forward, expected one")
+    partial = attention(layer, mixer, region, body.under("attention"), normed, key=key_for(key, 0))
+    partial = partial + feed_forward(mlp, region, body.under("mlp"), other)
+    added = _add_late(region.leave(partial), mixer, region, around.under("attention"))
+    added = _add_late(added, mlp, region, around.under("mlp"))
     return x + _drop_outside(layer, region, added, key_for(key, 1))
 
 

@@ -17,7 +17,17 @@ from models_zoo.jax_layers.blocks import block, embedding, head, parallel_block
 from models_zoo.jax_layers.convolution import bottleneck, check_channels, classifier, conv_unit
 from models_zoo.jax_layers.feed_forward import check_feed_forward
 from models_zoo.jax_layers.parallel import AXIS, SEQUENCE_DIM, Array, Region, dtype_of, region_of
-from models_zoo.layers import Bottleneck, Classifier, ConvUnit, Embedding, Head, Layer, TransformerBlock
+from models_zoo.layers import (
+    Attention,
+    Bottleneck,
+    Classifier,
+    ConvUnit,
+    Embedding,
+    Head,
+    Layer,
+    TransformerBlock,
+    without_jax,
+)
 from models_zoo.parameters import INITIAL_SPREAD, Parameter, layer_parameters, local_array, split_into
 from profiles.vocabulary import Shard
 
@@ -49,7 +59,7 @@ def layer_function(layer: Layer, shard: Shard, *, neutral: bool = False) -> Laye
     h, w) to images; a classifier takes targets (b,) too and gives a scalar loss. `shard.recompute` is the caller's:
     wrap `apply` in `jax.checkpoint`. A `neutral` function is one rank without the others, for timing on one device: it
     runs anywhere and communicates with nobody (`Region`). ValueError where the degree does not divide the layer, the
-    dtype has no plain arithmetic, or the layer was traced from a user's function.
+    dtype has no plain arithmetic, the layer has no JAX function, or it was traced from a user's function.
     """
     parameters = layer_parameters(layer)
     region = region_of(shard, neutral=neutral)
@@ -84,6 +94,8 @@ def _body(layer: Layer) -> Callable[..., Array]:
 
 
 def _check(layer: Layer, region: Region) -> None:
+    if lacking := without_jax((layer,)):
+        raise ValueError(f"found {lacking}, which has no JAX function, expected layers that torch and JAX both run")
     match layer:
         case TransformerBlock():
             if layer.parallel and (layer.placement != "pre" or layer.cross_attention):
@@ -91,9 +103,11 @@ def _check(layer: Layer, region: Region) -> None:
                     f"found a parallel residual with placement={layer.placement!r} and"
                     f" cross_attention={layer.cross_attention is not None}, expected pre-norm self-attention"
                 )
-            for spec in filter(None, (layer.attention, layer.cross_attention)):
-                check_heads(spec, region)
-            check_feed_forward(layer.feed_forward, region)
+            for spec in (layer.attention, layer.cross_attention):
+                if isinstance(spec, Attention):
+                    check_heads(spec, region)
+            if layer.feed_forward:
+                check_feed_forward(layer.feed_forward, region)
         case ConvUnit() | Bottleneck() | Classifier():
             check_channels(layer, region)
 

@@ -142,6 +142,7 @@ class AttentionHeads(nn.Module):  # type: ignore[misc]
         value_dim = spec.head_dim if latent is None else latent.value_dim
         inner = region.share(spec.heads, "heads") * value_dim
         alone = region.tp.degree == 1
+        self.gate = Linear(block.hidden, inner, dtype=region.dtype, bias=spec.qkv_bias) if spec.output_gate else None
         self.output = Linear(inner, block.hidden, dtype=region.dtype, bias=spec.output_bias and alone)
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
@@ -151,7 +152,8 @@ class AttentionHeads(nn.Module):  # type: ignore[misc]
             mixed = checkpoint(kernel, query, key, value, use_reentrant=False)
         else:
             mixed = kernel(query, key, value)
-        return self.output(mixed.flatten(2))
+        mixed = mixed.flatten(2)
+        return self.output(mixed if self.gate is None else mixed * self.gate(x).sigmoid())
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """(b, s, h, d) each to (b, s, h, value_dim), by whichever fused kernel the device has."""

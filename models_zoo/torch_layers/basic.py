@@ -84,5 +84,7 @@ def activate(name: Activation, x: Tensor) -> Tensor:
             return F.gelu(x)
         case "relu":
             return F.relu(x)
+        case "relu2":
+            return F.relu(x).square()
         case "silu":
             return F.silu(x)

@@ -8,11 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
+from models_zoo.layers import (
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LinearAttention,
+    Prediction,
+    TransformerBlock,
+)
 from models_zoo.torch_layers.attention import AttentionHeads
 from models_zoo.torch_layers.basic import LateBias, Linear, Normalize, Table, dropout
 from models_zoo.torch_layers.experts import MixtureOfExperts
 from models_zoo.torch_layers.feed_forward import DenseFeedForward
+from models_zoo.torch_layers.linear_attention import LinearAttentionHeads
 from models_zoo.torch_layers.parallel import Region, TensorParallel, reduce_from
 
 
@@ -32,7 +42,7 @@ class EmbeddingShard(nn.Module):  # type: ignore[misc]
         self.norm = Normalize(layer.norm, hidden, dtype=dtype, partial_over=ranks) if layer.norm else nn.Identity()
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.project(self.region.leave(self._own_rows(ids)))
+        x = self.project(self.region.leave(own_rows(self.tokens.weight, ids, self.rows, self.region)))
         length = x.shape[1]
         if self.positions is not None:
             first = self.region.tp.rank * length if self.region.sequence_parallel else 0
@@ -43,11 +53,13 @@ class EmbeddingShard(nn.Module):  # type: ignore[misc]
         x = self.norm(x)
         return dropout(x, training=self.training) if self.drops else x
 
-    def _own_rows(self, ids: Tensor) -> Tensor:
-        if self.region.tp.degree == 1:
-            return self.tokens(ids)
-        index, elsewhere = own_index(ids, self.rows, self.region)
-        return self.tokens(index).masked_fill(elsewhere[..., None], 0)
+
+def own_rows(table: Tensor, ids: Tensor, rows: int, region: Region) -> Tensor:
+    """The embeddings of those `ids` that this rank's `rows` of the table hold; zeros for the others."""
+    if region.tp.degree == 1:
+        return F.embedding(ids, table)
+    index, elsewhere = own_index(ids, rows, region)
+    return F.embedding(index, table).masked_fill(elsewhere[..., None], 0)
 
 
 def own_index(ids: Tensor, rows: int, region: Region) -> tuple[Tensor, Tensor]:
@@ -63,31 +75,38 @@ def block_norm(layer: TransformerBlock, region: Region) -> Normalize:
     )
 
 
-def feed_forward(layer: TransformerBlock, region: Region) -> nn.Module:
-    if isinstance(layer.feed_forward, Experts):
-        return MixtureOfExperts(layer.feed_forward, layer.hidden, region)
-    return DenseFeedForward(layer.feed_forward, layer.hidden, region)
+Part = Attention | LinearAttention | FeedForward | Experts
 
 
-def late_bias(layer: TransformerBlock, part: Attention | None, region: Region) -> nn.Module:
-    """The output bias of `part` (None: the feed-forward), where the product itself does not add it."""
-    if part is not None:
-        biased = part.output_bias
-    else:
-        biased = not isinstance(layer.feed_forward, Experts) and layer.feed_forward.bias
+def build_part(layer: TransformerBlock, part: Part, region: Region) -> nn.Module:
+    """What stands between a norm and a residual: (b, s, hidden) to a partial (b, s, hidden)."""
+    match part:
+        case Attention():
+            return AttentionHeads(layer, part, region)
+        case LinearAttention():
+            return LinearAttentionHeads(layer.hidden, part, region)
+        case FeedForward():
+            return DenseFeedForward(part, layer.hidden, region)
+        case Experts():
+            return MixtureOfExperts(part, layer.hidden, region)
+
+
+def late_bias(layer: TransformerBlock, part: Part, region: Region) -> nn.Module:
+    """The output bias of `part`, where the product itself does not add it."""
+    biased = (isinstance(part, Attention) and part.output_bias) or (isinstance(part, FeedForward) and part.bias)
     if not biased or region.tp.degree == 1:
         return nn.Identity()
     return LateBias(layer.hidden, dtype=region.dtype, partial_over=region.outside_ranks)
 
 
 class Sublayer(nn.Module):  # type: ignore[misc]
-    """Attention, cross-attention or feed-forward with its norm(s), dropout and residual."""
+    """A mixer of tokens, cross-attention or feed-forward with its norm(s), dropout and residual."""
 
-    def __init__(self, layer: TransformerBlock, part: Attention | None, region: Region) -> None:
+    def __init__(self, layer: TransformerBlock, part: Part, region: Region) -> None:
         super().__init__()
         self.region, self.placement, self.drops = region, layer.placement, layer.dropout
         self.norm = block_norm(layer, region)
-        self.body = AttentionHeads(layer, part, region) if part is not None else feed_forward(layer, region)
+        self.body = build_part(layer, part, region)
         self.bias = late_bias(layer, part, region)
         self.post_norm = block_norm(layer, region) if layer.placement == "sandwich" else nn.Identity()
 
@@ -105,15 +124,16 @@ class Block(nn.Module):  # type: ignore[misc]
 
     def __init__(self, layer: TransformerBlock, region: Region) -> None:
         super().__init__()
-        self.attention = Sublayer(layer, layer.attention, region)
+        self.attention = Sublayer(layer, layer.attention, region) if layer.attention else None
         self.cross = Sublayer(layer, layer.cross_attention, region) if layer.cross_attention else None
-        self.mlp = Sublayer(layer, None, region)
+        self.mlp = Sublayer(layer, layer.feed_forward, region) if layer.feed_forward else None
 
     def forward(self, x: Tensor, *memory: Tensor) -> Tensor:
-        x = self.attention(x)
+        if self.attention is not None:
+            x = self.attention(x)
         if self.cross is not None:
             x = self.cross(x, *memory)
-        return self.mlp(x)
+        return x if self.mlp is None else self.mlp(x)
 
 
 class ParallelBlock(nn.Module):  # type: ignore[misc]
@@ -122,23 +142,46 @@ class ParallelBlock(nn.Module):  # type: ignore[misc]
 
     def __init__(self, layer: TransformerBlock, region: Region) -> None:
         super().__init__()
-        if layer.placement != "pre" or layer.cross_attention:
+        mixer, mlp = layer.attention, layer.feed_forward
+        if layer.placement != "pre" or layer.cross_attention or mixer is None or mlp is None:
             raise ValueError(
                 f"found a parallel residual with placement={layer.placement!r} and"
-                f" cross_attention={layer.cross_attention is not None}, expected pre-norm self-attention"
+                f" cross_attention={layer.cross_attention is not None}, expected pre-norm self-attention and a"
+                " feed-forward"
             )
         self.region, self.drops = region, layer.dropout
         self.norm = block_norm(layer, region)
         self.mlp_norm = None if layer.shared_norm else block_norm(layer, region)
-        self.attention = AttentionHeads(layer, layer.attention, region)
-        self.mlp = feed_forward(layer, region)
-        self.biases = nn.Sequential(late_bias(layer, layer.attention, region), late_bias(layer, None, region))
+        self.attention = build_part(layer, mixer, region)
+        self.mlp = build_part(layer, mlp, region)
+        self.biases = nn.Sequential(late_bias(layer, mixer, region), late_bias(layer, mlp, region))
 
     def forward(self, x: Tensor) -> Tensor:
         normed = self.region.enter(self.norm(x))
         other = normed if self.mlp_norm is None else self.region.enter(self.mlp_norm(x))
         added = self.biases(self.region.leave(self.attention(normed) + self.mlp(other)))
         return x + (dropout(added, training=self.training) if self.drops else added)
+
+
+PREDICTION_WEIGHT = 0.3
+"""Of the further tokens' mean loss (DeepSeek-V3, section 4.2: of the first ten trillion tokens)."""
+
+
+class PredictionModule(nn.Module):  # type: ignore[misc]
+    """One further token's state (b, s, hidden) from the state before it and the next token's embedding."""
+
+    def __init__(self, spec: Prediction, hidden: int, region: Region) -> None:
+        super().__init__()
+        first, dtype, ranks = spec.blocks[0], region.dtype, region.outside_ranks
+        self.state_norm, self.token_norm = block_norm(first, region), block_norm(first, region)
+        self.join = Linear(2 * hidden, hidden, dtype=dtype, partial_over=ranks)
+        self.blocks = nn.Sequential(*((ParallelBlock if b.parallel else Block)(b, region) for b in spec.blocks))
+        self.norm = block_norm(first, region)
+
+    def forward(self, state: Tensor, tokens: Tensor) -> Tensor:
+        joined = torch.cat((self.state_norm(state), self.token_norm(tokens)), -1)
+        mixed: Tensor = self.blocks(self.join(joined))
+        return mixed
 
 
 class HeadShard(nn.Module):  # type: ignore[misc]
@@ -168,9 +211,15 @@ class HeadShard(nn.Module):  # type: ignore[misc]
                 self.transform.append(Linear(hidden, layer.factor, dtype=dtype, partial_over=ranks))
             self.vocab, self.rows = layer.vocab, region.padded_share(layer.vocab)
             self.vocabulary = Linear(layer.factor or hidden, self.rows, dtype=dtype, bias=layer.bias)
+        self.predictions = nn.ModuleList()
+        self.tokens = None
+        if layer.prediction:
+            spec = layer.prediction
+            self.tokens = None if layer.tied else Table(self.rows, hidden, dtype=dtype)
+            self.predictions.extend(PredictionModule(spec, hidden, region) for _ in range(spec.count))
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        x = self.norm(x)
+        state, x = x, self.norm(x)
         losses = []
         if self.pooler is not None:
             losses.append(self.pooler(self._first_token(x)).tanh().float().pow(2).mean())
@@ -179,6 +228,13 @@ class HeadShard(nn.Module):  # type: ignore[misc]
         if self.has_vocabulary:
             logits = self.vocabulary(self.region.enter(self.transform(x)))
             losses.append(self._cross_entropy(logits, targets))
+        for module in self.predictions:
+            table = (self.tokens or self.vocabulary).weight
+            state = module(state, self.region.leave(own_rows(table, targets, self.rows, self.region)))
+            # The last token's next one is the first: it sees nobody's future, and its loss is one of seq_len.
+            targets = targets.roll(-1, 1)
+            logits = self.vocabulary(self.region.enter(module.norm(state)))
+            losses.append(self._cross_entropy(logits, targets) * (PREDICTION_WEIGHT / len(self.predictions)))
         return sum(losses[1:], losses[0])
 
     def _first_token(self, x: Tensor) -> Tensor:

@@ -85,6 +85,8 @@ class Chain(nn.Module):  # type: ignore[misc]
                 module.tokens = self.layers[0].tokens
             if isinstance(layer, Head) and layer.tied:
                 module.vocabulary.weight = self.layers[0].tokens.weight
+            elif isinstance(layer, Head) and layer.prediction:
+                module.tokens.weight = self.layers[0].tokens.weight
 
     def forward(self, inputs: Tensor, targets: Tensor, decoder_inputs: Tensor | None = None) -> Tensor:
         x, memory = inputs, None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, _ActionsContainer
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,24 +22,26 @@ def add_json_option(parser: ArgumentParser) -> None:
 def add_options(parser: ArgumentParser, *kinds: type[Options]) -> None:
     """Give `parser` an argument for each option of these records, under the headings of their groups, and `--json`."""
     groups: dict[str | None, _ActionsContainer] = {None: parser}
+    # What the first does not need is not needed: it is what another question is asked by.
+    needed = {name for kind in kinds[:1] for name, entry in entries(kind).items() if entry.required}
     for name, entry in {name: entry for kind in kinds for name, entry in entries(kind).items()}.items():
         group = entry.option.group
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
-        groups[group].add_argument(*_names(entry), **_words(name, entry))
+        groups[group].add_argument(*_names(entry), **_words(name, entry, required=name in needed))
     add_json_option(parser)
 
 
 def chosen(arguments: Namespace, kind: type[O], **hooks: Any) -> O:
     """Return the record that the arguments mean, with `hooks` for what is no option. Raise InputError for options that
     contradict each other."""
-    own = entries(kind)
-    values = {name: getattr(arguments, name) for name in own}
-    for name, entry in own.items():
+    options = entries(kind)
+    values = {name: getattr(arguments, name) for name in options}
+    for name, entry in options.items():
         if entry.option.supplied and values[name] is None:
             values[name] = SUPPLIED[name]()
-    known = {field.name for field in fields(kind)}
-    return kind(**values, **{name: hook for name, hook in hooks.items() if name in known})
+    taken = {name: hook for name, hook in hooks.items() if name in kind.hooks()}
+    return kind(**values, **taken)
 
 
 def _names(entry: Entry) -> list[str]:
@@ -49,14 +50,14 @@ def _names(entry: Entry) -> list[str]:
     return [*([entry.option.short] if entry.option.short else []), entry.flag]
 
 
-def _words(name: str, entry: Entry) -> dict[str, Any]:
+def _words(name: str, entry: Entry, *, required: bool) -> dict[str, Any]:
     """What argparse is told of one option."""
     option = entry.option
     words: dict[str, Any] = {"help": option.help, "default": None if entry.required else entry.default}
     if entry.positional:
         words |= {"nargs": None if entry.required else "?"}
     else:
-        words |= {"dest": name, "required": entry.required and not option.supplied}
+        words |= {"dest": name, "required": required and not option.supplied}
     if entry.members == (bool,):
         return words | {"action": BooleanOptionalAction if entry.default else "store_true"}
     if option.metavar is not None:

@@ -2,64 +2,47 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, cast
+from argparse import Namespace
+from typing import TYPE_CHECKING
 
-from planner.cli.options import chosen_options, positive_seconds, store_path
+from planner import api
+from planner.cli.arguments import chosen
 from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table, print_text
-from planner.shared.options import SearchOptions
+from planner.shared.options.record import entries
+from planner.shared.options.search import FrontOptions, PlanOptions, SearchOptions, SideBySideOptions, SmallestOptions
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.one_job.search.choices import Choice
+    from planner.one_job.planning.choices import Choice
 
 
-def add_choice_options(parser: ArgumentParser) -> None:
-    """`--front`, `--meet` and `--beside`."""
-    group = parser.add_argument_group("several searches")
-    group.add_argument(
-        "--front", choices=("devices", "memory"), help="the fastest plan for each number of devices, or memory of one"
-    )
-    group.add_argument(
-        "--meet", type=positive_seconds, metavar="S", help="the fewest devices on which an iteration takes so long"
-    )
-    group.add_argument(
-        "--beside", action="append", default=[], metavar="C", help="another cluster to compare with; several times"
-    )
+ASKED = {"--front": "against", "--meet": "meet_s", "--beside": "beside"}
+"""The questions, each with the option that asks it."""
 
 
-def run_choice(arguments: Namespace) -> bool:
+def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
     """Answer the question that takes several searches; False where none is asked."""
-    from planner import api
-
-    if not (arguments.front or arguments.meet or arguments.beside):
+    choices: tuple[Choice, ...]
+    asked = [flag for flag, name in ASKED.items() if getattr(arguments, name)]
+    if not asked:
         return False
-    found: tuple[Choice, ...]
-    asked = [name for name in ("front", "meet", "beside") if getattr(arguments, name)]
-    one_plan = [name for name in ("output", "explain", "compare", "timeline") if getattr(arguments, name, None)]
+    one_plan = [entries(PlanOptions)[name].flag for name in options.changed() if name not in entries(SearchOptions)]
     if len(asked) > 1 or one_plan:
-        words = ", ".join(f"--{name}" for name in (*asked, *one_plan))
-        raise InputError(where="plan", key=f"--{asked[0]}", found=words, expected="one question, which has many plans")
-    options = cast("SearchOptions", chosen_options(arguments, SearchOptions))
-    store = store_path(arguments)
-    if arguments.front:
-        found = api.front(arguments.model, cluster=arguments.cluster, against=arguments.front, store=store, **options)
-        title = f"{arguments.model} on {arguments.cluster}: no plan is better in both time and {arguments.front}"
-    elif arguments.meet:
-        found = (
-            api.smallest(arguments.model, cluster=arguments.cluster, meet_s=arguments.meet, store=store, **options),
-        )
-        title = f"{arguments.model}: the fewest devices of {arguments.cluster} for {format_seconds(arguments.meet)}"
+        found = ", ".join((*asked, *one_plan))
+        raise InputError(where="plan", key=asked[0], found=found, expected="one question, which has many plans")
+    if arguments.against:
+        choices = api.front(chosen(arguments, FrontOptions))
+        title = f"{options.model} on {options.cluster}: no plan is better in both time and {arguments.against}"
+    elif arguments.meet_s:
+        choices = (api.smallest(chosen(arguments, SmallestOptions)),)
+        title = f"{options.model}: the fewest devices of {options.cluster} for {format_seconds(arguments.meet_s)}"
     else:
-        clusters = (arguments.cluster, *arguments.beside)
-        found = api.side_by_side(arguments.model, clusters=clusters, store=store, **options)
-        title = f"{arguments.model}: the best plan on each cluster"
+        choices = api.side_by_side(chosen(arguments, SideBySideOptions))
+        title = f"{options.model}: the best plan on each cluster"
     if arguments.json:
-        from planner.one_job.search.choices import describe_choice
-
-        print_json({"choices": [describe_choice(choice) for choice in found]})
+        print_json({"choices": [choice.as_dict() for choice in choices]})
         return True
-    _print(title, found)
+    _print(title, choices)
     return True
 
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from functools import partial
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
-from planner.cli.explicit_options import add_explicit_arguments
-from planner.cli.explicit_output import print_explicit
+from planner import api
+from planner.cli.arguments import add_options, chosen
+from planner.cli.explicit_output import print_explicit, time_rows
 from planner.cli.imported_output import print_imported
-from planner.cli.options import (
-    add_cluster_option,
-    add_json_option,
-    add_model_argument,
-    add_options,
-    add_store_option,
-    chosen_options,
-    store_path,
-)
 from planner.cli.output import (
     format_bytes,
     format_count,
@@ -28,56 +19,39 @@ from planner.cli.output import (
     print_notes,
     print_table,
     print_text,
+    print_written,
     status,
 )
-from planner.cli.timeline_option import add_timeline_option, check_timeline, write_timeline
-from planner.shared.options import DEGREES, EstimateOptions
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import NothingFits
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`estimate MODEL --cluster C`, with degrees of parallelism for one explicit plan; `estimate --plan FILE`; or
     `estimate --from FORMAT SETTINGS --cluster C`."""
-    add_model_argument(parser, required=False)
-    add_cluster_option(parser, required=False)
     add_options(parser, EstimateOptions)
-    add_explicit_arguments(parser)
-    add_timeline_option(parser)
-    add_store_option(parser)
-    add_json_option(parser)
+    parser.add_argument(
+        "--assumptions", action="store_true", help="list what was guessed and the command that would measure it"
+    )
     parser.set_defaults(run=partial(_run, parser))
 
 
 def _run(parser: ArgumentParser, arguments: Namespace) -> None:
-    from planner import api
-    from planner.shared.plan_file import parse_plan
-
     given = {"MODEL": arguments.model or arguments.launcher, "--cluster": arguments.cluster}
     missing = [name for name, value in given.items() if value is None and arguments.plan is None]
     if missing:
         parser.error(f"the following arguments are required: {', '.join(missing)}")
-    explicit = any(getattr(arguments, name) is not None for name in ("plan", "launcher", *DEGREES))
-    check_timeline(arguments, of_plan=explicit)
+    options = chosen(arguments, EstimateOptions)
     try:
-        with status("estimating") if arguments.launcher is None else status("comparing with the best plan"):
-            result = api.estimate(
-                arguments.model,
-                cluster=arguments.cluster,
-                plan=arguments.plan,
-                launcher=None if arguments.launcher is None else tuple(arguments.launcher),
-                output=arguments.output,
-                store=store_path(arguments),
-                **cast(EstimateOptions, chosen_options(arguments, EstimateOptions)),
-            )
+        with status("estimating" if options.launcher is None else "comparing with the best plan"):
+            result = api.estimate(options)
     except NothingFits as failure:
         if isinstance(failure.result, dict):
             _print(failure.result, arguments)
         raise
     _print(result, arguments)
-    if arguments.output is not None and not arguments.json:
-        print(f"written to {arguments.output}")
-    if arguments.timeline is not None:
-        write_timeline(parse_plan(json.dumps(result["plan"]), "plan"), arguments)
+    if not arguments.json:
+        print_written(options.output, options.timeline)
 
 
 def _print(result: dict[str, Any], arguments: Namespace) -> None:
@@ -99,14 +73,35 @@ def print_cells(result: dict[str, Any]) -> None:
         print_table(f"{result['model']} on {devices} x {device}: {about}", columns, [_row(cell) for cell in cells])
     best = next((cell for cell in result["cells"] if cell["best"]), None)
     if best is not None:
-        parts = {name.removesuffix("_s").replace("_", " "): s for name, s in best["breakdown"].items() if s}
-        print_text("best (*): " + ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items()))
+        parts = ", ".join(f"{name} {seconds}" for name, seconds, _ in time_rows(best)[:-1])
+        low, high = best["interval_90_s"]
+        print_text(f"best (*), 90%: {format_seconds(low)} to {format_seconds(high)}: {parts}")
+        print_text("each stage: " + "; ".join(_stages(best["split"])))
     failed = [cell for cell in result["cells"] if not cell["fits"]]
     print_notes(
         "not possible:",
         [f"{cell['devices']} x {cell['device']}, stages {cell['stages']}: {cell['reason']}" for cell in failed],
     )
     print_notes("assumed:", result["assumptions"])
+
+
+def _stages(split: list[dict[str, Any]]) -> list[str]:
+    """What each stage's devices do, alike neighbours together.
+
+    >>> stage = {"dp": 8, "tp": 1, "zero": 1, "recompute": {"kind": "full", "layers": 3}}
+    >>> _stages([stage, stage])
+    ['2 x dp 8 tp 1, ZeRO 1, recompute full of 3 layers']
+    """
+    said = []
+    for stage in split:
+        rule = stage["recompute"]
+        again = {"none": "", "selective": ", recompute selective"}.get(
+            rule["kind"], f", recompute {rule['kind']} of {rule['layers']} layers"
+        )
+        zero = f", ZeRO {stage['zero']}" if stage["zero"] else ""
+        said.append(f"dp {stage['dp']} tp {stage['tp']}{zero}{again}")
+    runs = [(words, len(list(group))) for words, group in groupby(said)]
+    return [words if count == 1 else f"{count} x {words}" for words, count in runs]
 
 
 def _row(cell: dict[str, Any]) -> tuple[str, ...]:

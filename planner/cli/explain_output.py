@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.cli.explicit_output import TIME_NAMES
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
-from planner.one_job.search.summary import percent
+from planner.shared.words import percent
 
 if TYPE_CHECKING:
-    from planner.one_job.search.explain import Binding, Certificate, Explanation, RunnerUp
-    from planner.one_job.search.explaining import Lack
-    from planner.one_job.search.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.planning.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.search.explanation import Binding, Certificate, Explanation, RunnerUp
     from planner.one_job.search.sensitivity import Sensitivity
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -31,12 +30,6 @@ MOST_COLUMNS = 7
 SEEN = 1e-3
 """Parts that are never more than this share of an iteration have no column."""
 
-CELL_NAMES = {
-    "compute_s": "compute",
-    "blocking_collectives_s": "collectives within passes",
-    "transfer_s": "pipeline communication",
-    "gradient_sync_s": "data-parallel communication",
-}
 MEMORY_NAMES = {
     "weight_bytes": "weights",
     "gradient_bytes": "gradients",
@@ -178,10 +171,14 @@ def _print_space(certificate: Certificate) -> None:
     print_table("The space", ("", "number", ""), rows)
 
 
-def print_lack(found: Lack) -> None:
+def print_lack(result: dict[str, Any]) -> None:
     """What would make a plan possible."""
-    if found.reliefs:
-        said = [f"{one.name}: {one.plan}, {format_seconds(one.iteration_time_s)} an iteration" for one in found.reliefs]
+    reliefs = result["explanation"]["reliefs"]
+    if reliefs:
+        said = [
+            f"{relief['name']}: {relief['plan']}, {format_seconds(relief['iteration_time_s'])} an iteration"
+            for relief in reliefs
+        ]
         print_notes("no plan is possible; there would be one:", said)
     else:
         print("no plan is possible, nor with any one constraint less or a node more")
@@ -208,7 +205,7 @@ def print_comparison(found: PlanComparison, name: str) -> None:
     print()
     total = max(found.one_s, found.other_s)
     pairs = [pair for pair in found.parts if max(pair.one, pair.other) > SEEN / 2 * total]
-    rows = [_pair_row(CELL_NAMES.get(pair.name) or TIME_NAMES[pair.name], pair) for pair in pairs]
+    rows = [_pair_row(TIME_NAMES[pair.name], pair) for pair in pairs]
     rest_s = [sum(values) for values in zip(*((p.one, p.other) for p in found.parts if p not in pairs), strict=True)]
     if rest_s and max(rest_s) > SEEN / 2 * total:
         rows.append(("the rest", *_seconds_cells(*rest_s)))

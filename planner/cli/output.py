@@ -10,6 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 WIDTH = 100
@@ -50,6 +51,14 @@ def print_notes(heading: str, notes: Sequence[str]) -> None:
         print(heading)
         for note in notes:
             print_text(f"  - {note}", indent="    ")
+
+
+def print_written(output: Path | None, timeline: Path | None) -> None:
+    """Say which files of a plan were written."""
+    if output is not None:
+        print(f"written to {output}")
+    if timeline is not None:
+        print(f"timeline written to {timeline}")
 
 
 def format_seconds(seconds: float | None) -> str:

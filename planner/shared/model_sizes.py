@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models_zoo.layers import Embedding, Experts, FeedForward, Head, TransformerBlock
+from models_zoo.layers import Attention, Embedding, Experts, FeedForward, Head, TransformerBlock
 from models_zoo.model import Model
 from planner.shared.plan import ModelSizes
 
@@ -13,6 +13,7 @@ def model_sizes(model: Model, *, parameters: int) -> ModelSizes:
     `feed_forward_hidden` is one expert's in a mixture of experts.
     """
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
+    attention = [block.attention for block in blocks if isinstance(block.attention, Attention)]
     experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
     dense = [block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)]
     return ModelSizes(
@@ -20,8 +21,8 @@ def model_sizes(model: Model, *, parameters: int) -> ModelSizes:
         blocks=len(blocks) or None,
         parameters=parameters,
         hidden=max((block.hidden for block in blocks), default=None),
-        heads=max((block.attention.heads for block in blocks), default=None),
-        kv_heads=max((block.attention.kv_heads for block in blocks), default=None),
+        heads=max((part.heads for part in attention), default=None),
+        kv_heads=max((part.kv_heads for part in attention), default=None),
         feed_forward_hidden=max((part.hidden for part in [part.expert for part in experts] or dense), default=None),
         vocab=max((layer.vocab for layer in model.layers if isinstance(layer, Embedding | Head)), default=None),
         experts=max((part.count for part in experts), default=None),

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal
-
-from pydantic import Discriminator, Tag
+from typing import Literal
 
 from estimator.pricing.recipe import ScheduleName
 from planner.shared.plan_parts import (
@@ -196,36 +194,6 @@ class PlanStage(FileRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanBreakdown(FileRecord):
-    """Where an iteration's time goes, seen from the stage that limits the pipeline; the fields sum to the iteration.
-    A Cell's form; `PlanTimeBreakdown` is an explicit plan's."""
-
-    compute_s: float
-    blocking_collectives_s: float
-    transfer_s: float
-    bubble_s: float
-    gradient_sync_s: float
-    optimizer_s: float
-
-    @property
-    def total_s(self) -> float:
-        """The sum of the parts."""
-        return math.fsum(getattr(self, field.name) for field in fields(self))
-
-
-def _breakdown_form(value: Any) -> str:
-    """Which of the two forms a breakdown has."""
-    explicit = "gemm_s" in value if isinstance(value, dict) else isinstance(value, PlanTimeBreakdown)
-    return "explicit" if explicit else "cell"
-
-
-Breakdown = Annotated[
-    Annotated[PlanBreakdown, Tag("cell")] | Annotated[PlanTimeBreakdown, Tag("explicit")],
-    Discriminator(_breakdown_form),
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEstimate(FileRecord):
     """What the plan is estimated to reach. `tflops_per_device` counts model FLOPs (no recomputation, attention in
     full), `causal_tflops_per_device` causal attention half, `hardware_tflops_per_device` recomputation as well.
@@ -243,7 +211,7 @@ class PlanEstimate(FileRecord):
     mfu: float | None
     peak_memory_bytes: int
     reserve_bytes: int
-    breakdown: Breakdown
+    breakdown: PlanTimeBreakdown
     interval_90_s: tuple[float, float] | None
     interval_90_reason: str | None
     memory_interval_90_bytes: tuple[int, int] | None = None

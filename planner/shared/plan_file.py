@@ -36,10 +36,24 @@ def parse_plan(text: str, where: str) -> Plan:
     value = parse_json(text, where=where)  # says line and column, and refuses a key given twice; pydantic does neither
     if isinstance(value, dict) and "schema" not in value:
         raise InputError(where=where, key="schema", found="nothing", expected=repr(PLAN_SCHEMA))
+    _refuse_old_breakdown(value, where)
     try:
         return _adapter().validate_json(text)
     except ValidationError as error:
         raise to_input_error(error, value, where=where) from None
+
+
+def _refuse_old_breakdown(value: Any, where: str) -> None:
+    """InputError for the coarser breakdown that plans of Cells had before 0.2: there is one shape now."""
+    estimate = value.get("estimate") if isinstance(value, dict) else None
+    breakdown = estimate.get("breakdown") if isinstance(estimate, dict) else None
+    if isinstance(breakdown, dict) and "blocking_collectives_s" in breakdown:
+        raise InputError(
+            where=where,
+            key="estimate.breakdown.blocking_collectives_s",
+            found="the breakdown of a Cell's plan of an older version",
+            expected="gemm_s, attention_s, ...: make the plan again with `cellplan plan --search cells`",
+        )
 
 
 def load_plan(path: Path) -> Plan:

@@ -1,7 +1,4 @@
-"""The parts of a plan file that came with explicit plans: the recipe, memory by part, and the finer breakdown.
-
-Also what all records of the plan file share. Everything here is optional in the file, so that older files stay valid.
-"""
+"""Parts of a plan file: the recipe, memory by part, the iteration by part; and what all records of the file share."""
 
 from __future__ import annotations
 
@@ -113,4 +110,4 @@ class PlanMemory(FileRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTimeBreakdown(TimeBreakdown, FileRecord):
-    """An explicit plan's breakdown in place of a Cell's: the estimator's record; the fields sum to the iteration."""
+    """Where an iteration's time goes: the estimator's record; the fields sum to the iteration."""

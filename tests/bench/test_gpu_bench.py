@@ -17,6 +17,7 @@ import pytest
 
 from bench.gpu import __main__ as command
 from bench.gpu import worker
+from bench.gpu.bench_file import BenchFile, BenchRun
 from bench.gpu.case import Case, Framework, sizes
 from bench.gpu.cases import planned_cases
 from bench.gpu.operators import Timed, run_cases, to_row
@@ -24,7 +25,6 @@ from bench.gpu.record import FILE, Deadline, DeviceLostError, Log, OutOfTime, Re
 from bench.gpu.workloads import steps, wanted_shards
 from estimator.profiling.setting import DeviceIdentity
 from profiles.hardware import load_device
-from profiles.measurement_schema import BenchRun, ProfileFile
 from profiles.schema import validate_json
 from profiles.store import ProfileStore, import_profiles
 from profiles.vocabulary import AttentionKernel
@@ -49,7 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(results: Path) -> dict[str, BenchRun]:
     """What the file holds beside profiles, by framework."""
-    file = validate_json(ProfileFile, (results / FILE).read_text(encoding="utf-8"), where=FILE)
+    file = validate_json(BenchFile, (results / FILE).read_text(encoding="utf-8"), where=FILE)
     assert file.bench is not None
     return {run.framework: run for run in file.bench.runs}
 
@@ -204,7 +204,7 @@ def test_a_run_that_is_killed_leaves_a_whole_file_and_no_worker(tmp_path: Path) 
             time.sleep(0.02)
         started.send_signal(signal.SIGTERM)
         assert started.wait(timeout=30) == 130
-    file = validate_json(ProfileFile, (tmp_path / FILE).read_text(encoding="utf-8"), where=FILE)
+    file = validate_json(BenchFile, (tmp_path / FILE).read_text(encoding="utf-8"), where=FILE)
     assert file.bench is not None
     assert file.bench.runs[0].sections.operators is not None
     assert not list(tmp_path.glob(".cellplan-*"))
@@ -504,7 +504,7 @@ def test_one_file_holds_what_several_workers_leave(tmp_path: Path) -> None:
     note_section(tmp_path, "torch", "steps")
     assert sections_begun(tmp_path / FILE, "torch") == ("operators", "steps")
     assert sections_begun(tmp_path / FILE, "jax") == ("operators", "layers")
-    validate_json(ProfileFile, (tmp_path / FILE).read_text(encoding="utf-8"), where=FILE)
+    validate_json(BenchFile, (tmp_path / FILE).read_text(encoding="utf-8"), where=FILE)
 
 
 def test_another_programs_file_is_taken_for_none(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from estimator.cells.assembly import (
     assemble_exact,
     evaluate_assembly,
 )
-from estimator.cells.pipeline import LATENCY
+from estimator.cells.latency import LATENCY
 from profiles.vocabulary import Infeasible
 from tests.oracles.assembly_oracle import best_assembly, exact_iteration_time
 from tests.seeds import examples

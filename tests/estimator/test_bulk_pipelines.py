@@ -7,21 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from estimator.bulk.bounds import least_by_cut_s, least_by_state_s, least_in_memory_s, least_s
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import read_layers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.records import Degrees, Family, Rule, StateRule
-from estimator.layer_times import nothing_measured
-from estimator.pricing.evaluate import evaluate, experts_a_token
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup
 from estimator.pricing.software import load_frameworks
 from models_zoo.catalogue import load_model
 from planner.one_job.search.cuts import cuts_of
 from profiles.cluster_file import load_cluster
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Infeasible
 
 MODELS = (
@@ -57,18 +54,11 @@ def _evaluator(rng: random.Random, name: str) -> BulkEvaluator:
         vocabulary_multiple=rng.choice([1, 128]),
         frozen_layers=(0, 2) if rng.random() < 0.2 else None,
     )
-    parameters = load_training_parameters()
     return BulkEvaluator(
         model=model,
         cluster=cluster,
         recipe=recipe,
-        parameters=parameters,
-        efficiencies_of=load_operator_efficiencies,
-        lookup=nothing_measured,
-        links=LinkTimes(
-            cluster=cluster, parameters=parameters, experts_a_token=experts_a_token(model, recipe.software)
-        ),
-        layers=read_layers(model, recipe),
+        pricing=Pricing(),
         overlap_under=lambda _zero: recipe.overlap,
     )
 
@@ -120,12 +110,12 @@ def _check(
 ) -> int:
     family = Family(schedule=schedule, cuts=tuple(cuts), recompute=RULES, states=STATES)  # type: ignore[arg-type]
     priced = pipeline.price(family)
-    by_state = pipeline.least_by_state_s(family)
-    by_cut = pipeline.least_by_cut_s(schedule, family.cuts)
-    least = pipeline.least_s(waits=schedule in ("gpipe", "1f1b"))
+    by_state = least_by_state_s(pipeline, family)
+    by_cut = least_by_cut_s(pipeline, schedule, family.cuts)
+    least = least_s(pipeline, waits=schedule in ("gpipe", "1f1b"))
     kinds = tuple(dict.fromkeys(kind for kind, _ in RULES))
     chunks = len(family.cuts[0][0])
-    in_memory = pipeline.least_in_memory_s([(schedule, chunks)], STATES, kinds)[0]
+    in_memory = least_in_memory_s(pipeline, [(schedule, chunks)], STATES, kinds)[0]
     fits = priced.lacking_bytes <= 0
     times = priced.total_s
     assert (times >= least * (1 - 1e-9)).all()

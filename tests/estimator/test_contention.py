@@ -27,9 +27,8 @@ from profiles.measurements import (
     ProfileSet,
     canonical,
     device_from_rates,
-    parse_profile_set,
-    profile_set_to_json,
 )
+from profiles.profile_file import parse_profile_set, profile_set_to_json
 from profiles.store import ProfileStore
 from profiles.vocabulary import Device, LayerTime, Shard
 from tests.profiles.profile_examples import BLOCK, KEY, MEASUREMENT

@@ -118,7 +118,7 @@ def test_dualpipe_holds_its_own_chunk_and_the_mirror_one() -> None:
     ("degrees", "lacking", "words"),
     [
         ({"dp": 64}, "devices", "64 devices, and there are 32"),
-        ({"tp": 3}, "divisibility", "8 attention heads over tp = 3"),
+        ({"tp": 3}, "divisibility", "attention: tp=3 neither divides nor is a multiple of 8 key-value heads"),
         ({"pp": 16}, "divisibility", "8 blocks"),
         ({"dp": 3}, "divisibility", "64 is no multiple"),
         ({"dp": 4, "micro_batch_per_rank": 32}, "divisibility", "64 is no multiple"),
@@ -143,7 +143,10 @@ def test_experts_are_divided_over_their_own_ranks() -> None:
     model = load_model("mixtral-8x7b")
     setup = _setup(model, tp=2, dp=4, ep=4, etp=2)
     assert (setup.stages[0].ep, setup.stages[0].etp) == (4, 2)
-    assert "8 experts over ep = 3" in _infeasible(model, dp=3, ep=3, recipe=replace(RECIPE, global_batch=3)).reason
+    assert (
+        "ep=3 does not divide 8 experts"
+        in _infeasible(model, dp=3, ep=3, recipe=replace(RECIPE, global_batch=3)).reason
+    )
     assert "of dp * cp * tp = 2 ranks" in _infeasible(model, dp=2, ep=4).reason
 
 

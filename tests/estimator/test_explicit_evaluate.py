@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from estimator.layers.graph import repeated_parameters, shared_weights
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
-from estimator.pricing.stage_work import shared_in_chunk
 from models_zoo.families import gpt, mixtral, nmt
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
@@ -181,7 +181,9 @@ def test_ranks_that_the_experts_degrees_do_not_divide_are_infeasible() -> None:
 def test_a_shared_expert_narrower_than_tp_is_infeasible() -> None:
     experts = Experts(count=8, top_k=2, expert=FeedForward(hidden=512, gated=True), shared_hidden=2)
     layers = tuple(replace(x, feed_forward=experts) if isinstance(x, TransformerBlock) else x for x in EXPERTS.layers)
-    assert isinstance(evaluate(build(replace(EXPERTS, layers=layers), tp=4, dp=2)), Infeasible)
+    narrow = replace(EXPERTS, layers=layers)
+    assert isinstance(uniform_setup(narrow, CLUSTER, RECIPE, tp=4, dp=2), Infeasible)
+    assert isinstance(evaluate(replace(build(EXPERTS, tp=4, dp=2), model=narrow)), Infeasible)
 
 
 def test_replicas_of_whole_shards_sum_their_gradients() -> None:
@@ -234,17 +236,21 @@ def test_a_step_of_adapters_takes_time_beside_a_tied_table() -> None:
     assert evaluated(setup).breakdown.optimizer_s > load_training_parameters().of("iteration_s")
 
 
+def repeated(model: Model, first: int, end: int, *, multiple: int = 1, tp: int = 1) -> int:
+    return repeated_parameters(shared_weights(model, tp, vocabulary_multiple=multiple), first, end)
+
+
 def test_tables_that_layers_of_a_chunk_share_are_held_once() -> None:
     table = 5000 * 512
-    assert shared_in_chunk(GPT, 0, 10, 1, 1) == table
-    assert shared_in_chunk(GPT, 0, 10, 128 * 2, 2) == 5120 // 2 * 512
-    assert shared_in_chunk(GPT, 0, 5, 1, 1) == shared_in_chunk(GPT, 5, 10, 1, 1) == 0
-    assert shared_in_chunk(LLAMA, 0, 10, 1, 1) == 0
+    assert repeated(GPT, 0, 10) == table
+    assert repeated(GPT, 0, 10, multiple=128, tp=2) == 5120 // 2 * 512
+    assert repeated(GPT, 0, 5) == repeated(GPT, 5, 10) == 0
+    assert repeated(LLAMA, 0, 10) == 0
 
 
 def test_a_decoders_embedding_and_head_share_one_table() -> None:
     model = nmt("n", hidden=512, layers=4, heads=8, ffn_hidden=1024, vocab=5000, seq_len=512)
-    assert shared_in_chunk(model, 5, 11, 1, 1) == 5000 * 512
+    assert repeated(model, 5, 11) == 5000 * 512
 
 
 def test_offloading_and_sharding_do_not_hide_behind_the_same_work() -> None:

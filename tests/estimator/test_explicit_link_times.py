@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from estimator.communication.collectives import describe_group, time_collective
 from estimator.pricing.link_times import (
+    LinkAccount,
     LinkTimes,
     cluster_in_training,
     copies_of_one,
     share_in_training,
 )
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import axis_groups
 from estimator.pricing.recipe import StageSetup
+from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters, load_training_parameters
@@ -50,8 +53,22 @@ def stage(first: int = 0, last: int = 16, **degrees: Any) -> StageSetup:
     return StageSetup(chunks=((0, 1),), slots=slots, dp=len(slots) // ranks, **degrees)
 
 
-def links(*tables: LinkTable) -> LinkTimes:
-    return LinkTimes(cluster=CLUSTER, parameters=KNOWN, tables=tables)
+def links(*tables: LinkTable, cluster: Cluster = CLUSTER, experts: int = 1) -> LinkTimes:
+    return LinkTimes(
+        pricing=Pricing(parameters=KNOWN, link_tables=tables),
+        cluster=cluster,
+        experts_a_token=experts,
+        account=LinkAccount(),
+    )
+
+
+def account_of(timer: LinkTimes) -> LinkAccount:
+    assert timer.account is not None
+    return timer.account
+
+
+def message_s(timer: LinkTimes, sender: StageSetup, receiver: StageSetup, size: float) -> float:
+    return timer.messages_s(timer.pairs(sender.slots, receiver.slots), size, senders=len(sender.slots))
 
 
 def test_collectives_reach_a_share_of_their_links_records() -> None:
@@ -111,10 +128,7 @@ def test_copies_of_one_are_counted(ranks: int, experts: int) -> None:
 
 def test_deduplicated_dispatch_crosses_nodes_once() -> None:
     """Eight experts on two nodes: four copies would cross, one does but for 1/256 of the tokens."""
-    each, once = (
-        LinkTimes(cluster=CLUSTER, parameters=KNOWN, experts_a_token=count).on_axes_of(stage(0, 16, ep=16))
-        for count in (1, 8)
-    )
+    each, once = (links(experts=count).on_axes_of(stage(0, 16, ep=16)) for count in (1, 8))
     size, wait_s = 1e9, KNOWN.of("collective_wait_s")
     assert once("all_reduce", size, "shard") == each("all_reduce", size, "shard")
     assert once("all_to_all", size, "tp") == each("all_to_all", size, "tp")
@@ -126,21 +140,18 @@ def test_deduplicated_dispatch_crosses_nodes_once() -> None:
 def test_a_table_of_exchanges_is_read_at_the_bytes_that_are_sent() -> None:
     known = table("all_to_all", "ib-hdr200", 16, nodes=2)
     held = stage(0, 16, ep=16)
-    timed = LinkTimes(cluster=CLUSTER, parameters=KNOWN, tables=(known,), experts_a_token=8).on_axes_of(held)
+    timed = links(known, experts=8).on_axes_of(held)
     assert timed("all_to_all", SIZE, "ep") == pytest.approx(1e-3 * (1 - 1 / 256) / 4)
     # A table of another operation changes nothing.
     other = table("send_recv", "ib-hdr200", 2, nodes=2)
-    plain, beside = (
-        LinkTimes(cluster=CLUSTER, parameters=KNOWN, tables=tables, experts_a_token=8).on_axes_of(held)
-        for tables in ((), (other,))
-    )
+    plain, beside = (links(*tables, experts=8).on_axes_of(held) for tables in ((), (other,)))
     assert plain("all_to_all", SIZE, "ep") == beside("all_to_all", SIZE, "ep")
 
 
 def test_messages_reach_a_share_of_their_own() -> None:
     pair = describe_group(CLUSTER, (CLUSTER.slots[0], CLUSTER.slots[1]))
     record = time_collective("send_recv", SIZE, pair).seconds
-    found = links().message_s(stage(0, 1), stage(1, 2), SIZE)
+    found = message_s(links(), stage(0, 1), stage(1, 2), SIZE)
     assert found == pytest.approx(record / KNOWN.of("send_share", "nvswitch3"))
 
 
@@ -149,8 +160,8 @@ def test_one_rank_and_no_bytes_take_no_time_and_rest_on_nothing() -> None:
     on_axis = timer.on_axes_of(stage(tp=8))
     assert on_axis("all_reduce", 0, "tp") == 0
     assert on_axis("all_reduce", SIZE, "cp") == 0
-    assert timer.provenance() is None
-    assert timer.table_ids() == ()
+    assert account_of(timer).provenance() is None
+    assert account_of(timer).table_ids() == ()
 
 
 def test_a_table_is_taken_as_it_stands_and_named() -> None:
@@ -158,24 +169,24 @@ def test_a_table_is_taken_as_it_stands_and_named() -> None:
     timer = links(known)
     held = stage(tp=8)
     assert timer.on_axes_of(held)("all_reduce", SIZE, "tp") == pytest.approx(0.125)
-    assert timer.provenance() == "measured"
-    assert timer.table_ids() == (known.id,)
-    assert timer.measured(axis_groups(CLUSTER, held, "tp").group)
+    assert account_of(timer).provenance() == "measured"
+    assert account_of(timer).table_ids() == (known.id,)
+    assert account_of(timer).measured(axis_groups(CLUSTER, held, "tp").group)
     timer.on_axes_of(held)("all_reduce", SIZE, "dp")
-    assert timer.provenance() == "mixed"
-    assert not timer.measured(axis_groups(CLUSTER, held, "dp").group)
+    assert account_of(timer).provenance() == "mixed"
+    assert not account_of(timer).measured(axis_groups(CLUSTER, held, "dp").group)
 
 
 def test_a_group_is_measured_only_if_all_of_its_collectives_are() -> None:
     timer = links(table("all_to_all", "nvswitch3", 8))
     held = stage(tp=8)
     group = axis_groups(CLUSTER, held, "tp").group
-    assert not timer.measured(group)
+    assert not account_of(timer).measured(group)
     on_axis = timer.on_axes_of(held)
     on_axis("all_to_all", SIZE, "tp")
-    assert timer.measured(group)
+    assert account_of(timer).measured(group)
     on_axis("all_reduce", SIZE, "tp")
-    assert not timer.measured(group)
+    assert not account_of(timer).measured(group)
 
 
 @given(
@@ -193,10 +204,10 @@ def test_messages_of_a_stage_share_a_nodes_nics() -> None:
     thin = load_cluster("a100-80gb:4x8")
     nodes = replace(thin.sites[0].nodes[0], nics=2)
     thin = replace(thin, sites=(replace(thin.sites[0], nodes=(nodes,)),))
-    wide_s = links().message_s(stage(0, 8), stage(8, 16), 1e9)
-    thin_s = LinkTimes(cluster=thin, parameters=KNOWN).message_s(stage(0, 8), stage(8, 16), 1e9)
+    wide_s = message_s(links(), stage(0, 8), stage(8, 16), 1e9)
+    thin_s = message_s(links(cluster=thin), stage(0, 8), stage(8, 16), 1e9)
     assert thin_s == pytest.approx(4 * wide_s, rel=0.01)
-    alone_s = LinkTimes(cluster=thin, parameters=KNOWN).message_s(stage(0, 1), stage(8, 9), 1e9)
+    alone_s = message_s(links(cluster=thin), stage(0, 1), stage(8, 9), 1e9)
     assert alone_s == pytest.approx(wide_s, rel=0.01)
 
 

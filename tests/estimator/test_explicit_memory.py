@@ -232,10 +232,11 @@ def test_convolutions_have_no_runaway_gradients() -> None:
 @pytest.mark.skipif(not (DATA / "train_runs.csv").is_file(), reason="no published runs beside this checkout")
 @pytest.mark.parametrize(("source", "limit"), [("SMXB", 0.01), ("BSA", 0.05)])
 def test_published_peaks(source: str, limit: float) -> None:
+    from bench.accuracy.adapters.published import read_published
     from bench.accuracy.memory import Compared, compare
-    from planner.one_job.validation.rows import read_runs
 
-    rows = [row for row in read_runs(DATA / "train_runs.csv") if row.source == source and row.peak_mem_gb]
+    rows = [run.explicit for run in read_published(DATA / "train_runs.csv")]
+    rows = [row for row in rows if row.source == source and row.peak_mem_gb]
     found = [one for one in map(compare, rows) if isinstance(one, Compared)]
     assert len(found) == len(rows)
     assert sum(abs(one.error) for one in found) / len(found) <= limit

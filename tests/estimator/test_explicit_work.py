@@ -257,7 +257,7 @@ def test_context_parallel_ranks_share_the_causal_work(cp: int) -> None:
     # Each rank computes the diagonal square of its own tokens in full, of which half is masked.
     diagonal = BATCH * 16 * SEQ * (SEQ // cp) // 2
     assert total == whole + diagonal
-    both_ways = replace(LLAMA, attention=replace(LLAMA.attention, causal=False))
+    both_ways = replace(LLAMA, attention=replace(LLAMA.self_attention, causal=False))
     assert cp * scores(work(both_ways, cp=cp)) == scores(work(both_ways))
 
 
@@ -282,7 +282,7 @@ def test_a_context_parallel_rank_has_its_part_of_everything_else() -> None:
 def test_a_window_never_has_more_work_than_causal_attention(window: int) -> None:
     sizes: dict[str, Any] = {"samples": 1, "seq_len": 4096}
     causal = scores(work(LLAMA, **sizes))
-    found = scores(work(replace(LLAMA, attention=replace(LLAMA.attention, window=window)), **sizes))
+    found = scores(work(replace(LLAMA, attention=replace(LLAMA.self_attention, window=window)), **sizes))
     assert found <= causal
     assert found >= min(causal, 16 * 4096 * window)
     if window < 1024:
@@ -304,7 +304,7 @@ def test_a_fused_cross_entropy_keeps_no_fp32_logits() -> None:
     assert (plain.temporary_bytes, fused.temporary_bytes) == (8 * logits, 0)
 
 
-@pytest.mark.parametrize("name", [name for name, layer in BLOCKS.items() if layer.attention.latent is None])
+@pytest.mark.parametrize("name", [name for name, layer in BLOCKS.items() if layer.self_attention.latent is None])
 def test_fused_kernels_are_fewer_and_move_no_more(name: str) -> None:
     eager, fused = (work(BLOCKS[name], seq_len=SEQ_LEN, kernels=kernels) for kernels in ("eager", "fused"))
     for way in ("forward", "backward"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from estimator.frontends.hugging_face import FAMILIES, LONGEST_DEFAULT_SEQ_LEN, load_config_model
 from estimator.layers.graph import build_graph
+from models_zoo.catalogue import load_model
 from models_zoo.layers import Embedding, Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
 from profiles.errors import InputError
@@ -31,6 +33,9 @@ LATENT = {
     **{"kv_lora_rank": 10, "q_lora_rank": 14, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8},
     **{"num_key_value_heads": 4, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
 }
+
+MAIN = {"num_nextn_predict_layers": 0}
+"""Its class makes no module for further tokens, whatever the config says."""
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "llama": [
@@ -107,11 +112,49 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         SMALL | LATENT | {"n_shared_experts": 1, "attention_bias": True, "moe_layer_freq": 1},
     ],
     "deepseek_v3": [
-        SMALL | LATENT,
-        SMALL | LATENT | {"q_lora_rank": None, "first_k_dense_replace": 3},
-        SMALL | LATENT | {"tie_word_embeddings": True, "attention_bias": True, "num_nextn_predict_layers": 1},
+        SMALL | LATENT | MAIN,
+        SMALL | LATENT | MAIN | {"q_lora_rank": None, "first_k_dense_replace": 3},
+        SMALL | LATENT | MAIN | {"tie_word_embeddings": True, "attention_bias": True},
     ],
 }
+
+MAMBA = {"mamba_n_heads": 6, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2, "mamba_chunk_size": 4}
+NEXT = {
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10},
+    **{"num_key_value_heads": 2, "head_dim": 16, "shared_expert_intermediate_size": 40, "num_hidden_layers": 4},
+}
+NEMOTRON = {
+    **{"mamba_num_heads": 6, "mamba_head_dim": 12, "ssm_state_size": 8, "n_groups": 2, "chunk_size": 4},
+    **{"num_key_value_heads": 2, "head_dim": 16, "layers_block_type": ["mamba", "mlp", "attention"]},
+    **{"n_routed_experts": 6, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40},
+}
+HYBRIDS: dict[str, list[dict[str, Any]]] = {
+    "qwen3_next": [
+        SMALL | MOE | NEXT,
+        SMALL | MOE | NEXT | {"attention_bias": True, "mlp_only_layers": [1], "tie_word_embeddings": True},
+        SMALL | MOE | NEXT | {"layer_types": ["full_attention", "linear_attention"] * 2, "linear_conv_kernel_dim": 3},
+    ],
+    "mamba2": [
+        {"hidden_size": 48, "num_hidden_layers": 3, "vocab_size": 131, "num_heads": 6, "head_dim": 16, "n_groups": 2},
+        {"hidden_size": 48, "num_hidden_layers": 2, "vocab_size": 131, "num_heads": 12, "head_dim": 8, "n_groups": 1}
+        | {"use_conv_bias": False, "tie_word_embeddings": True, "state_size": 20, "conv_kernel": 3},
+    ],
+    "nemotron_h": [
+        SMALL | NEMOTRON,
+        SMALL | NEMOTRON | {"layers_block_type": ["mamba", "moe", "attention"], "use_conv_bias": False},
+        SMALL | NEMOTRON | {"mlp_bias": True},
+        SMALL | NEMOTRON | {"hybrid_override_pattern": "M-M*E", "layers_block_type": None, "num_hidden_layers": 5},
+    ],
+    "bamba": [
+        SMALL | MAMBA | {"attn_layer_indices": [1], "num_key_value_heads": 2},
+        SMALL | MAMBA | {"mamba_d_head": "auto", "num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True},
+    ],
+    "granitemoehybrid": [
+        SMALL | MAMBA | {"layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 40},
+        SMALL | MAMBA | {"num_local_experts": 0, "shared_intermediate_size": 40, "tie_word_embeddings": True},
+    ],
+}
+"""Their class in transformers runs a scan that is no product, so FLOPs are compared with our own modules alone."""
 
 
 def write_config(folder: Path, config: object, name: str = "config.json") -> Path:
@@ -154,8 +197,74 @@ def test_parameters_and_flops_equal_those_of_the_class(tmp_path: Path, family: s
     assert load_config_model(tmp_path / "saved" / "config.json").layers == model.layers
 
 
+@pytest.mark.parametrize(
+    ("family", "variant"), [(family, i) for family, variants in HYBRIDS.items() for i in range(len(variants))]
+)
+def test_parameters_of_hybrids_equal_those_of_the_class(tmp_path: Path, family: str, variant: int) -> None:
+    import torch
+    import transformers
+
+    config = {"model_type": family, **HYBRIDS[family][variant]}
+    own = transformers.AutoConfig.for_model(**config)
+    with torch.device("meta"):
+        reference = transformers.AutoModelForCausalLM.from_config(own)
+    model = load_config_model(write_config(tmp_path, config))
+    assert count_parameters(model) == sum(p.numel() for p in reference.parameters())
+    own.save_pretrained(tmp_path / "saved")
+    assert load_config_model(tmp_path / "saved" / "config.json").layers == model.layers
+
+
+def test_further_predicted_tokens_cost_a_block_a_join_and_three_norms(tmp_path: Path) -> None:
+    """Of DeepSeek-V3's release 671 billion parameters are the main model's and 685 billion all, with the module's own
+    copies of table and projection."""
+    config = PUBLISHED["deepseek-v3"]["config"]
+    model = load_config_model(write_config(tmp_path, config, "deepseek-v3.json"))
+    plain = load_config_model(write_config(tmp_path, config | {"num_nextn_predict_layers": 0}, "plain.json"))
+    hidden, block = 7168, replace(plain, layers=(plain.layers[-2],), layer_names=("block",))
+    more = count_parameters(model) - count_parameters(plain)
+    assert more == count_parameters(block) + 2 * hidden * hidden + 3 * hidden
+    assert "with 1 multi-token prediction layer(s)" in model.source
+    assert count_parameters(plain) == pytest.approx(671e9, rel=0.001)
+    assert count_parameters(model) + 2 * 129280 * hidden == pytest.approx(685e9, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "key", "expected"),
+    [
+        ("qwen3_next", SMALL | MOE | NEXT | {"linear_num_key_heads": 3}, "linear_num_key_heads", "a divisor of the 4"),
+        ("qwen3_next", SMALL | MOE | NEXT | {"layer_types": ["mamba"]}, "layer_types", "4 entries"),
+        ("qwen3_next", SMALL | MOE | NEXT | {"layer_types": ["mlp"] * 4}, "layer_types", "a list of linear_attention"),
+        ("qwen3_next", SMALL | MOE | NEXT | {"hidden_act": "gelu"}, "hidden_act", "silu"),
+        (
+            "mamba2",
+            {"hidden_size": 48, "num_hidden_layers": 3, "vocab_size": 9, "num_heads": 8},
+            "num_heads",
+            "fill 96",
+        ),
+        ("nemotron_h", SMALL | {"hybrid_override_pattern": "MX"}, "hybrid_override_pattern", "a letter M"),
+        ("nemotron_h", SMALL, "hybrid_override_pattern", "a letter M"),
+        ("nemotron_h", SMALL | NEMOTRON | {"num_hidden_layers": 4}, "num_hidden_layers", "3, as many"),
+        ("nemotron_h", SMALL | NEMOTRON | {"use_bias": True}, "use_bias", "false"),
+        ("nemotron_h", SMALL | {"hybrid_override_pattern": "MEM", "moe_latent_size": 8}, "moe_latent_size", "null"),
+        ("bamba", SMALL | MAMBA | {"num_key_value_heads": 4, "mamba_d_head": 8}, "mamba_n_heads", "heads that fill 96"),
+        (
+            "bamba",
+            SMALL | MAMBA | {"num_key_value_heads": 4, "attn_layer_indices": [3]},
+            "attn_layer_indices",
+            "layers below 3",
+        ),
+        ("deepseek_v3", SMALL | LATENT | {"num_nextn_predict_layers": -1}, "num_nextn_predict_layers", "an integer"),
+    ],
+)
+def test_wrong_hybrids(tmp_path: Path, family: str, config: dict[str, Any], key: str, expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_config_model(write_config(tmp_path, {"model_type": family, **config}))
+    assert caught.value.key == key
+    assert expected in caught.value.expected
+
+
 def test_every_family_has_variants() -> None:
-    assert VARIANTS.keys() == FAMILIES.keys()
+    assert (VARIANTS | HYBRIDS).keys() == FAMILIES.keys()
 
 
 PUBLISHED = json.loads(Path(__file__).with_name("published_configs.json").read_text())
@@ -165,9 +274,16 @@ PUBLISHED = json.loads(Path(__file__).with_name("published_configs.json").read_t
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_counts(tmp_path: Path, name: str) -> None:
     entry = PUBLISHED[name]
-    model = load_config_model(write_config(tmp_path, entry["config"], f"{name}.json"))
+    main = entry["config"] | {"num_nextn_predict_layers": 0}
+    model = load_config_model(write_config(tmp_path, main, f"{name}.json"))
     assert model.name == name
     assert count_parameters(model) == pytest.approx(entry["published_parameters"], rel=entry["tolerance"], abs=0)
+
+
+@pytest.mark.parametrize("name", ["nemotron-h-8b", "qwen3-next-80b-a3b"])
+def test_the_zoos_hybrids_are_the_released_configs(tmp_path: Path, name: str) -> None:
+    released = load_config_model(write_config(tmp_path, PUBLISHED[name]["config"], f"{name}.json"))
+    assert load_model(name).layers == released.layers
 
 
 def test_shipped_llama_3_8b() -> None:
@@ -208,7 +324,7 @@ def test_architectures_stand_in_for_an_unknown_model_type(tmp_path: Path) -> Non
 def test_sliding_windows(tmp_path: Path) -> None:
     def windows(family: str, **keys: Any) -> list[int | None]:
         config = {"model_type": family, **SMALL, "num_key_value_heads": 4, "head_dim": 12, **keys}
-        return [block.attention.window for block in blocks_of(load_config_model(write_config(tmp_path, config)))]
+        return [block.self_attention.window for block in blocks_of(load_config_model(write_config(tmp_path, config)))]
 
     assert windows("llama") == [None] * 3
     assert windows("mistral") == [4096] * 3
@@ -224,7 +340,7 @@ def test_sliding_windows(tmp_path: Path) -> None:
 def test_rotary_share_in_old_and_new_spelling(tmp_path: Path) -> None:
     def rotary(family: str, **keys: Any) -> int:
         model = load_config_model(write_config(tmp_path, {"model_type": family, **SMALL, **keys}))
-        return blocks_of(model)[0].attention.rotary_dim
+        return blocks_of(model)[0].self_attention.rotary_dim
 
     assert rotary("llama") == 12
     assert rotary("phi") == 6

@@ -15,7 +15,8 @@ import pytest
 
 from estimator import worker_processes
 from estimator.communication import measure_torch
-from estimator.communication.measure_torch import ALL_OPS, Measured, Task, World, measure_links
+from estimator.communication.measure_torch import ALL_OPS, measure_links
+from estimator.communication.measuring import Measured, Task, World
 from estimator.host_cpu import cpu_name
 from profiles.errors import InputError, MachineError
 

@@ -24,7 +24,6 @@ from estimator.profiling.measure_jax import build_shard, measure_callable, measu
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.rates_jax import identify_device, measure_rates
 from estimator.profiling.setting import Repeats, Setting, layer_key
-from estimator.profiling.traced_jax import PARTIAL_GRADIENTS, compiled_flops, list_collectives
 from estimator.profiling.training_jax import LEARNING_RATE, Training
 from models_zoo.jax_layers.build import layer_function, local_shape
 from models_zoo.layers import Attention, Classifier, ConvUnit, Experts, FeedForward, Head, Layer
@@ -33,6 +32,7 @@ from profiles.measurements import Measurement
 from profiles.vocabulary import Infeasible, LocalLayer, Shard
 from tests.models_zoo.test_parameters import EVERY_LAYER, IMAGES
 from tests.profiling_models import BLOCK, EMBEDDING, HEAD
+from tests.traced_jax_layers import PARTIAL_GRADIENTS, compiled_flops, list_collectives
 from tests.transformer_variants import shard
 
 SHORT = Repeats(warm_up=1, least=2, least_s=0.0, most=3)
@@ -46,7 +46,7 @@ LLAMA = replace(
 MOE = replace(BLOCK, feed_forward=Experts(count=4, top_k=2, expert=FeedForward(hidden=64)), dropout=True)
 FIRST = ConvUnit(c_in=8, c_out=16, height=8, width=8, kernel=3, padding=1, first=True)
 CLASSIFIER = Classifier(features=(16 * 64, 12, 10), height=8, width=8, average_pool=False)
-CROSS = replace(BLOCK, cross_attention=replace(BLOCK.attention, causal=False))
+CROSS = replace(BLOCK, cross_attention=replace(BLOCK.self_attention, causal=False))
 
 
 @pytest.fixture(autouse=True)
@@ -263,7 +263,7 @@ def test_the_key_names_jax_and_nothing_of_torch() -> None:
     assert (key.device, key.threads) == ("cpu", 1)
     program = (
         "import sys\n"
-        "import estimator.profiling.measure_jax, estimator.profiling.rates_jax, estimator.profiling.traced_jax\n"
+        "import estimator.profiling.measure_jax, estimator.profiling.rates_jax\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

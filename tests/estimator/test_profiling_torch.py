@@ -37,7 +37,7 @@ LLAMA = replace(
 MOE = replace(BLOCK, feed_forward=Experts(count=4, top_k=2, expert=FeedForward(hidden=64)))
 CONV = ConvUnit(c_in=8, c_out=16, height=8, width=8, kernel=3, padding=1)
 CLASSIFIER = Classifier(features=(16, 10), height=8, width=8)
-CROSS = replace(BLOCK, cross_attention=replace(BLOCK.attention, causal=False))
+CROSS = replace(BLOCK, cross_attention=replace(BLOCK.self_attention, causal=False))
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +238,14 @@ def test_profiling_a_stage_measures_what_is_not_stored_and_nothing_twice(
     "layers",
     [
         (BLOCK, BLOCK),
-        (EMBEDDING, replace(BLOCK, attention=replace(BLOCK.attention, causal=False)), EMBEDDING, CROSS, CROSS, HEAD),
+        (
+            EMBEDDING,
+            replace(BLOCK, attention=replace(BLOCK.self_attention, causal=False)),
+            EMBEDDING,
+            CROSS,
+            CROSS,
+            HEAD,
+        ),
         (CROSS, CROSS, HEAD),
     ],
     ids=["middle", "encoder-decoder", "decoder"],

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from estimator.layers.shards import shard_layer
-from models_zoo.layers import Embedding, FeedForward, Head, Layer, TransformerBlock
+from models_zoo.layers import Attention, Embedding, FeedForward, Head, Layer, TransformerBlock
 from models_zoo.torch_layers.basic import Normalize
 from models_zoo.torch_layers.build import build_layer, example_inputs
 from models_zoo.torch_layers.parallel import Alone, Recording, sum_partial_gradients
@@ -140,6 +140,8 @@ def fused_on_cpu(layer: Layer, local: Shard) -> bool:
     """Whether the CPU's fused attention can do it: no dropout, one head dimension. Otherwise torch falls back."""
     if not isinstance(layer, TransformerBlock) or local.attention == "math":
         return True
+    if not isinstance(layer.attention, Attention):
+        return True
     return not layer.dropout and layer.attention.latent is None
 
 
@@ -223,7 +225,7 @@ def test_published_activation_bytes() -> None:
     block = replace(
         GPT,
         hidden=1024,
-        attention=replace(GPT.attention, heads=16, kv_heads=16, head_dim=64),
+        attention=replace(GPT.self_attention, heads=16, kv_heads=16, head_dim=64),
         feed_forward=FeedForward(hidden=4096, bias=True),
         dropout=True,
     )

@@ -12,14 +12,11 @@ from estimator.cells.stage_places import place_stages
 from estimator.cells.stages import StageSplit
 from profiles.cluster import Cluster, DeviceSlot, SiteLink
 from profiles.cluster_file import load_cluster
-from tests.cell_examples import make_job, untied_llama
-
-JOB = make_job(untied_llama(6))
 
 
 def placed(cluster: Cluster, *devices: int) -> list[tuple[DeviceSlot, ...]]:
     bounds = tuple((i, i + 1) for i in range(len(devices)))
-    places = place_stages(JOB, StageSplit(bounds=bounds, devices=devices), cluster.slots, 1)
+    places = place_stages(StageSplit(bounds=bounds, devices=devices), cluster.slots, 1)
     return [place.slots for place in places]
 
 

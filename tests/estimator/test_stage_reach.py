@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
 
-from estimator.cells.job import Job
-from estimator.cells.stage_options import Machine, StageOption, StagePlace, estimate_option
-from estimator.cells.stage_reach import Way, add_up, find_reach, guess_in_flight, list_ways
-from tests.cell_examples import MODELS, make_job, make_test_machine, mixture, tied_gpt, untied_llama
+from estimator.cells.stage_pricing import StagePlace, StagePricing
+from estimator.cells.stage_reach import add_up, find_reach, guess_in_flight, list_ways
+from tests.cell_examples import MODELS, make_hardware, make_job, mixture, tied_gpt, untied_llama
+from tests.estimator.test_cell import tight_hardware
 
 
-def fits(job: Job, machine: Machine, first: int, end: int, ways: Sequence[Way], in_flight: int) -> bool:
-    """Whether the stage has a price in one of these ways, `in_flight` stages before the pipeline's end."""
-    assert isinstance(job.micro_batches, int)
+def fits(pricing: StagePricing, first: int, end: int, devices: int, in_flight: int) -> bool:
+    """Whether the stage has a price, `in_flight` stages before the pipeline's end."""
+    assert isinstance(pricing.job.micro_batches, int)
+    slots = pricing.hardware.cluster.slots
     place = StagePlace(
         first=first,
-        layers=job.model.layers[first:end],
-        slots=machine.cluster.slots[: ways[0].parallelism.devices],
+        end=end,
+        slots=slots[:devices],
+        others=slots[devices : devices + 1],
         index=0,
         stages=in_flight,
-        micro_batch=job.global_batch // job.micro_batches,
-        micro_batches=job.micro_batches,
+        micro_batch=pricing.job.global_batch // pricing.job.micro_batches,
     )
-    return any(isinstance(estimate_option(job, machine, place, way.parallelism), StageOption) for way in ways)
+    return any(isinstance(pricing.options(place, dp=dp, tp=tp), tuple) for dp, tp in ((devices, 1), (1, devices)))
 
 
-@pytest.mark.parametrize("zero", [0, 1, 3])
-def test_reach_is_what_has_a_price(zero: int) -> None:
-    rng = random.Random(zero)
-    seen = set()
-    for _ in range(12):
+@pytest.mark.parametrize("zero", [(0,), (1,), (3,), (0, 1, 2, 3)])
+def test_reach_is_what_has_a_price(zero: tuple[int, ...]) -> None:
+    """Nothing that has no price is in reach, and next to nothing that has one is not: what is loose in the allocator is
+    taken at its most."""
+    rng = random.Random(str(zero))
+    seen: set[bool] = set()
+    missed = asked = 0
+    for _ in range(8):
         model = rng.choice(MODELS)
-        job = make_job(model, zero=zero, micro_batches=8, recompute=rng.choice(["auto", "none", "full"]))
-        machine = make_test_machine(job, memory_bytes=round(10 ** rng.uniform(5.8, 7)))
+        rule = rng.choice(["auto", ("none", None), ("full", None)])
+        job = make_job(model, zero=zero, micro_batches=8, recompute=rule)
+        pricing = StagePricing(job, tight_hardware(job, "a100-80gb:2x8", 4, 2, rng.uniform(0, 1)))
         layers = len(model.layers)
-        in_flight = sorted((rng.randint(1, 8) for _ in range(layers)), reverse=True)
-        ways = list_ways(job, machine, devices=8, micro_batch=8)
-        reach = find_reach(job, machine, ways, in_flight=in_flight)
+        in_flight = sorted((rng.randint(2, 8) for _ in range(layers)), reverse=True)
+        ways = list_ways(pricing, devices=8, stages=2, micro_batch=8)
+        reach = find_reach(pricing, ways, in_flight=in_flight)
         triples = [
             (first, end, n)
             for n in reach.device_counts
@@ -50,53 +54,49 @@ def test_reach_is_what_has_a_price(zero: int) -> None:
         ]
         usable = reach.usable(*np.array(triples).T).tolist()
         for (first, end, n), answer in zip(triples, usable, strict=True):
-            assert answer == fits(job, machine, first, end, ways[n], in_flight[first])
+            had = fits(pricing, first, end, n, in_flight[first])
+            assert had or not answer
+            missed += had and not answer
+            asked += had
         seen |= set(usable)
     assert seen == {True, False}
+    assert missed <= 0.05 * asked
 
 
 def test_ways_are_the_degrees_that_most_layers_can_have() -> None:
     """Batches of 6 divide by 1, 2, 3, 6; 4 heads by 1, 2, 4. Twelve cut an embedding, but no block."""
-    job = make_job(tied_gpt(), global_batch=24)
-    ways = list_ways(job, make_test_machine(job), devices=12, micro_batch=6)
-    found = {
-        count: [(way.parallelism.dp, way.parallelism.tp, way.parallelism.recompute) for way in some]
-        for count, some in ways.items()
+    pricing = StagePricing(make_job(tied_gpt(), global_batch=24), make_hardware("a100-80gb:2x6"))
+    ways = list_ways(pricing, devices=12, stages=1, micro_batch=6)
+    assert {count: [(way.dp, way.tp) for way in some] for count, some in ways.items()} == {
+        1: [(1, 1)],
+        2: [(2, 1), (1, 2)],
+        3: [(3, 1)],
+        4: [(1, 4)],
+        6: [(6, 1)],
     }
-    assert found == {
-        1: [(1, 1, "none"), (1, 1, "full")],
-        2: [(2, 1, "none"), (2, 1, "full"), (1, 2, "none"), (1, 2, "full")],
-        3: [(3, 1, "none"), (3, 1, "full")],
-        4: [(1, 4, "none"), (1, 4, "full")],
-        6: [(6, 1, "none"), (6, 1, "full")],
-    }
+
+
+def counts_of(pricing: StagePricing, devices: int) -> list[int]:
+    return list(list_ways(pricing, devices=devices, stages=1, micro_batch=1))
 
 
 def test_degrees_follow_the_layers() -> None:
-    """Four experts are shared by at most four ranks; twelve heads by twelve, which hold four key-value heads thrice."""
-    job = make_job(mixture())
-    assert list(list_ways(job, make_test_machine(job), devices=8, micro_batch=1)) == [1, 2, 4]
-    llama = make_job(untied_llama())
-    assert list(list_ways(llama, make_test_machine(llama), devices=12, micro_batch=1)) == [1, 2, 4, 12]
-
-
-def test_nothing_is_a_way_without_the_dtype() -> None:
-    job = make_job()
-    assert list_ways(job, make_test_machine(job, "v100-32gb:1x8"), devices=8, micro_batch=8) == {}
+    """Eight heads are shared by at most eight ranks, and so are four experts, split beyond four; twelve heads by
+    twelve, which hold four key-value heads thrice."""
+    assert counts_of(StagePricing(make_job(mixture()), make_hardware("a100-80gb:2x8")), 16) == [1, 2, 4, 8]
+    assert counts_of(StagePricing(make_job(untied_llama()), make_hardware("a100-80gb:2x6")), 12) == [1, 2, 4, 12]
 
 
 def test_guesses_of_what_is_in_flight() -> None:
     """Six layers: three guesses for 1F1B, the same for every stage of GPipe."""
-    job = make_job(tied_gpt())
-    assert guess_in_flight(job, stages=3, micro_batches=8) == (
+    assert guess_in_flight("1f1b", 6, stages=3, micro_batches=8) == (
         (3, 2, 1, 1, 1, 1),
         (3, 3, 2, 2, 1, 1),
         (3, 2, 2, 2, 2, 2),
     )
-    assert guess_in_flight(job, stages=6, micro_batches=2) == ((2, 2, 2, 2, 2, 1), (2, 2, 2, 2, 2, 2))
-    assert guess_in_flight(job, stages=1, micro_batches=4) == ((1,) * 6,)
-    gpipe = make_job(tied_gpt(), schedule="gpipe")
-    assert guess_in_flight(gpipe, stages=3, micro_batches=8) == ((8,) * 6,)
+    assert guess_in_flight("1f1b", 6, stages=6, micro_batches=2) == ((2, 2, 2, 2, 2, 1), (2, 2, 2, 2, 2, 2))
+    assert guess_in_flight("1f1b", 6, stages=1, micro_batches=4) == ((1,) * 6,)
+    assert guess_in_flight("gpipe", 6, stages=3, micro_batches=8) == ((8,) * 6,)
 
 
 def test_counts_that_add_up() -> None:

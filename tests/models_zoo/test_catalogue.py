@@ -25,10 +25,14 @@ PUBLISHED_BILLIONS = {
     **{"moe-0.69b": 0.69, "moe-1.3b": 1.3, "moe-2.4b": 2.4, "moe-10b": 10, "moe-27b": 27},
     **{"opt-6.7b": 6.7, "opt-13b": 13, "llama2-7b": 6.74, "llama2-13b": 13, "llama2-70b": 69},
     **{"llama3-8b": 8.03, "llama3-70b": 70.6, "llama3-405b": 405, "mixtral-8x7b": 46.7},
+    **{"mamba2-2.7b": 2.7, "nemotron-h-8b": 8.1, "qwen3-next-80b-a3b": 80},
     **{"resnet-50": 0.0256, "vgg-16": 0.138, "nmt": 0.213},
 }
 
-OUR_OWN = {"gpt-tiny", "gpt-mini", "bert-mini", "moe-mini", "nmt-tiny", "wide-resnet-tiny", "wide-resnet-mini"}
+OUR_OWN = {
+    *("gpt-tiny", "gpt-mini", "bert-mini", "moe-mini", "nmt-tiny", "wide-resnet-tiny", "wide-resnet-mini"),
+    *("nemotron-h-tiny", "qwen3-next-tiny"),
+}
 
 
 def test_the_catalogue_holds_these_models() -> None:

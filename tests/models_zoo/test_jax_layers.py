@@ -24,14 +24,16 @@ from models_zoo.jax_layers.build import (
     local_shape,
     sum_shared,
 )
-from models_zoo.layers import Bottleneck, Classifier, FeedForward, Layer, TracedLayer
+from models_zoo.layers import Bottleneck, Classifier, FeedForward, Layer, TracedLayer, without_jax
 from models_zoo.parameters import layer_parameters, local_array, whole_array
 from models_zoo.torch_layers.build import build_layer
 from models_zoo.torch_layers.parallel import Alone, Neutral
 from profiles.vocabulary import Shard
 from tests.models_zoo.jax_ranks import CASES, differentiated, random_inputs
 from tests.models_zoo.test_parameters import EVERY_LAYER, IMAGES
-from tests.transformer_variants import BLOCKS, EMBEDDINGS, EXPERTS, GPT, HEADS, LLAMA, SEQ_LEN, shard
+from tests.transformer_variants import BLOCKS, EMBEDDINGS, EXPERTS, GPT, HEADS, HYBRIDS, LLAMA, SEQ_LEN, shard
+
+JAX_LAYERS = [name for name, layer in EVERY_LAYER.items() if without_jax((layer,)) is None]
 
 WHOLE = shard(1, False)
 
@@ -47,7 +49,7 @@ def close(found: Any, expected: torch.Tensor, what: str) -> None:
     np.testing.assert_allclose(np.asarray(found), theirs, rtol=1e-4, atol=1e-5 * scale + 4e-6, err_msg=what)
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY_LAYER if name != "block_gpt_dropout"])
+@pytest.mark.parametrize("name", [name for name in JAX_LAYERS if name != "block_gpt_dropout"])
 def test_equals_torch_in_outputs_and_gradients(name: str) -> None:
     """In fp32 with equal weights. Batch norm is compared in training; elsewhere that would only drop."""
     layer, weights = EVERY_LAYER[name], random_weights(EVERY_LAYER[name])
@@ -197,6 +199,9 @@ def test_global_arrays_are_the_ranks_parts_side_by_side() -> None:
         (replace(GPT, feed_forward=replace(EXPERTS, count=6)), Shard(tp=4, seq_len=8), "found 6 experts"),
         (GPT, Shard(tp=4, seq_len=6, sequence_parallel=True), "found 6 tokens per sample"),
         (GPT, Shard(seq_len=8, dtype="fp8"), "found dtype 'fp8', expected one of fp32, bf16, fp16"),
+        (HYBRIDS["delta"], Shard(seq_len=8), "found linear attention, which has no JAX function"),
+        (HYBRIDS["output_gate"], Shard(seq_len=8), "found attention with an output gate"),
+        (HEADS["predicting"], Shard(seq_len=8), "found multi-token prediction"),
         (replace(GPT, parallel=True, placement="post"), Shard(seq_len=8), "parallel residual with placement='post'"),
         (Bottleneck(c_in=8, width_channels=6, c_out=8, height=4, width=4), Shard(tp=4), "found 6 output channels"),
     ],
@@ -207,7 +212,7 @@ def test_what_cannot_be_had_says_why(layer: Layer, local: Shard, reason: str) ->
 
 
 def test_heads_that_neither_divide_nor_are_divided_are_refused() -> None:
-    layer = replace(LLAMA, attention=replace(LLAMA.attention, heads=12, kv_heads=6))
+    layer = replace(LLAMA, attention=replace(LLAMA.self_attention, heads=12, kv_heads=6))
     with pytest.raises(ValueError, match="found 6 key-value"):
         layer_function(layer, Shard(tp=4, seq_len=8))
 

@@ -190,7 +190,7 @@ def test_experts_drop_tokens_beyond_their_capacity() -> None:
     assert out.any(-1).tolist() == [True] * 15 + [False] * 9
 
 
-_CROSS = replace(GPT.attention, causal=False)
+_CROSS = replace(GPT.self_attention, causal=False)
 _GPT_CHAIN = (Embedding(vocab=40, hidden=HIDDEN, positions=SEQ_LEN), GPT, GPT, Head(hidden=HIDDEN, vocab=40, tied=True))
 CHAINS: dict[str, tuple[Layer, ...]] = {
     "gpt": _GPT_CHAIN,

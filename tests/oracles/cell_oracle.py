@@ -1,8 +1,7 @@
-"""Brute force for `estimator.cells.cell`: every assembly of a split that is given, straight from shards, times and
-formulas.
+"""Brute force for Cells: every way to run every stage, and every assembly of them.
 
-Shares `shard_layer`, `model_layer_time`, `time_collective` and `time_stage_transfer` with the estimate, and nothing of
-its sums, its memory model or its search.
+It shares what a stage costs and holds with the product, and none of what chooses: each favour is tried with every
+sharding of state, every kind of recomputation and every number of recomputed layers.
 """
 
 from __future__ import annotations
@@ -11,196 +10,175 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from estimator.cells.job import Job
-from estimator.cells.stage_options import Machine
-from estimator.communication.collectives import describe_group, time_collective, time_stage_transfer
-from estimator.compute import model_layer_time, model_working_bytes
-from estimator.layers.shards import shard_layer
-from models_zoo.layers import Embedding, Head
+from estimator.cells.stage_pricing import StagePricing
+from estimator.pricing.evaluate import hop_s, stage_times
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.memory import rank_memory
+from estimator.pricing.pricing import Pricing
+from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.stage_cost import StageCost, price_stage
+from estimator.pricing.stage_work import stage_chunks
+from estimator.schedules import in_flight
+from models_zoo.layers import Experts, TransformerBlock
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import CollectiveOp, Infeasible, LayerTime, LocalLayer, Recompute, Shard
+from profiles.training_parameters import load_training_parameters
+from profiles.vocabulary import Infeasible
 
 StageOfSplit = tuple[int, int, tuple[DeviceSlot, ...]]
-"""First layer, end, devices."""
-
-STATE_BYTES = {"adamw": 8, "sgd": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
     favour: str
-    tp: int
-    recompute: Recompute
+    stage: StageSetup
     time_s: float
-    step_s: float
-    memory_bytes: int
+    tail_s: float
 
 
-def seconds_of(machine: Machine, op: CollectiveOp, size: float, groups: Sequence[Sequence[DeviceSlot]]) -> float:
-    return max(
-        time_collective(
-            op,
-            size,
-            describe_group(machine.cluster, slots),
-            tables=machine.link_tables,
-            concurrent_groups=len(groups),
-        ).seconds
-        for slots in groups
+def split_of(setup: Setup) -> list[StageOfSplit]:
+    return [(*stage.chunks[0], stage.slots) for stage in setup.stages]
+
+
+def setup_with(pricing: StagePricing, split: Sequence[StageOfSplit], index: int, stage: StageSetup, size: int) -> Setup:
+    """All the other stages in tensor parallelism, which any size of micro-batch allows."""
+    stages = [StageSetup(chunks=((first, end),), slots=slots, tp=len(slots)) for first, end, slots in split]
+    stages[index] = stage
+    return Setup(
+        model=pricing.job.model,
+        cluster=pricing.hardware.cluster,
+        recipe=pricing.recipe,
+        stages=tuple(stages),
+        micro_batch=size,
     )
 
 
-def price(
-    job: Job,
-    machine: Machine,
-    split: Sequence[StageOfSplit],
-    index: int,
-    micro_batches: int,
-    dp: int,
-    tp: int,
-    recompute: Recompute,
-) -> Priced | None:
-    """One stage in one way; None where it cannot be had or does not fit."""
-    first, end, slots = split[index]
-    micro_batch = job.global_batch // micro_batches
-    if micro_batch % dp:
-        return None
-    shard = Shard(
-        tp=tp,
-        sequence_parallel=job.sequence_parallel and tp > 1,
-        micro_batch_per_rank=micro_batch // dp,
-        seq_len=job.seq_len,
-        dtype=job.dtype,
-        attention=job.attention_on(machine.device),
+def seconds_of(setup: Setup, index: int) -> tuple[float, float] | Infeasible:
+    """A micro-batch through the stage, and what comes once an iteration and is not hidden."""
+    links = LinkTimes(pricing=Pricing(), cluster=setup.cluster)
+    cost = price_stage(setup, index, links)
+    if not isinstance(cost, StageCost):
+        return cost
+    times, recipe = stage_times(cost), setup.recipe
+    zero, beside = setup.stages[index].zero, "dp" in recipe.overlap
+    hiding = hiding_of(recipe, load_training_parameters(), [zero], setup.micro_batches, overlapped=beside)
+    both = sum(times.forward_s), sum(times.backward_s)
+    exposed = exposed_sync_s(hiding, cost.once.reduce_s, cost.once.gather_s, *both)
+    return times.busy_s, float(sum(exposed)) + cost.once.optimizer_s
+
+
+def fits(pricing: StagePricing, setup: Setup, index: int) -> bool:
+    chunks = stage_chunks(setup, index)
+    if isinstance(chunks, Infeasible):
+        return False
+    flying = in_flight(
+        setup.recipe.schedule,
+        stage=index,
+        stages=len(setup.stages),
+        chunks=1,
+        micro_batches=setup.micro_batches,
     )
-    width = 4 if job.dtype == "fp32" else 2
-    state = STATE_BYTES[job.optimizer_name]
-    layers: list[LocalLayer] = []
-    times: list[LayerTime] = []
-    for layer in job.model.layers[first:end]:
-        local = shard_layer(layer, shard)
-        if isinstance(local, Infeasible):
-            return None
-        time = model_layer_time(
-            layer,
-            shard,
-            local,
-            device=machine.device,
-            # Gradient read, fp32 weight and states read and written, 16-bit weight written.
-            optimizer_bytes_per_parameter=width + 2 * (4 + state) + (2 if width == 2 else 0),
-        )
-        if isinstance(time, Infeasible):
-            return None
-        layers.append(local)
-        times.append(time)
-    again = recompute == "full"
-
-    embedding, head = job.model.layers[0], job.model.layers[-1]
-    assert isinstance(embedding, Embedding)
-    assert isinstance(head, Head)
-    table = -(-head.vocab // tp) * head.hidden if head.tied else 0
-    parameters = sum(local.parameters for local in layers)
-    optimizer_s = sum(time.optimizer_s for time in times)
-    if len(split) == 1 and table:
-        optimizer_s *= (parameters - table) / parameters
-        parameters -= table
-
-    kept = sum(local.input_bytes if again else local.saved_bytes for local in layers)
-    in_flight = micro_batches if job.schedule == "gpipe" else min(micro_batches, len(split) - index)
-    held = replace(shard, recompute=recompute)
-    whole = job.model.layers[first:end]
-    working = max(model_working_bytes(layer, held, local) for layer, local in zip(whole, layers, strict=True))
-    largest = max(local.parameters for local in layers)
-    if dp > 1:
-        working += largest * width * {2: 1, 3: 2}.get(job.zero, 0)
-    master = 4 if width == 2 else 0
-    memory = kept * in_flight + working
-    for stage_of_zero, size in ((3, width), (2, width), (1, state + master)):
-        memory += -(-parameters * size // dp) if job.zero >= stage_of_zero else parameters * size
-    if memory + round(0.08 * machine.device.memory_bytes) > machine.device.memory_bytes:
-        return None
-
-    time_s = sum(time.forward_s * (2 if again else 1) + time.backward_s for time in times)
-    step_s = optimizer_s / (dp if job.zero else 1)
-    for local in layers:
-        for c in local.collectives:
-            neighbours = [slots[i : i + c.ranks] for i in range(0, len(slots), c.ranks)]
-            taken_s = seconds_of(machine, c.op, c.bytes, neighbours)
-            if c.phase == "step":
-                step_s += taken_s
-            else:
-                time_s += taken_s * (2 if again and c.phase == "forward" else 1)
-    if dp > 1:
-        assert tp == 1
-        size = parameters * width
-        if job.zero == 0:
-            step_s += seconds_of(machine, "all_reduce", size, [slots])
-        else:
-            scatter_s = seconds_of(machine, "reduce_scatter", size, [slots])
-            gather_s = seconds_of(machine, "all_gather", size, [slots])
-            time_s += {1: 0.0, 2: scatter_s, 3: scatter_s + 2 * gather_s}[job.zero]
-            step_s += {1: scatter_s + gather_s, 2: gather_s, 3: 0.0}[job.zero]
-    if table and len(split) > 1 and index in (0, len(split) - 1):
-        first_slots, last_slots = split[0][2], split[-1][2]
-        pairs = [
-            (first_slots[i * len(first_slots) // len(slots)], last_slots[i * len(last_slots) // len(slots)])
-            for i in range(len(slots))
-        ]
-        step_s += seconds_of(machine, "all_reduce", table * width, pairs)
-    favour = "tp" if tp > 1 else "dp"
-    return Priced(favour=favour, tp=tp, recompute=recompute, time_s=time_s, step_s=step_s, memory_bytes=memory)
+    return rank_memory(setup, index, chunks, flying).needed_bytes <= pricing.hardware.device.memory_bytes
 
 
-def price_stage(
-    job: Job, machine: Machine, split: Sequence[StageOfSplit], index: int, micro_batches: int
-) -> list[Priced]:
-    """The stage in data and in tensor parallelism, each with the least recomputation that fits."""
-    count = len(split[index][2])
-    rules: tuple[Recompute, ...] = ("none", "full") if job.recompute == "auto" else (job.recompute,)
+def ways_of(
+    pricing: StagePricing, split: Sequence[StageOfSplit], index: int, size: int
+) -> list[tuple[str, StageSetup]]:
+    """Both favours with every choice about memory, whether it fits or not."""
+    job, (first, end, slots) = pricing.job, split[index]
+    layers = job.model.layers[first:end]
+    counts = [
+        layer.feed_forward.count
+        for layer in layers
+        if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
+    ]
+    if job.recompute == "auto":
+        rules = [("none", None), ("selective", None), *(("full", count) for count in range(1, end - first + 1))]
+    else:
+        rules = [job.recompute]
     found = []
-    for dp, tp in [(count, 1), (1, count)] if count > 1 else [(1, 1)]:
-        tried = (price(job, machine, split, index, micro_batches, dp, tp, rule) for rule in rules)
-        found += [option for option in tried if option][:1]
+    for tp in dict.fromkeys((1, len(slots))):
+        dp = len(slots) // tp
+        shares = tp > 1 and pricing.recipe.seq_len > 0 and pricing.recipe.seq_len % tp == 0
+        if size % dp:
+            continue
+        whole = all(count % tp == 0 for count in counts)
+        for zero, (kind, number) in product(job.zero, rules):
+            stage = StageSetup(
+                chunks=((first, end),),
+                slots=slots,
+                tp=tp,
+                dp=dp,
+                sequence_parallel=shares,
+                zero=zero,
+                recompute=kind,  # type: ignore[arg-type]
+                recompute_layers=number,
+                ep=tp if counts and whole else 1,
+                etp=1 if not counts or whole else tp,
+            )
+            found.append(("dp" if tp == 1 else "tp", stage))
     return found
 
 
-def transfer_s(
-    job: Job, machine: Machine, split: Sequence[StageOfSplit], index: int, tps: tuple[int, int], micro_batches: int
-) -> float:
-    """Both ways between stage `index` and the one before it."""
-    (_, end, before), (_, _, after) = split[index - 1], split[index]
-    whole = Shard(micro_batch_per_rank=job.global_batch // micro_batches, seq_len=job.seq_len, dtype=job.dtype)
-    local = shard_layer(job.model.layers[end - 1], whole)
-    assert isinstance(local, LocalLayer)
-    ways = ((before, after, tps[1]), (after, before, tps[0]))
-    return sum(
-        time_stage_transfer(
-            machine.cluster,
-            sender,
-            receiver,
-            local.output_bytes,
-            to_tp=tp,
-            gather=not job.sequence_parallel,
-            tables=machine.link_tables,
-        ).total_s
-        for sender, receiver, tp in ways
+def price_stages(pricing: StagePricing, split: Sequence[StageOfSplit], index: int, size: int) -> list[Priced]:
+    """The stage in every way that fits, but those that another way of the same favour beats in both times."""
+    every = []
+    for favour, stage in ways_of(pricing, split, index, size):
+        setup = setup_with(pricing, split, index, stage, size)
+        if fits(pricing, setup, index):
+            seconds = seconds_of(setup, index)
+            if not isinstance(seconds, Infeasible):
+                every.append(Priced(favour=favour, stage=stage, time_s=seconds[0], tail_s=seconds[1]))
+    return [
+        one
+        for one in every
+        if not any(
+            other.favour == one.favour
+            and (other.time_s, other.tail_s) != (one.time_s, one.tail_s)
+            and other.time_s <= one.time_s
+            and other.tail_s <= one.tail_s
+            for other in every
+        )
+    ]
+
+
+def formula_s(pricing: StagePricing, chosen: Sequence[Priced], size: int, formula: str) -> float:
+    """Seconds of an assembly by the formula of that name."""
+    links = LinkTimes(pricing=Pricing(), cluster=pricing.hardware.cluster)
+    stages = [option.stage for option in chosen]
+    setup = Setup(
+        model=pricing.job.model,
+        cluster=pricing.hardware.cluster,
+        recipe=pricing.recipe,
+        stages=tuple(stages),
+        micro_batch=size,
     )
+    c = [0.0, *(2 * hop_s(setup, before, after, links) for before, after in pairwise(stages))]
+    t = [option.time_s + transfer for option, transfer in zip(chosen, c, strict=True)]
+    if formula == "crius":
+        slowest = max(range(len(t)), key=lambda i: (t[i], t[i] - c[i]))
+        pace = t[slowest] - c[slowest]
+    else:
+        pace = max(max(t[i] - c[i], c[i]) for i in range(len(t)))
+    return sum(t) + (setup.micro_batches - 1) * pace + max(option.tail_s for option in chosen)
 
 
-def every_assembly(
-    job: Job, machine: Machine, split: Sequence[StageOfSplit], micro_batches: int, formula: str
-) -> list[tuple[float, tuple[str, ...]]]:
-    """(iteration time, favours) of all assemblies, fastest first; none if a stage has no option left."""
-    options = [price_stage(job, machine, split, index, micro_batches) for index in range(len(split))]
-    found = []
-    for chosen in product(*options):
-        tps = [(before.tp, after.tp) for before, after in pairwise(chosen)]
-        c = [0.0, *(transfer_s(job, machine, split, i + 1, pair, micro_batches) for i, pair in enumerate(tps))]
-        t = [option.time_s + transfer for option, transfer in zip(chosen, c, strict=True)]
-        if formula == "crius":
-            slowest = max(range(len(t)), key=lambda i: (t[i], t[i] - c[i]))
-            pace = t[slowest] - c[slowest]
-        else:
-            pace = max(max(t[i] - c[i], c[i]) for i in range(len(t)))
-        total = sum(t) + (micro_batches - 1) * pace + max(option.step_s for option in chosen)
-        found.append((total, tuple(option.favour for option in chosen)))
-    return sorted(found)
+def least_of_every_assembly(pricing: StagePricing, split: Sequence[StageOfSplit], size: int, formula: str) -> float:
+    """The least seconds by formula of all assemblies."""
+    unique = [
+        list({(one.favour, one.time_s, one.tail_s): one for one in price_stages(pricing, split, i, size)}.values())
+        for i in range(len(split))
+    ]
+    return min(formula_s(pricing, chosen, size, formula) for chosen in product(*unique))
+
+
+def seconds_of_setup(pricing: StagePricing, setup: Setup, formula: str) -> float:
+    """Those of one setup, by formula."""
+    split, chosen = split_of(setup), []
+    for index, stage in enumerate(setup.stages):
+        alone = setup_with(pricing, split, index, stage, setup.micro_batch)
+        assert fits(pricing, alone, index)
+        seconds = seconds_of(alone, index)
+        assert not isinstance(seconds, Infeasible)
+        chosen.append(Priced(favour="", stage=replace(stage), time_s=seconds[0], tail_s=seconds[1]))
+    return formula_s(pricing, chosen, setup.micro_batch, formula)

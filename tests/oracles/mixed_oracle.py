@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from estimator.pricing.build import Degrees, block_refuses
+from estimator.pricing.build import Degrees, refuse_degrees
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
@@ -15,6 +15,7 @@ from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.objectives import amount
 from planner.one_job.search.request import SearchRequest
+from planner.one_job.tools.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 
@@ -72,14 +73,14 @@ def every_setup(request: SearchRequest) -> Iterator[Setup]:
                     continue
                 if not tool_runs(limits, stages):
                     continue
-                kinds = [kind for kind in limits.recompute if not limits.limits or kind in limits.limits.recompute]
+                kinds = limits.open_recompute
                 rules = [
-                    [(kind, zero) for kind in kinds for zero in zeros_of(limits, one, len(stages))] for one in chosen
+                    [(kind, zero) for kind in kinds for zero in zeros_of(request, one, len(stages))] for one in chosen
                 ]
                 for inner in itertools.combinations(range(1, layers), len(stages) - 1):
                     edges = (0, *inner, layers)
                     for picked in itertools.product(*rules):
-                        if limits.tool and len(set(picked)) > 1:
+                        if limits.alike and len(set(picked)) > 1:
                             continue
                         each = [rule for one, rule in zip(chosen, picked, strict=True) for _ in one.stages]
                         made = tuple(
@@ -99,16 +100,29 @@ def every_setup(request: SearchRequest) -> Iterator[Setup]:
 def tool_runs(limits: Constraints, stages: list[StageSetup]) -> bool:
     """Whether the user's tool, if there is one, runs such stages: all shared alike, and evenly."""
     shapes = {(stage.tp, stage.dp, stage.ep, stage.etp, stage.shares) for stage in stages}
-    return limits.tool is None or (len(shapes) == 1 and stages[0].shares is None)
+    return not limits.alike or (len(shapes) == 1 and stages[0].shares is None)
 
 
-def zeros_of(limits: Constraints, choice: Choice, stages: int) -> tuple[ZeroStage, ...]:
-    """Stages of ZeRO that a segment can have; one replica has nothing to shard."""
-    known: tuple[ZeroStage, ...] = (0, 1, 2, 3)
-    if limits.limits:
-        known = limits.limits.zero if stages == 1 else limits.limits.sharded_pipelines
-    found = tuple(zero for zero in limits.zero if zero in known)
-    return found if choice.stages[0].dp > 1 else found[:1] and (0 if 0 in found else found[0],)
+def zeros_of(request: SearchRequest, choice: Choice, stages: int) -> tuple[ZeroStage, ...]:
+    """Stages of ZeRO that a segment can have, under a tool those it can run; one replica has nothing to shard."""
+    space, stage = request.spaces[0].space, choice.stages[0]
+    limits, tool = space.constraints, space.constraints.training_tool
+    shape = Shape(
+        job=space.training,
+        tp=stage.tp,
+        pp=stages,
+        dp=stage.dp,
+        ep=stage.ep,
+        etp=stage.etp,
+        sequence_parallel=stage.sequence_parallel,
+    )
+    allowed = [
+        zero
+        for zero in sorted(limits.zero)
+        if tool is None
+        or (tool.allows_degrees(shape) and tool.allows_state(replace(shape, zero=zero, shard=stage.dp if zero else 1)))
+    ]
+    return tuple(allowed if stage.dp > 1 else allowed[:1])
 
 
 def choices(request: SearchRequest, slots: list[list[DeviceSlot]], size: int) -> list[Choice]:
@@ -126,8 +140,6 @@ def choices(request: SearchRequest, slots: list[list[DeviceSlot]], size: int) ->
                 if not all(limits.permits("micro_batch", share) for share in (max(shares),)):
                     continue
                 for ep, etp in itertools.product(range(1, tp * sum(replicas) + 1), {1, tp}):
-                    if etp > 1 and limits.limits and not limits.limits.splits_experts:
-                        continue
                     if not holds(request, tp, sum(replicas), ep, etp, together=len(slots) > 1):
                         continue
                     stages = tuple(
@@ -142,7 +154,7 @@ def choices(request: SearchRequest, slots: list[list[DeviceSlot]], size: int) ->
                             dp=sum(replicas),
                             ep=ep,
                             etp=etp,
-                            sequence_parallel=tp > 1 and own.seq_len % tp == 0,
+                            sequence_parallel=tp > 1 and own.seq_len % tp == 0 and limits.open_sequence_parallel[0],
                             shares=None if len(set(shares)) == 1 else tuple(shares),
                         )
                         for number in range(pp)
@@ -189,4 +201,4 @@ def holds(request: SearchRequest, tp: int, dp: int, ep: int, etp: int, *, togeth
     elif (tp if together else tp * dp) % (ep * etp):
         return False
     degrees = Degrees(tp=tp, dp=dp, ep=ep, etp=etp)
-    return all(block_refuses(block, degrees) is None for block in blocks)
+    return refuse_degrees(request.model, degrees, seq_len=request.spaces[0].space.seq_len) is None

@@ -1,4 +1,4 @@
-"""Event by event simulation of one pipeline iteration: what the closed forms of `estimator.cells.pipeline`
+"""Event by event simulation of one pipeline iteration: what the closed forms of `estimator.cells.latency`
 approximate."""
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from itertools import product
 import numpy as np
 
 from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
-from estimator.cells.job import Job
-from estimator.cells.stage_options import Machine, StagePlace, best_recompute
+from estimator.cells.stage_pricing import StagePlace, StagePricing
 from planner.one_job.tuning.measured import ErrorModel
 from planner.one_job.tuning.records import Candidate, Measurement, P
 from profiles.vocabulary import Infeasible
+from tests.oracles.cell_oracle import seconds_of_setup
 
 
 def fastest(measured_s: Sequence[float | None]) -> float | None:
@@ -30,22 +30,20 @@ def is_in_half(dp: int, tp: int, favour: str) -> bool:
 
 
 def best_in_halves(
-    job: Job, machine: Machine, cell: CellEstimate, places: Sequence[StagePlace], rules: CellRules
+    pricing: StagePricing, cell: CellEstimate, places: Sequence[StagePlace], rules: CellRules
 ) -> tuple[float, int]:
-    """The least estimate of all plans of the halves, each assembled by itself; and how many of them can be had."""
-    choices = []
-    for stage, place in zip(cell.stages, places, strict=True):
+    """The least seconds by formula of all plans of the halves, each assembled by itself; and how many of them, told
+    apart by degrees, can be had."""
+    choices, plans = [], 1
+    for favour, place in zip(cell.assembly, places, strict=True):
         count = len(place.slots)
         ways = [(count // tp, tp) for tp in range(1, count + 1) if count % tp == 0]
-        options = [
-            best_recompute(job, machine, place, dp=dp, tp=tp) for dp, tp in ways if is_in_half(dp, tp, stage.favour)
-        ]
-        choices.append([(stage.favour, option) for option in options if not isinstance(option, Infeasible)])
-    times = [
-        assemble_cell(job, machine, places, [(one,) for one in plan], rules=rules).iteration_time_s
-        for plan in product(*choices)
-    ]
-    return min(times), len(times)
+        options = [pricing.options(place, dp=dp, tp=tp) for dp, tp in ways if is_in_half(dp, tp, favour)]
+        had = [some for some in options if not isinstance(some, Infeasible)]
+        plans *= len(had)
+        choices.append([(favour, option) for some in had for option in some])
+    setups = (assemble_cell(pricing, places, [(one,) for one in plan], rules=rules).setup for plan in product(*choices))
+    return min(seconds_of_setup(pricing, setup, rules.formula) for setup in setups), plans
 
 
 def condition_in_turn(

@@ -7,14 +7,14 @@ from typing import Any
 from estimator.pricing.outcome import Evaluation, Guess, RankMemory, TimeBreakdown
 from estimator.pricing.recipe import Setup
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
-from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.options.estimate import EstimateOptions
 
 GIB = 2**30
 
 
 def request_of(model: str = "gpt-tiny", cluster: str = "a100-80gb:1x8", **options: Any) -> ExplicitRequest:
     """The explicit plan behind these options."""
-    return read_explicit(model, cluster=cluster, store=None, options=with_defaults(EstimateOptions, options))
+    return read_explicit(EstimateOptions(model, cluster=cluster, **options), store=None)
 
 
 def setup_of(model: str = "gpt-tiny", cluster: str = "a100-80gb:1x8", **options: Any) -> Setup:

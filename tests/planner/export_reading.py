@@ -114,7 +114,7 @@ def _titan(sizes: dict[str, Any], training: dict[str, Any]) -> Facts:
         "micro_batch_per_rank": training["local_batch_size"],
     }
     if policy:
-        found["zero"] = {"always": 3, "never": 2}[policy]
+        found["zero"] = {"always": 3, "never": 2 if pp == 1 else 1}[policy]
     if parts:
         found["vpp"] = len(parts) // pp
         found["micro_batch_per_rank"] = sizes["pipeline_parallel_microbatch_size"]

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from planner.one_job.importing.estimate import estimate_imported
-from planner.one_job.tools.import_records import Launcher
+from planner.shared.options.common import Tool
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import NothingFits
 
 PUBLISHED: dict[str, list[dict[str, Any]]] = tomllib.loads(
@@ -27,18 +28,17 @@ SMALL_MEGATRON = (
 """Arguments of a model that no zoo name stands for."""
 
 
-def published(launcher: Launcher) -> Any:
+def published(launcher: Tool) -> Any:
     """A test parameter for each published setting of a launcher."""
     return [pytest.param(entry, id=entry["name"]) for entry in PUBLISHED[launcher]]
 
 
-def estimate(launcher: Launcher, settings: str, cluster: str = "h100:1x8", **named: Any) -> dict[str, Any]:
+def estimate(launcher: Tool, settings: str, cluster: str = "h100:1x8", **named: Any) -> dict[str, Any]:
     """The estimate of settings, whether they fit or not."""
-    own = {"model": None, "output": None, "store": None, "find_best": None}
-    options = {name: value for name, value in named.items() if name not in own}
-    given = {name: named.get(name, value) for name, value in own.items()}
+    find_best = named.pop("find_best", None)
+    options = EstimateOptions(cluster=cluster, launcher=(launcher, settings), **named)
     try:
-        return estimate_imported(launcher, settings, cluster=cluster, options=options, **given)  # type: ignore[arg-type]
+        return estimate_imported(options, find_best=find_best)
     except NothingFits as failure:
         return cast(dict[str, Any], failure.result)
 

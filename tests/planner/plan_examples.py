@@ -7,7 +7,6 @@ from planner.shared.plan import (
     ModelSizes,
     Plan,
     PlanBatch,
-    PlanBreakdown,
     PlanDevice,
     PlanEstimate,
     PlanModel,
@@ -16,6 +15,7 @@ from planner.shared.plan import (
     RecomputeRule,
     Sharding,
 )
+from planner.shared.plan_parts import PlanTimeBreakdown
 
 
 def example_stage(first: int, end: int, ranks: tuple[int, ...], *, dp: int, tp: int) -> PlanStage:
@@ -79,14 +79,7 @@ def example_plan() -> Plan:
             mfu=100 / 312,
             peak_memory_bytes=6 * 2**30,
             reserve_bytes=2**30,
-            breakdown=PlanBreakdown(
-                compute_s=0.8,
-                blocking_collectives_s=0.3,
-                transfer_s=0.1,
-                bubble_s=0.2,
-                gradient_sync_s=0.06,
-                optimizer_s=0.04,
-            ),
+            breakdown=PlanTimeBreakdown(gemm_s=0.8, tp_s=0.3, pp_s=0.1, bubble_s=0.2, dp_s=0.06, optimizer_s=0.04),
             interval_90_s=(1.2, 1.9),
             interval_90_reason=None,
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.one_job.validation.rows import RunRow
+from planner.one_job.validation.columns import RunRow
 
 
 def run_row(**fields: Any) -> RunRow:
@@ -17,7 +17,7 @@ def run_row(**fields: Any) -> RunRow:
         "gpus_total": 16,
         "gpus_per_node": 8,
         "model_name": "GPT-x",
-        "model_family": "dense_gpt",
+        "model_family": "gpt",
         "layers": 24,
         "hidden": 2048,
         "heads": 16,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from estimator.cells.job import Job as TrainingJob
+from estimator.cells.job import cell_recipe
 from planner import api
 from planner.many_jobs.jobs.records import Pool, Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out, pools_of
@@ -102,14 +102,15 @@ def test_what_does_not_fit() -> None:
 
 def test_data_parallel_belief() -> None:
     book = _book("a100-40gb:4x4")
-    small, large = (Workload(model=name, global_batch=128, dtype="fp16") for name in ("bert-1.3b", "bert-6.7b"))
+    small = Workload(model="bert-1.3b", global_batch=128, dtype="fp16")
+    large = Workload(model="bert-6.7b", global_batch=1, dtype="fp16")
     # One stage of replicas is one of the Cells: never faster than the best.
     for devices in (1, 2, 4, 8, 16):
         best, believed = book.best(small, "a100-40gb", devices), book.data_parallel_s(small, "a100-40gb", devices)
         assert best is not None
         assert believed is not None
         assert believed >= best.iteration_time_s * (1 - 1e-12)
-    # Replicas of 6.7 billion parameters fit nowhere here: scaled from the smallest Cell that fits.
+    # A sample has no replicas, and one device does not hold 6.7 billion parameters: scaled from the smallest Cell.
     least = book.least_devices(large, "a100-40gb")
     assert least is not None
     assert least > 1
@@ -165,6 +166,6 @@ def test_what_a_store_has_measured_counts(tmp_path: Path) -> None:
     assert before + 0.5 < after < before + 1.5
     assert measured.data_parallel_s(workload, "a40", 1) == modelled.data_parallel_s(workload, "a40", 1)
     assert measured.file_in(tmp_path) != modelled.file_in(tmp_path)
-    assert TrainingJob.__dataclass_fields__["optimizer_name"].default == OPTIMIZER
+    assert cell_recipe(global_batch=1, seq_len=1).optimizer == OPTIMIZER
     with pytest.raises(InputError, match="an existing profile store"):
         cells_on(cluster, tmp_path / "none.sqlite")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.scheduling.exhaustive_gain import best_gain
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board
 from planner.many_jobs.scheduling.cells.search import Search, take
 from planner.many_jobs.scheduling.cells.tables import CellTables
-from tests.oracles.scale_oracle import best_gain
 
 LEVELS = (-1, 0, 1)
 

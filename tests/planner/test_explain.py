@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from estimator.pricing.outcome import TimeBreakdown
+from estimator.pricing.pricing import Pricing
+from planner.one_job.planning.explaining import Lack, describe_lack, explain_request
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.explain import Explanation, describe_explanation
-from planner.one_job.search.explaining import Lack, describe_lack, explain_request
+from planner.one_job.search.explain import describe_explanation
+from planner.one_job.search.explanation import Explanation
 from planner.one_job.search.links_used import links_used
 from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.search.sensitivity import (
@@ -37,7 +39,7 @@ from planner.one_job.search.varied import (
     with_constraints,
     with_node,
 )
-from planner.shared.options import SearchOptions, with_defaults
+from planner.shared.options.search import SearchOptions
 from profiles.errors import NothingFits
 from profiles.vocabulary import LinkTable
 
@@ -45,8 +47,8 @@ GIB = 2**30
 
 
 def request_of(model: str = "gpt2-350m", cluster: str = "a100-80gb:2x2", **options: Any) -> SearchRequest:
-    given: SearchOptions = {"global_batch": 16, **options}  # type: ignore[typeddict-item]
-    return read_search(model, cluster=cluster, store=None, options=with_defaults(SearchOptions, given))
+    given = SearchOptions(model, cluster=cluster, **{"global_batch": 16, **options})
+    return read_search(given, store=None, objective=given.objective, limit=given.limit)
 
 
 @cache
@@ -219,11 +221,12 @@ def test_measured_tables_of_a_faster_link_keep_their_latency() -> None:
         source="test",
     )
     other = replace(table, link="another")
-    own = replace(request.spaces[0], link_tables=(table, other))
+    own = request.spaces[0]
+    own = replace(own, evaluator=replace(own.evaluator, pricing=Pricing(link_tables=(table, other))))
     changed = with_links(replace(request, spaces=(own,)), use).spaces[0]
-    quicker, same = changed.link_tables
+    quicker, same = changed.pricing.link_tables
     assert same == other
-    assert changed.evaluator.links.tables == changed.link_tables
+    assert changed.evaluator.links.pricing is changed.pricing
     for (size, before), (_, after) in zip(points, quicker.points, strict=True):
         assert before / 1.1 <= after < before
         assert before - after == pytest.approx(min(1e-10 * size * (1 - 1 / 1.1), before * (1 - 1 / 1.1)))

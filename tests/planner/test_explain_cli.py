@@ -15,9 +15,9 @@ from planner.cli import main as cli
 from planner.cli.explain_output import COLUMNS, print_comparison
 from planner.cli.plan_output import describe_certificate, describe_layers, describe_settings, print_plan
 from planner.one_job.explicit.estimate import estimate_explicit
-from planner.one_job.search.explain import Certificate
-from planner.one_job.search.plan_comparison import CELL_PARTS, compare_plans, describe_plan_comparison
-from planner.shared.plan import Plan, PlanBreakdown
+from planner.one_job.planning.plan_comparison import compare_plans, describe_plan_comparison
+from planner.one_job.search.explanation import Certificate
+from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of
@@ -57,8 +57,6 @@ def test_an_explanation_fits_a_hundred_columns(capsys: pytest.CaptureFixture[str
 def test_the_columns_of_the_runners_up_are_all_parts_once() -> None:
     parts = sorted(part.name for part in fields(TimeBreakdown))
     assert sorted(name for own in COLUMNS.values() for name in own) == parts
-    assert sorted(name for own in CELL_PARTS.values() for name in own) == parts
-    assert sorted(CELL_PARTS) == sorted(part.name for part in fields(PlanBreakdown))
 
 
 def test_json_is_the_plan_and_beside_it_what_was_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -103,9 +101,10 @@ def test_what_is_wrong_with_a_file_is_said_before_the_search(
 
 
 def test_python_has_both(tmp_path: Path) -> None:
-    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8)
-    explanation = api.explain("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8)
-    assert explanation.plan == plan
+    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8).plan
+    explained = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8, explain=True)
+    assert explained.explanation is not None
+    assert explained.explanation.plan == plan == explained.plan
     save_plan(plan, tmp_path / "plan.json")
     found = api.compare(tmp_path / "plan.json", tmp_path / "plan.json")
     assert found.differences == ()
@@ -173,18 +172,18 @@ def test_two_plans_differ_by_the_sum_of_their_parts(capsys: pytest.CaptureFixtur
     json.dumps(describe_plan_comparison(found), allow_nan=False)
 
 
-def test_a_cell_s_plan_is_compared_by_the_parts_that_it_has() -> None:
-    cell, explicit = example_plan(), plan_of(tp=4)
-    for one, other in ((cell, explicit), (explicit, cell), (cell, cell)):
+def test_a_plan_whose_memory_nobody_took_apart_is_compared_by_its_peak() -> None:
+    whole, explicit = example_plan(), plan_of(tp=4)
+    for one, other in ((whole, explicit), (explicit, whole), (whole, whole)):
         found = compare_plans(one, other)
-        assert {pair.name for pair in found.parts} == set(CELL_PARTS)
+        assert {pair.name for pair in found.parts} == {part.name for part in fields(TimeBreakdown)}
         assert math.fsum(pair.one for pair in found.parts) == pytest.approx(one.estimate.iteration_time_s)
         assert math.fsum(pair.other for pair in found.parts) == pytest.approx(other.estimate.iteration_time_s)
         assert [pair.name for pair in found.memory] == ["peak_bytes"]
 
 
 def test_a_file_of_another_version_is_estimated_again_and_said(tmp_path: Path) -> None:
-    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8)
+    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x2", global_batch=8).plan
     estimate = plan.estimate
     breakdown = replace(estimate.breakdown, bubble_s=estimate.breakdown.bubble_s + 1.0)
     old = replace(

@@ -71,6 +71,23 @@ def test_a_setup_comes_back_from_the_file_as_it_was(tmp_path: Path, options: dic
     jsonschema.validate(json.loads(plan_to_json(plan)), json.loads(plan_json_schema()))
 
 
+def test_features_of_memory_that_an_older_file_lacks_are_those_declared_for_the_name(tmp_path: Path) -> None:
+    setup = setup_of(dp=8, software="nanotron")
+    plan = record_plan(setup, fake_evaluate(setup), reference=setup.model.name, assumptions=())
+    written = json.loads(plan_to_json(plan))
+    assert written["recipe"]["software"].pop("memory")["gradient_copy_bytes"] == 2.0
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(written), encoding="utf-8")
+    assert read_plan(load_plan(path), where="plan.json", store=None).setups == (setup,)
+
+
+def test_a_stated_feature_stands_in_the_file_in_place_of_the_declared_one() -> None:
+    declared = setup_of(dp=8, software="nanotron").recipe.software
+    features = ("kernels=eager", "gradient_copy_bytes=0")
+    stated = setup_of(dp=8, software="nanotron", feature=features).recipe.software
+    assert stated == replace(declared, kernels="eager", memory=replace(declared.memory, gradient_copy_bytes=0.0))
+
+
 @st.composite
 def _options(draw: st.DrawFn) -> dict[str, Any]:
     tp, pp, cp = draw(st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 2), (4, 2, 1), (1, 4, 2)]))
@@ -88,6 +105,7 @@ def _options(draw: st.DrawFn) -> dict[str, Any]:
         "sequence_parallel": draw(st.booleans()),
         "overlap": draw(st.sampled_from([None, (), ("tp",), ("dp", "tp", "p2p")])),
         "software": draw(st.sampled_from([None, "megatron-lm", "maxtext"])),
+        "feature": draw(st.sampled_from([(), ("launch=graph", "fragmentation=0.25")])),
         "freeze": draw(st.sampled_from([None, (0, 2), (2, 5)])),
         "dtype": draw(st.sampled_from(["bf16", "fp32", "fp16"])),
     }

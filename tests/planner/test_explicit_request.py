@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from estimator.pricing.recipe import Software
-from planner.one_job.explicit.dispatch import options_of_cells, read_any_request, whole_training
-from planner.shared.options import EstimateOptions, JobOptions, beyond_default, options_of, with_defaults
+from planner.one_job.cells.request import check_cells
+from planner.one_job.explicit.dispatch import read_any_request
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import request_of, setup_of
 
@@ -72,11 +73,11 @@ def test_a_batch_that_nobody_gave_is_whole_micro_batches() -> None:
     ("options", "message"),
     [
         ({"tp": 3}, r"--tp, --pp, --cp: found tp \* pp \* cp = 3 on 8 devices, expected a divisor"),
-        ({"tp": 0}, "--tp: found 0, expected at least 1"),
+        ({"tp": 0}, "--tp: found 0, expected a whole number of at least 1"),
         ({"tp": 8, "dp": 2}, r"found tp \* pp \* dp \* cp = 8 \* 1 \* 2 \* 1 = 16, expected at most 8"),
         ({"dp": 2, "devices": 4}, "= 2, expected the 4 devices"),
         ({"dp": 8, "devices": 9}, "--devices: found 9, expected from 1 to the 8 free devices"),
-        ({"tp": 8}, "--tp: found 4 attention heads over tp = 8, expected sizes that divide evenly"),
+        ({"tp": 8}, "--tp: found attention: tp=8 does not divide 4 heads, expected sizes that divide evenly"),
         ({"pp": 8}, "--pp, --vpp: found 4 blocks for pp"),
         ({"dp": 8, "global_batch": 12}, "--global-batch: found 12, with dp = 8 and 1 samples per rank and micro-batch"),
         ({"dp": 8, "micro_batches": 3, "global_batch": 32}, "--micro-batches: found 3, with dp = 8 and a global batch"),
@@ -127,27 +128,18 @@ def test_a_stage_on_two_kinds_of_devices_is_refused() -> None:
         ({"optimizer": "muon"}, "--optimizer: found muon, expected one of adamw, sgd, or"),
     ],
 )
-def test_cells_refuse_what_only_an_explicit_plan_has(options: EstimateOptions, message: str) -> None:
+def test_cells_refuse_what_only_an_explicit_plan_has(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        options_of_cells(options)
+        check_cells(EstimateOptions(**options))
 
 
 def test_a_whole_training_needs_tokens() -> None:
-    assert whole_training({}) is None
     with pytest.raises(InputError, match=r"--failure-rate: found 0\.1, expected --train-tokens beside it"):
-        whole_training({"failure_rate": 0.1})
-    with pytest.raises(InputError, match="--restart-time: found -1, expected at least 0"):
-        whole_training({"restart_time": -1, "train_tokens": 5.0})
+        EstimateOptions(failure_rate=0.1)
+    with pytest.raises(InputError, match=r"--restart-time: found -1\.0, expected a number of at least 0"):
+        EstimateOptions(restart_time=-1, train_tokens=5.0)
 
 
 def test_a_plan_needs_a_model_and_a_cluster() -> None:
     with pytest.raises(InputError, match="MODEL: found nothing, expected a model and a cluster, or --plan"):
-        read_any_request(None, cluster="a100-80gb:1x8", plan=None, store=None, options={"tp": 2})
-
-
-def test_options_are_declared_once_with_defaults() -> None:
-    assert set(options_of(JobOptions)) < set(options_of(EstimateOptions))
-    assert with_defaults(EstimateOptions, {"tp": 4})["tp"] == 4
-    assert beyond_default(EstimateOptions, {"tp": 4, "dtype": "bf16"}) == ("tp",)
-    with pytest.raises(TypeError, match="unknown option tpp"):
-        with_defaults(EstimateOptions, {"tpp": 4})
+        read_any_request(EstimateOptions(cluster="a100-80gb:1x8", tp=2), store=None)

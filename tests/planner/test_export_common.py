@@ -18,7 +18,8 @@ from planner.one_job.tools.export_records import CannotExpress, ExportContext
 from planner.one_job.tools.megatron.fields import split_fields
 from planner.one_job.tools.megatron.write import pattern
 from planner.one_job.tools.python_text import Code, call, comment, literal
-from planner.one_job.tools.shape import chunks_of, launcher_lines, load_plan_model, nodes_of, uniform
+from planner.one_job.tools.shape import chunks_of, load_plan_model, shape_of
+from planner.one_job.tools.writing import launcher_lines, nodes_of
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 
@@ -41,16 +42,16 @@ def test_ranks_in_another_order_than_their_axes_say_are_refused() -> None:
     first, second = plan.stages
     moved = replace(plan, stages=(replace(first, ranks=second.ranks), replace(second, ranks=first.ranks)))
     with pytest.raises(CannotExpress) as caught:
-        uniform(moved, "tool")
+        shape_of(moved, "tool")
     assert caught.value.key == "stages[0].ranks"
 
 
 def test_an_order_that_a_tool_does_not_count_in_is_refused() -> None:
     plan = pipeline_first(make_plan("gpt tp2 pp2"))
     with pytest.raises(CannotExpress) as caught:
-        uniform(plan, "tool")
+        shape_of(plan, "tool")
     assert caught.value.key == "rank_axis_order"
-    assert uniform(plan, "tool", orders=[("tp", "cp", "pp", "dp")]).order == ("tp", "pp", "dp")
+    assert shape_of(plan, "tool", orders=[("tp", "cp", "pp", "dp")]).order == ("tp", "pp", "dp")
     script = load_exporter("megatron")(plan, ExportContext()).files[0].text
     assert "    --use-tp-pp-dp-mapping\n" in script
 
@@ -74,7 +75,7 @@ def test_replicas_with_uneven_shares_are_refused() -> None:
         stages=(replace(stage, micro_batch_shares=shares),),
     )
     with pytest.raises(CannotExpress) as caught:
-        uniform(uneven, "tool")
+        shape_of(uneven, "tool")
     assert caught.value.key == "stages[0].micro_batch_shares"
 
 
@@ -119,7 +120,7 @@ def test_patterns_expand_to_the_flags(flags: list[bool]) -> None:
 )
 def test_splits_of_blocks(name: str, expected: dict[str, object]) -> None:
     plan = make_plan(name)
-    assert split_fields(uniform(plan, "x"), chunks_of(plan, load_plan_model(plan))) == expected
+    assert split_fields(chunks_of(plan, load_plan_model(plan)), len(plan.stages)) == expected
 
 
 def test_first_and_last_stage_alone_need_no_layout() -> None:
@@ -128,13 +129,16 @@ def test_first_and_last_stage_alone_need_no_layout() -> None:
     counts = (5, 7, 7, 7, 6)
     starts = [sum(counts[:n]) for n in range(5)]
     own = [replace(c, first=s, end=s + n) for c, s, n in zip(chunks, starts, counts, strict=True)]
-    assert split_fields(uniform(plan, "x"), own) == {
+    assert split_fields(own, 5) == {
         "num_layers_in_first_pipeline_stage": 5,
         "num_layers_in_last_pipeline_stage": 6,
     }
 
 
-@pytest.mark.parametrize("name", ["bert-large", "resnet-50", "nmt", "vgg-16"])
+HYBRIDS = ("mamba2-2.7b", "nemotron-h-8b", "qwen3-next-80b-a3b")
+
+
+@pytest.mark.parametrize("name", ["bert-large", "resnet-50", "nmt", "vgg-16", *HYBRIDS])
 def test_what_is_no_decoder_is_refused(name: str) -> None:
     with pytest.raises(CannotExpress) as caught:
         decoder_of(load_model(name), "tool")

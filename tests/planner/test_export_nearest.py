@@ -9,14 +9,21 @@ import pytest
 
 from bench.exports.facts import differences
 from bench.exports.plans import make_plan
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup
 from planner import api
+from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.exporting import nearest
-from planner.one_job.exporting.formats import load_exporter
 from planner.one_job.exporting.nearest import find_nearest
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.catalogue import TOOLS
+from planner.one_job.tools.export_records import ExportContext
+from planner.one_job.tools.tool import Rule
+from planner.one_job.tools.writing import write_plan
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, save_plan
 from profiles.errors import NothingFits
+from profiles.store import ProfileStore
+from profiles.vocabulary import Infeasible
 from tests.planner.export_reading import READERS
 
 
@@ -26,22 +33,23 @@ def plan_file(name: str, folder: Path) -> Path:
     return file
 
 
-def refuse_export(plan: Plan, context: ExportContext) -> Export:  # noqa: ARG001
-    raise CannotExpress(tool="nothing", key="stages[].dp", found=1, expected="no plan at all")
+EVEN = replace(
+    TOOLS["megatron"],
+    name="even",
+    degrees=(Rule(key="stages[].tp", allows=lambda s: s.tp % 2 == 0, found="{s.tp}", expected="an even tp"),),
+)
+"""A tool that runs stages of even tp alone."""
 
-
-def accept_even(plan: Plan, context: ExportContext) -> Export:  # noqa: ARG001
-    """A tool that runs one schedule, and stages of even tp alone."""
-    if plan.schedule != "1f1b" and len(plan.stages) > 1:
-        raise CannotExpress(tool="even", key="schedule", found=plan.schedule, expected="1f1b")
-    if plan.stages[0].tp % 2:
-        raise CannotExpress(tool="even", key="stages[0].tp", found=plan.stages[0].tp, expected="an even tp")
-    return Export(files=(ExportFile(name="x", text=f"tp {plan.stages[0].tp}\n"),))
+NOTHING = replace(
+    EVEN,
+    degrees=(),
+    whole=(Rule(key="stages[].dp", allows=lambda s: s.tp < 0, found="{s.dp}", expected="no plan at all"),),
+)
 
 
 def test_one_thing_is_changed_where_that_is_enough() -> None:
     plan = make_plan("llama zb-h1")
-    found = find_nearest(plan, exporter=load_exporter("megatron"), context=ExportContext())
+    found = find_nearest(plan, tool=TOOLS["megatron"], context=ExportContext())
     assert found.nearest is not None
     assert found.nearest.changes == ("schedule 1f1b (the plan: zb-h1)",)
     assert found.nearest.plan.estimate.iteration_time_s > found.refused_time_s
@@ -51,10 +59,9 @@ def test_one_thing_is_changed_where_that_is_enough() -> None:
 def test_the_nearest_is_accepted_fits_and_trains_the_same() -> None:
     plan = make_plan("llama tp8 pp2")
     for name in ("deepspeed", "accelerate", "maxtext"):
-        exporter = load_exporter(name)
-        found = find_nearest(plan, exporter=exporter, context=ExportContext()).nearest
+        found = find_nearest(plan, tool=TOOLS[name], context=ExportContext()).nearest
         assert found is not None, name
-        assert exporter(found.plan, ExportContext()) == found.export
+        assert write_plan(found.plan, TOOLS[name], ExportContext()) == found.export
         assert found.plan.batch.global_batch == plan.batch.global_batch
         assert len(found.plan.devices) == len(plan.devices)
         assert found.plan.model == plan.model
@@ -64,7 +71,7 @@ def test_the_nearest_is_accepted_fits_and_trains_the_same() -> None:
 @pytest.mark.parametrize("tool", READERS)
 @pytest.mark.parametrize("name", ["llama dualpipe", "mixtral ep4", "llama offload", "llama uneven chunks"])
 def test_files_of_the_nearest_say_what_it_says(name: str, tool: str) -> None:
-    found = find_nearest(make_plan(name), exporter=load_exporter(tool), context=ExportContext()).nearest
+    found = find_nearest(make_plan(name), tool=TOOLS[tool], context=ExportContext()).nearest
     if found is not None:
         assert differences(tool, READERS[tool](found.export), found.plan) == []
     none = {"torchtitan", "torchtitan-toml"} if name == "mixtral ep4" else set()
@@ -74,14 +81,14 @@ def test_files_of_the_nearest_say_what_it_says(name: str, tool: str) -> None:
 
 def test_no_plan_is_found_for_another_model() -> None:
     """No change of the plan makes a bert of a decoder."""
-    found = find_nearest(make_plan("bert"), exporter=load_exporter("megatron"), context=ExportContext())
+    found = find_nearest(make_plan("bert"), tool=TOOLS["megatron"], context=ExportContext())
     assert found.nearest is None
 
 
 def test_uneven_stages_are_made_alike() -> None:
     """tp 2 in both stages, where the plan has it in one."""
     plan = uneven_plan()
-    found = find_nearest(plan, exporter=accept_even, context=ExportContext()).nearest
+    found = find_nearest(plan, tool=EVEN, context=ExportContext()).nearest
     assert found is not None
     assert {stage.tp for stage in found.plan.stages} == {2}
     assert any(change.startswith("tp 2 (the plan: 1 | 2)") for change in found.changes)
@@ -102,13 +109,15 @@ def batch_of(plan: Plan):  # type: ignore[no-untyped-def]
 def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     monkeypatch.setattr(nearest, "MOST_LOOKS", 20)
+    price = evaluate_with_store
 
-    def count(plan: Plan, context: ExportContext) -> Export:
-        looks.append(plan)
-        return refuse_export(plan, context)
+    def count(setup: Setup, *, store: ProfileStore | None) -> Evaluation | Infeasible:
+        looks.append(setup)
+        return price(setup, store=store)
 
-    assert find_nearest(make_plan("llama zero 1"), exporter=count, context=ExportContext()).nearest is None
-    assert 0 < len(looks) <= 20
+    monkeypatch.setattr(nearest, "evaluate_with_store", count)
+    assert find_nearest(make_plan("llama zero 1"), tool=NOTHING, context=ExportContext()).nearest is None
+    assert 0 < len(looks) <= 21, "the plan itself is priced too"
 
 
 def test_the_refusal_names_key_nearest_and_both_times(tmp_path: Path) -> None:
@@ -137,6 +146,6 @@ def test_a_plan_that_cannot_be_read_again_is_refused_all_the_same(tmp_path: Path
     config.write_text((Path("bench") / "exports" / "windowed.json").read_text(encoding="utf-8"), encoding="utf-8")
     plan = load_plan(plan_file("llama dualpipe", tmp_path))
     gone = replace(plan, cluster="h100:1x1")
-    found = find_nearest(gone, exporter=load_exporter("accelerate"), context=ExportContext())
+    found = find_nearest(gone, tool=TOOLS["accelerate"], context=ExportContext())
     assert found.nearest is None
     assert found.refused_time_s == plan.estimate.iteration_time_s

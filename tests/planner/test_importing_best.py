@@ -13,8 +13,8 @@ from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.importing.best import best_of_setting, search_of
 from planner.one_job.importing.comparison import compare, describe_comparison
-from planner.one_job.search.constraints import TOOLS
-from planner.shared.options import Tool
+from planner.one_job.tools.catalogue import TOOLS
+from planner.shared.options.common import Tool
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from tests.planner.explicit_plan_examples import request_of

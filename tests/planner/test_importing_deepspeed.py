@@ -10,7 +10,7 @@ import pytest
 
 from planner.one_job.tools.deepspeed.read import read_deepspeed
 from planner.one_job.tools.import_records import Imported
-from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.importing_examples import check_read_as, estimate, published
 
@@ -24,7 +24,7 @@ def write(folder: Path, values: Any) -> str:
 
 
 def read(folder: Path, values: Any, model: str | None = "gpt2-1.3b", **options: Any) -> Imported:
-    given = with_defaults(EstimateOptions, options)
+    given = EstimateOptions(**options)
     return read_deepspeed(write(folder, values), model=model, options=given)
 
 

@@ -178,11 +178,12 @@ def test_the_best_is_asked_for_the_very_job_and_priced_by_the_same_function() ->
 
 def test_a_setting_that_does_not_fit_is_compared_all_the_same() -> None:
     from planner.one_job.importing.estimate import estimate_imported
+    from planner.shared.options.estimate import EstimateOptions
 
     words = SMALL_MEGATRON.replace("--hidden-size 512", "--hidden-size 32768")
-    named: dict[str, Any] = {"model": None, "cluster": "h100:1x8", "output": None, "store": None, "options": {}}
+    options = EstimateOptions(cluster="h100:1x8", launcher=("megatron", words))
     with pytest.raises(NothingFits) as caught:
-        estimate_imported("megatron", words, find_best=lambda *_: plan_of(tp=2), **named)
+        estimate_imported(options, find_best=lambda *_: plan_of(tp=2))
     assert isinstance(caught.value.result, dict)
     assert caught.value.result["comparison"]["best"]["stages"][0]["tp"] == 2
 

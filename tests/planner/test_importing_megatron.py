@@ -13,7 +13,7 @@ from planner.one_job.tools.import_records import Imported
 from planner.one_job.tools.megatron.arguments import known_arguments, read_arguments
 from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
-from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import setup_of
 from tests.planner.importing_examples import PARALLEL, SMALL_MEGATRON, check_read_as, estimate, published
@@ -27,7 +27,7 @@ LLAMA = (
 
 
 def read(text: str, model: str | None = None) -> Imported:
-    return read_megatron(text, model=model, options=with_defaults(EstimateOptions, {}))
+    return read_megatron(text, model=model, options=EstimateOptions())
 
 
 def blocks_of(found: Imported) -> list[TransformerBlock]:
@@ -173,7 +173,7 @@ def test_layers_of_a_zoo_model_keep_its_name() -> None:
 
 def test_defaults_are_megatrons() -> None:
     (block,) = set(blocks_of(read(SMALL_MEGATRON)))
-    assert (block.norm, block.dropout, block.attention.qkv_bias, block.attention.output_bias) == (
+    assert (block.norm, block.dropout, block.self_attention.qkv_bias, block.self_attention.output_bias) == (
         "layernorm",
         True,
         True,
@@ -182,7 +182,7 @@ def test_defaults_are_megatrons() -> None:
     assert (block.feed_forward.hidden, block.feed_forward.gated) == (2048, False)  # type: ignore[union-attr]
     (gated,) = set(blocks_of(read(f"{SMALL_MEGATRON} --swiglu --disable-bias-linear --add-qkv-bias")))
     assert gated.feed_forward.hidden == 1344  # type: ignore[union-attr]  # 8/3 h in multiples of 64
-    assert (gated.attention.qkv_bias, gated.attention.output_bias) == (True, False)
+    assert (gated.self_attention.qkv_bias, gated.self_attention.output_bias) == (True, False)
 
 
 def test_experts_stand_where_the_frequency_says() -> None:
@@ -213,8 +213,10 @@ def test_windows_and_norms_of_queries() -> None:
     rotary = "--position-embedding-type rope --rotary-percent 0.5"
     words = f"--window-size 127,0 --window-attn-skip-freq 4 --qk-layernorm {rotary}"
     blocks = blocks_of(read(f"{SMALL_MEGATRON} {words}"))
-    assert [block.attention.window for block in blocks] == [128, 128, 128, None] * 2
-    assert {(block.attention.query_key_norm, block.attention.rotary_dim) for block in blocks} == {("head", 32)}
+    assert [block.self_attention.window for block in blocks] == [128, 128, 128, None] * 2
+    assert {(block.self_attention.query_key_norm, block.self_attention.rotary_dim) for block in blocks} == {
+        ("head", 32)
+    }
 
 
 def test_the_users_model_must_have_the_sizes_that_the_arguments_state() -> None:
@@ -355,7 +357,7 @@ def test_degrees_that_do_not_go_together_are_told_in_megatrons_words() -> None:
     for words, message in (
         ("--tensor-model-parallel-size 3", "found tp * pp * cp = 3 on 8 devices"),
         ("--tensor-model-parallel-size 16 --pipeline-model-parallel-size 1", "= 16 on 8 devices"),
-        ("--num-attention-heads 4 --tensor-model-parallel-size 8", "found 4 attention heads over tp = 8"),
+        ("--num-attention-heads 4 --tensor-model-parallel-size 8", "found attention: tp=8 does not divide 4 heads"),
         ("--global-batch-size 12", "--global-batch-size: found 12, with dp = 8"),
     ):
         with pytest.raises(InputError) as caught:

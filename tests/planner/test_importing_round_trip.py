@@ -11,28 +11,25 @@ from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.importing.estimate import estimate_imported
 from planner.one_job.search.differences import describe_differences
+from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.export_records import Export, ExportContext
-from planner.one_job.tools.import_records import Launcher
-from planner.one_job.tools.megatron.write import export_megatron
-from planner.one_job.tools.torchtitan.write import export_torchtitan_toml
+from planner.one_job.tools.writing import write_plan
+from planner.shared.options.common import Tool
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from tests.planner.explicit_plan_examples import request_of
-
-torchtitan = pytest.importorskip(
-    "planner.one_job.tools.torchtitan.write", reason="plans are not yet exported for torchtitan"
-)
 
 CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "global_batch": 64}
 TITAN = {"software": "torchtitan", "recompute": "none", "global_batch": 64, "overlap": ("dp",)}
 
 
-def check_round_trip(plan: Plan, exported: Export, launcher: Launcher, folder: Path) -> None:
+def check_round_trip(plan: Plan, exported: Export, launcher: Tool, folder: Path) -> None:
     """The exported file, read on the plan's cluster, gives the plan with its estimate."""
     file, output = folder / exported.files[0].name, folder / "again.json"
     file.write_text(exported.files[0].text, encoding="utf-8")
-    named: dict[str, Any] = {"model": None, "cluster": plan.cluster, "store": None, "options": {}}
-    result = estimate_imported(launcher, str(file), output=output, **named)
+    options = EstimateOptions(cluster=plan.cluster, launcher=(launcher, str(file)), output=output)
+    result = estimate_imported(options)
     again = load_plan(output)
     assert describe_differences(plan, again) == (), result["plan"]["assumptions"]
     assert again.model.reference == plan.model.reference
@@ -67,7 +64,7 @@ def test_exported_arguments_read_back_give_the_same_plan(
     model: str, cluster: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plan = plan_of(model, cluster, {**CORE, **options})
-    check_round_trip(plan, export_megatron(plan, ExportContext()), "megatron", tmp_path)
+    check_round_trip(plan, write_plan(plan, TOOLS["megatron"], ExportContext()), "megatron", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -89,4 +86,4 @@ def test_an_exported_toml_file_read_back_gives_the_same_plan(
     model: str, cluster: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plan = plan_of(model, cluster, {**TITAN, **options})
-    check_round_trip(plan, export_torchtitan_toml(plan, ExportContext()), "torchtitan", tmp_path)
+    check_round_trip(plan, write_plan(plan, TOOLS["torchtitan-toml"], ExportContext()), "torchtitan", tmp_path)

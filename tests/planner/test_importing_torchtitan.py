@@ -14,7 +14,7 @@ from planner.one_job.tools.import_records import Imported
 from planner.one_job.tools.pipeline import weighted_blocks
 from planner.one_job.tools.settings import load_data
 from planner.one_job.tools.torchtitan.read import read_torchtitan
-from planner.shared.options import EstimateOptions, with_defaults
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.importing_examples import check_read_as, estimate, published, to_toml
@@ -23,7 +23,7 @@ from tests.planner.importing_examples import check_read_as, estimate, published,
 def read(folder: Path, text: str, model: str | None = None) -> Imported:
     file = folder / "train.toml"
     file.write_text(text, encoding="utf-8")
-    return read_torchtitan(str(file), model=model, options=with_defaults(EstimateOptions, {}))
+    return read_torchtitan(str(file), model=model, options=EstimateOptions())
 
 
 def llama(folder: Path, parallelism: str = "", rest: str = "") -> Imported:

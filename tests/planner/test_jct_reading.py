@@ -82,9 +82,9 @@ def test_the_small_trace_of_the_project_is_read() -> None:
         (HEAD + "\na,0,nan,1\n", "line 2: duration_s: found 'nan'"),
         (HEAD + "\na,,5,1\n", "line 2: submit_time_s: found ''"),
         (HEAD + "\na,0,5,\n", "line 2: gpus: found ''"),
-        (HEAD + "\na,0,5,1,9\n", "line 2: found 5 fields, expected 4"),
+        (HEAD + "\na,0,5,1,9\n", "line 2: found 5 cells, expected 4"),
         ("job_id,submit_time_s,duration_s\na,0,5\n", "gpus: found no such column"),
-        ("job_id,gpus,gpus,submit_time_s\na,0,5,1\n", "line 1: found a column twice"),
+        ("job_id,gpus,gpus,submit_time_s\na,0,5,1\n", "line 1: found column 'gpus' twice"),
         (HEAD + "\n", "found no rows"),
     ],
 )

@@ -64,4 +64,4 @@ def test_sites_are_chosen_by_the_link_that_traffic_takes(tmp_path: Path) -> None
 
 def test_half_a_device_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a whole number of at least 1"):
-        api.place("gpt2-350m", cluster=write_cluster(tmp_path, SITES, LINKS), devices=2.5)  # type: ignore[arg-type]
+        api.place("gpt2-350m", cluster=write_cluster(tmp_path, SITES, LINKS), devices=2.5)  # type: ignore[call-overload]

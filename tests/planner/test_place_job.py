@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from planner import api
-from planner.many_jobs.placement.options import METHODS, NOT_FOR_PLACE
 from planner.many_jobs.sites import choosing
+from planner.shared.options.search import SitesMethod
 from profiles.errors import InputError, NothingFits
 from tests.planner.place_examples import a100, three_sites, write_cluster
 
 MODEL = "gpt2-1.3b"
+
+METHODS = get_args(SitesMethod)
 
 
 def place(cluster: str, devices: int, **words: Any) -> dict[str, Any]:
@@ -193,15 +195,13 @@ def test_a_model_that_does_not_fit_says_how_many_devices_would_do(tmp_path: Path
     ("words", "what"),
     [
         ({"local": "east"}, "found 'east', expected one of north, south, west"),
-        ({"method": "best"}, "--method: found best"),
+        ({"method": "best"}, "--method: found 'best'"),
         ({"types": ("h100",)}, "--types: found h100, expected some of a100-80gb, a40"),
         ({"types": ("a40", "a40")}, "each type once"),
         ({"schedule": ("gpipe",)}, "--schedule: found gpipe, expected 1f1b"),
         ({"half_life": 0.0}, "--half-life"),
         ({"alternatives": -1}, "--alternatives"),
         ({"fix": ("tp=0",)}, "--fix"),
-        ({"search": "exact"}, "--search: found exact, expected none"),
-        ({"objective": "cost"}, "--objective: found cost"),
     ],
 )
 def test_wrong_input_is_named(tmp_path: Path, words: dict[str, Any], what: str) -> None:
@@ -209,9 +209,15 @@ def test_wrong_input_is_named(tmp_path: Path, words: dict[str, Any], what: str) 
         place(three_sites(tmp_path), 4, **words)
 
 
+@pytest.mark.parametrize("name", ["search", "objective", "limit", "profile_budget", "stages", "formula"])
+def test_what_only_a_search_has_is_no_option(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        place(three_sites(tmp_path), 4, **{name: None})
+
+
 def test_devices_must_be_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--devices: found none"):
-        api.place(MODEL, cluster=three_sites(tmp_path))
+    with pytest.raises(TypeError, match="'devices'"):
+        api.place(MODEL, cluster=three_sites(tmp_path))  # type: ignore[call-overload]
     with pytest.raises(InputError, match="--devices: found 0"):
         place(three_sites(tmp_path), 0)
 
@@ -221,9 +227,3 @@ def test_exact_is_for_few_sites(tmp_path: Path) -> None:
     path = write_cluster(tmp_path, sites, [("s0", f"s{n}", 1e9, 1e-3) for n in range(1, 21)])
     with pytest.raises(InputError, match="exact, of 21 sites"):
         place(path, 2, method="exact")
-
-
-def test_options_that_place_lacks_are_options_of_a_search() -> None:
-    from planner.shared.options import SearchOptions, options_of
-
-    assert set(NOT_FOR_PLACE) < set(options_of(SearchOptions))

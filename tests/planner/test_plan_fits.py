@@ -8,6 +8,7 @@ from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from planner import api
 from planner.one_job.explicit.reading import read_plan
+from profiles.vocabulary import DType
 
 
 @pytest.mark.parametrize(
@@ -22,8 +23,8 @@ from planner.one_job.explicit.reading import read_plan
         ("gpt3-175b", "h100:8x8", "bf16"),
     ],
 )
-def test_what_a_cell_fits_an_explicit_plan_fits(model: str, cluster: str, dtype: str) -> None:
-    plan = api.plan(model, cluster=cluster, dtype=dtype)  # type: ignore[arg-type]
+def test_what_a_cell_fits_an_explicit_plan_fits(model: str, cluster: str, dtype: DType) -> None:
+    plan = api.plan(model, cluster=cluster, dtype=dtype).plan
     found = evaluate(read_plan(plan, where="plan", store=None).setups[0])
     assert isinstance(found, Evaluation)
     assert found.out_of_memory is None

@@ -301,6 +301,11 @@ def _images(folder: Path) -> list[str | Path]:
     return [folder / "resnet.json", "--data", folder / "tokens.npy"]
 
 
+def _hybrid_in_jax(folder: Path) -> list[str | Path]:
+    (folder / "hybrid.json").write_text(plan_to_json(hand_plan("nemotron-h-tiny", HandStage(chunks=((0, 6),)))))
+    return [folder / "hybrid.json", "--backend", "jax"]
+
+
 REFUSED: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
     "no such plan": (lambda folder: [folder / "none.json"], "none.json: found an error (No such file or directory)"),
     "no JSON": (_broken_text, "broken.json, line 1, column"),
@@ -315,12 +320,13 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
     ),
     "no folder for traces": (
         lambda folder: [folder / "tp2.json", "--trace", folder / "none" / "trace.json"],
-        "trace.json in no folder, expected a path in an existing folder",
+        "trace.json, expected a path in an existing folder",
     ),
     "no GPUs": (
         lambda folder: [folder / "tp2.json", "--device", "cuda"],
         "run: --device: found cuda with 0 GPUs, expected at least 2",
     ),
+    "a hybrid in JAX": (_hybrid_in_jax, "run: --backend: found jax, for a model with linear attention, expected torch"),
     "no steps": (lambda folder: [folder / "tp2.json", "--steps", "0"], "argument --steps: found '0'"),
     "no seconds": (lambda folder: [folder / "tp2.json", "--timeout", "inf"], "argument --timeout: found 'inf'"),
 }

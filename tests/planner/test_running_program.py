@@ -9,7 +9,7 @@ import pytest
 
 from estimator.frontends.load import load_any_model
 from models_zoo.catalogue import load_model
-from models_zoo.layers import Embedding, TracedLayer, TransformerBlock
+from models_zoo.layers import Embedding, Experts, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.running.program import Program, program_of
 from planner.shared.plan import Plan, PlanStage
@@ -210,7 +210,8 @@ def test_the_plans_capacity_is_the_experts(mixtral: str) -> None:
     own = program(plan).model.layers[1]
     stated = program(replace(plan, recipe=replace(RECIPE, moe_capacity_factor=2.5))).model.layers[1]
     assert isinstance(own, TransformerBlock)
-    assert stated == replace(own, feed_forward=replace(own.feed_forward, capacity_factor=2.5))  # type: ignore[arg-type]
+    assert isinstance(own.feed_forward, Experts)
+    assert stated == replace(own, feed_forward=replace(own.feed_forward, capacity_factor=2.5))
 
 
 @pytest.mark.parametrize(

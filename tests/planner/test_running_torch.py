@@ -84,6 +84,12 @@ def _cases(folder: Path) -> dict[str, Case]:
     nmt = "nmt-tiny"
     found["nmt-pp2"] = (nmt, hand_plan(nmt, _stage(0, 5), _stage(5, 7)), 2)
     found["nmt-pp2-at-the-decoder"] = (nmt, hand_plan(nmt, _stage(0, 3, tp=2), _stage(3, 7, dp=2)), 2)
+    # Linear attention, and a head that predicts further tokens with the first stage's table.
+    nemotron, qwen = "nemotron-h-tiny", "qwen3-next-tiny"
+    found["nemotron-tp2"] = (nemotron, hand_plan(nemotron, _stage(0, 6, tp=2, sequence_parallel=True)), 2)
+    found["nemotron-dp2-then-tp2"] = (nemotron, hand_plan(nemotron, _stage(0, 3, dp=2), _stage(3, 6, tp=2)), 2)
+    found["qwen-next-dp2-zero1"] = (qwen, hand_plan(qwen, _stage(0, 6, dp=2, zero=1)), 1)
+    found["qwen-next-ep2"] = (qwen, hand_plan(qwen, _stage(0, 6, tp=2, experts=True)), 2)
     resnet = "wide-resnet-tiny"
     images = partial(hand_plan, resnet, seq_len=None, global_batch=8, optimizer="sgd")
     found["resnet-dp2"] = (resnet, images(_stage(0, 18, dp=2), micro_batch=8), 4)
@@ -98,6 +104,10 @@ NAMES = [name for name, _ in _gpt_plans("gpt-tiny")] + [
     "moe-dp2-pp2",
     "nmt-pp2",
     "nmt-pp2-at-the-decoder",
+    "nemotron-tp2",
+    "nemotron-dp2-then-tp2",
+    "qwen-next-dp2-zero1",
+    "qwen-next-ep2",
     "resnet-dp2",
     "resnet-tp2-then-1",
 ]

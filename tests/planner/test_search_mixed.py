@@ -13,10 +13,11 @@ import pytest
 from estimator.pricing.recipe import Recipe, ScheduleName
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.one_job.search.constraints import TOOLS, Constraints, Number
+from planner.one_job.search.constraints import Constraints, Number
 from planner.one_job.search.mixed import search_mixed
 from planner.one_job.search.request import SearchRequest, request_on
-from planner.shared.options import Tool
+from planner.one_job.tools.catalogue import TOOLS
+from planner.shared.options.common import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all
@@ -100,7 +101,7 @@ def random_request(rng: random.Random) -> SearchRequest:
         overlap=frozenset(rng.sample(["dp", "tp"], rng.randint(0, 2))),
     )
     if rng.random() < 0.2:
-        tool: Tool = rng.choice(["megatron", "torchtitan", "deepspeed"])
+        tool: Tool = rng.choice(["megatron", "torchtitan", "torchtitan-toml", "accelerate", "jax-mesh"])
         names = tuple(name for name in constraints.schedules if name in TOOLS[tool].schedules) or ("1f1b",)
         constraints = replace(constraints, tool=tool, schedules=names)
     priced = all(group.price_per_device_hour for site in cluster.sites for group in site.nodes)

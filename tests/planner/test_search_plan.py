@@ -25,7 +25,9 @@ sites:
 
 
 def _plan(**options: Any) -> Any:
-    return api.plan(options.pop("model", MODEL), cluster=options.pop("cluster", CLUSTER), global_batch=16, **options)
+    return api.plan(
+        options.pop("model", MODEL), cluster=options.pop("cluster", CLUSTER), global_batch=16, **options
+    ).plan
 
 
 def test_constraints_hold_and_cost_time() -> None:
@@ -43,11 +45,16 @@ def test_constraints_hold_and_cost_time() -> None:
 
 @pytest.mark.parametrize("tool", ["megatron", "torchtitan", "deepspeed"])
 def test_a_tool_gets_what_it_can_run(tool: str) -> None:
-    plan = _plan(tool=tool, fix=("pp=2",))
+    plan = _plan(model="llama2-7b", cluster="h100:1x8", tool=tool, fix=("pp=2",))
     zero = {stage.sharding.zero for stage in plan.stages}
-    assert zero <= {"megatron": {0, 1}, "torchtitan": {0, 3}, "deepspeed": {0, 1}}[tool]
+    assert zero <= {"megatron": {0, 1}, "torchtitan": {0, 1, 3}, "deepspeed": {0, 1}}[tool]
     if tool == "deepspeed":
         assert plan.schedule == "1f1b"
+
+
+def test_a_model_that_the_tool_cannot_be_told_is_refused_at_once() -> None:
+    with pytest.raises(NothingFits, match="torchtitan cannot express model: found gpt2"):
+        _plan(tool="torchtitan")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,7 @@ def test_the_smallest_cluster_meets_the_time_and_one_device_less_does_not() -> N
 
 
 def test_clusters_side_by_side() -> None:
-    found = api.side_by_side(MODEL, clusters=(CLUSTER, "h100:1x4", "v100-32gb:1x4"), global_batch=16)
+    found = api.side_by_side(MODEL, cluster=CLUSTER, beside=("h100:1x4", "v100-32gb:1x4"), global_batch=16)
     first, second, third = found
     assert (first.iteration_time_s or math.inf) > (second.iteration_time_s or math.inf)
     assert third.plan is None

@@ -22,7 +22,7 @@ from planner.many_jobs.scheduling.sites.planners import PLANNERS, Workshop
 from planner.many_jobs.scheduling.sites.shapes import Shapes
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.settings import Settings
-from planner.many_jobs.simulation.site_prices import SharedLinks, link_name, make_prices, site_truth
+from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, link_name, site_truth
 from planner.many_jobs.sites.tpa import plan_across
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
@@ -52,7 +52,7 @@ def parts_of(cluster: Cluster, *counts: int) -> tuple[tuple[str, int], ...]:
 
 def test_equal_allocations_have_one_shape() -> None:
     cluster = sites_of("a40:2x2", "a40:4x2", "a40:2x4", "a40:1x2")
-    shapes = Shapes(cluster=cluster)
+    shapes = Shapes(cluster)
     assert shapes.of(parts_of(cluster, 2, 1)).shape == shapes.of(parts_of(cluster, 1, 0, 0, 2)).shape
     assert shapes.of(parts_of(cluster, 2, 1)).shape != shapes.of(parts_of(cluster, 2, 0, 1)).shape
     assert shapes.of(parts_of(cluster, 2)).shape != shapes.of(parts_of(cluster, 1)).shape
@@ -74,8 +74,8 @@ def test_renaming_and_reordering_sites_changes_no_shape(seed: int) -> None:
     renamed = tuple(replace(link, between=(names[link.between[0]], names[link.between[1]])) for link in links)
     other = Cluster(text="renamed", sites=sites, site_links=renamed)
     counts = [rng.randint(1, 4) for _ in range(3)]
-    here = Shapes(cluster=one).of([(f"s{place}/a40", counts[place]) for place in range(3)])
-    there = Shapes(cluster=other).of([(f"t{place}/a40", counts[place]) for place in order])
+    here = Shapes(one).of([(f"s{place}/a40", counts[place]) for place in range(3)])
+    there = Shapes(other).of([(f"t{place}/a40", counts[place]) for place in order])
     assert here.shape == there.shape
     assert [names[name] for name in here.names] == list(there.names)
 
@@ -84,7 +84,7 @@ def test_renaming_and_reordering_sites_changes_no_shape(seed: int) -> None:
 @pytest.mark.parametrize("counts", [(2, 0, 0), (2, 2, 0), (1, 2, 1)])
 def test_a_price_is_the_estimators_word_on_a_plan_of_those_devices(planner: str, counts: tuple[int, ...]) -> None:
     cluster = sites_of("a40:1x2", "a40:1x2", "a40:1x1")
-    prices = make_prices(cluster)
+    prices = SitePrices(cluster)
     grant = Grant(parts=parts_of(cluster, *counts), planner=planner)
     found = prices.plan(SMALL, grant)
     assert found is not None
@@ -138,7 +138,7 @@ def test_sites_that_nothing_joins() -> None:
 def test_what_does_not_fit_has_no_price() -> None:
     cluster = sites_of("a10:1x1", "a10:1x1")
     large = Workload(model="opt-13b", global_batch=8)
-    prices = make_prices(cluster)
+    prices = SitePrices(cluster)
     for planner in PLANNERS:
         assert prices.plan(large, Grant(parts=parts_of(cluster, 1, 1), planner=planner)) is None
     with pytest.raises(ValueError, match="does not fit"):
@@ -150,7 +150,7 @@ def test_what_does_not_fit_has_no_price() -> None:
 def test_a_link_shared_by_two_is_a_link_of_half_the_width() -> None:
     thick, thin = sites_of("a40:1x2", "a40:1x2", gbit=10.0), sites_of("a40:1x2", "a40:1x2", gbit=5.0)
     grant = Grant(parts=parts_of(thick, 2, 2), planner="even")
-    one, other = make_prices(thick), make_prices(thin)
+    one, other = SitePrices(thick), SitePrices(thin)
     name = link_name("s1", "s0")
     half, alone = one.shared_s(SMALL, grant, {name: 2}), one.shared_s(SMALL, grant, {name: 1})
     planned = other.plan(SMALL, grant)
@@ -161,7 +161,7 @@ def test_a_link_shared_by_two_is_a_link_of_half_the_width() -> None:
 
 def test_jobs_of_one_site_share_nothing() -> None:
     cluster = sites_of("a40:1x2", "a40:1x2")
-    sharing = SharedLinks(prices=make_prices(cluster))
+    sharing = SharedLinks(prices=SitePrices(cluster))
     job = make_job("x", pool="s0/a40", devices=2)
     assert sharing.uses(job, Grant(parts=parts_of(cluster, 2), planner="tpa"), {}) == {}
     assert sharing.uses(job, Grant(parts=parts_of(cluster, 2)), {}) == {}
@@ -170,7 +170,7 @@ def test_jobs_of_one_site_share_nothing() -> None:
 def test_the_truth_without_a_planner_is_the_cells() -> None:
     cluster = sites_of("a40:1x2", "a40:1x2")
     cells = EstimatedCells(cluster=cluster, pools=pools_of(cluster))
-    truth = site_truth(make_prices(cluster), cells)
+    truth = site_truth(SitePrices(cluster), cells)
     job = replace(make_job("x", pool="s0/a40", devices=2), workload=SMALL)
     best = cells.best(SMALL, "s0/a40", 2)
     assert best is not None
@@ -182,7 +182,7 @@ def test_the_truth_without_a_planner_is_the_cells() -> None:
 def test_two_jobs_run_over_sites_as_the_estimator_says() -> None:
     """A job on both sites of the cluster ends after its iterations at the price of its plan."""
     cluster = sites_of("a40:1x2", "a40:1x2", gbit=15.0)
-    prices, pools = make_prices(cluster), pools_of(cluster)
+    prices, pools = SitePrices(cluster), pools_of(cluster)
     cells = EstimatedCells(cluster=cluster, pools=pools)
     job = replace(make_job("x", pool="s0/a40", devices=4, iterations=100.0), workload=LARGE)
     settings = Settings(

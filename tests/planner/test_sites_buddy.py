@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.clusters.whole_blocks import WholeBlocks
-from planner.many_jobs.sites.block_tree import build_tree
+from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
+from planner.many_jobs.sites.block_tree import Tree
 from planner.many_jobs.sites.buddy import Allocation, BuddyAllocator
-from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site, uniform_domain
+from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
 from profiles.hardware import load_device, load_link
@@ -189,7 +189,7 @@ def test_domains_of_a_site() -> None:
     assert [part.level for part in domain.parts] == ["pod", "pod"]
     assert [part.size for part in domain.parts] == [16, 24]
     assert (len(slots), slots[0].node, slots[8].node, slots[8].index) == (40, 2, 3, 0)
-    tree = build_tree(domain)
+    tree = Tree(domain)
     assert [len(blocks) for blocks in tree.domains] == [0, 5, 0, 0, 0, 2, 1]
     with pytest.raises(ValueError, match="a40"):
         domain_of_site(site, "a40")
@@ -200,7 +200,7 @@ def test_numa_domains_and_islands_over_nodes() -> None:
     pairs = default_nodes(device, count=2, devices=8)
     pairs = type(pairs)(**{name: getattr(pairs, name) for name in pairs.__slots__} | {"island_size": 2})
     site = Site(name="north", nodes=(pairs,), fabric_link=link)
-    tree = build_tree(domain_of_site(site, device.name, numa_per_node=2)[0])
+    tree = Tree(domain_of_site(site, device.name, numa_per_node=2)[0])
     assert {LEVELS[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
         "island": 8,
         "numa": 4,
@@ -208,7 +208,7 @@ def test_numa_domains_and_islands_over_nodes() -> None:
         "site": 1,
     }
     racks = type(pairs)(**{name: getattr(pairs, name) for name in pairs.__slots__} | {"island_size": 16, "count": 5})
-    tree = build_tree(domain_of_site(Site(name="north", nodes=(racks,), fabric_link=link), device.name)[0])
+    tree = Tree(domain_of_site(Site(name="north", nodes=(racks,), fabric_link=link), device.name)[0])
     assert {LEVELS[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
         "island": 5,
         "rack": 2,

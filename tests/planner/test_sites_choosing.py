@@ -16,12 +16,12 @@ from planner.many_jobs.sites.exact import exact_search
 from planner.many_jobs.sites.records import Choice, Demand, NoSites, Score, SitePlacement
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.spin_search import AnchorName, first_fit, spin_search
-from planner.many_jobs.sites.state import SiteTable, make_table
+from planner.many_jobs.sites.state import SiteTable
 from planner.many_jobs.sites.topology import ScoreName, Topology, make_topology
 from profiles.errors import InputError
 from tests.oracles.sites_oracle import all_paths, best_key, expand_by_radius
 from tests.seeds import seeds
-from tests.sites_examples import figure_2, figure_4, random_free, random_topology
+from tests.sites_examples import figure_2, figure_4, make_table, random_free, random_topology
 
 READINGS: tuple[tuple[ScoreName, AnchorName], ...] = tuple(product(get_args(ScoreName), get_args(AnchorName)))
 

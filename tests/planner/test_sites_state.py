@@ -17,14 +17,14 @@ from planner.many_jobs.sites.monitor import BandwidthMonitor, LinkMeasurement, m
 from planner.many_jobs.sites.paths import joining_links, spanning_s
 from planner.many_jobs.sites.records import Demand
 from planner.many_jobs.sites.scoring import tree_s
-from planner.many_jobs.sites.state import SiteTable, local_number, make_table, table_of_cluster
+from planner.many_jobs.sites.state import SiteTable, local_number, table_of_cluster
 from planner.many_jobs.sites.topology import make_topology
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from profiles.vocabulary import CollectiveOp, LinkTable
 from tests.oracles.sites_oracle import all_paths, tree
 from tests.seeds import seeds
-from tests.sites_examples import figure_2, random_topology
+from tests.sites_examples import figure_2, make_table, random_topology
 
 CLUSTER = {
     "schema": "cellplan.cluster/1",

@@ -95,7 +95,7 @@ def test_it_ends_with_the_simulated_schedule_and_what_follows(name: str) -> None
 
 
 def test_a_cells_plan_has_a_timeline_and_says_what_it_stated_itself() -> None:
-    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x4", stages=(2,), global_batch=32)
+    plan = api.plan("gpt-tiny", cluster="a100-80gb:1x4", stages=(2,), global_batch=32).plan
     timeline = make_timeline(plan)
     assert timeline.planned_time_s == plan.estimate.iteration_time_s
     assert [stage.ranks for stage in timeline.stages] == [stage.ranks for stage in plan.stages]
@@ -246,8 +246,8 @@ def test_what_cannot_be_written_is_refused_before_anything_is_estimated(
     name: str,
     said: str,
 ) -> None:
-    for function in ("plan", "estimate"):
-        monkeypatch.setattr(api, function, lambda *_, **__: pytest.fail("estimated"))
+    for function in ("search.answer.plan_model", "cells.estimating.read_any_request"):
+        monkeypatch.setattr(f"planner.one_job.{function}", lambda *_, **__: pytest.fail("estimated"))
     assert cli.main([*command, "--timeline", str(tmp_path / name)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

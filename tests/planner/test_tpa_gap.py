@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bench.clusters.tpa_gap import MODELS, draw_request, make_request
+from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.alike import Alike
 from planner.many_jobs.sites.tpa import _Search, plan_across
 from planner.many_jobs.sites.tpa_sites import SiteGraph
@@ -81,10 +82,10 @@ def test_links_tell_parties_apart() -> None:
         bandwidth_bytes_per_s=((0, 1e9, 1e9), (1e9, 0, 2e9), (1e9, 2e9, 0)),
         latency_s=((0.0,) * 3,) * 3,
     )
-    alike = Alike(groups=groups, graph=graph, by_name=False)
+    alike = Alike(groups=groups, graph=graph, by_name=False, pricing=Pricing())
     assert alike.first_of((0, 1)) == alike.first_of((0, 2)) == (0, 1)
     assert alike.first_of((1, 2)) == (1, 2)
-    named = Alike(groups=groups, graph=graph, by_name=True)
+    named = Alike(groups=groups, graph=graph, by_name=True, pricing=Pricing())
     assert named.first_of((0, 1)) == (0, 1)
     assert named.first_of((0, 2)) == (0, 2)
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from planner.many_jobs.sites.inside import InsideOption, best_inside, patterns_of
-from planner.many_jobs.sites.inside_milp import best_inside_by_milp
+from tests.oracles.inside_milp import best_inside_by_milp
 
 
 def draw_option(rng: Random, room: tuple[int, ...], dp: int, pp: int, *, even: bool) -> InsideOption:

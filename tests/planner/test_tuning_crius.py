@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.cells.cell import CellEstimate, CellRules
-from estimator.cells.stage_options import Favour, StagePlace
+from estimator.cells.stage_places import places_of
+from estimator.cells.stage_pricing import Favour, StagePricing
 from planner import api
 from planner.one_job.tuning.crius import favoured_half, in_halves, stage_plans, tune_cell
-from tests.cell_examples import MODELS, cell_of, make_job, make_test_machine
+from tests.cell_examples import MODELS, cell_of, make_hardware, make_job
+from tests.oracles.cell_oracle import seconds_of_setup
 from tests.oracles.tuning_oracle import best_in_halves, is_in_half
 
 FAVOURS: tuple[Favour, ...] = ("dp", "tp")
@@ -51,40 +53,29 @@ def test_every_stage_must_be_on_its_side() -> None:
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("cluster", ["a100-80gb:2x4", "a100-80gb:1x6", "a10:2x2"])
 def test_the_tuned_plan_is_the_best_of_the_halves(model, stages: int, cluster: str) -> None:  # type: ignore[no-untyped-def]
-    job = make_job(model, global_batch=96)
-    machine = make_test_machine(job, cluster)
-    cell = cell_of(job, stages, machine=machine)
+    job, hardware = make_job(model, global_batch=96), make_hardware(cluster)
+    cell = cell_of(job, stages, hardware=hardware)
     if not isinstance(cell, CellEstimate):
         pytest.skip("no such Cell")
-    rules = CellRules()
-    found = tune_cell(job, machine, cell, rules)
-    pipeline = tuple((stage.first, stage.slots) for stage in cell.stages)
-    places = [
-        StagePlace(
-            first=stage.first,
-            layers=job.model.layers[stage.first : stage.end],
-            slots=stage.slots,
-            index=index,
-            stages=stages,
-            micro_batch=cell.micro_batch,
-            micro_batches=cell.micro_batches,
-            pipeline=pipeline,
-        )
-        for index, stage in enumerate(cell.stages)
-    ]
-    least_s, count = best_in_halves(job, machine, cell, places, rules)
-    assert found.cell.iteration_time_s == pytest.approx(least_s, rel=1e-12)
-    assert found.priced == count <= found.plans <= found.all_plans
-    assert found.cell.assembly == cell.assembly
-    assert found.cell.iteration_time_s <= cell.iteration_time_s * (1 + 1e-12)
-    ways = [(stage.option.parallelism.dp, stage.option.parallelism.tp) for stage in found.cell.stages]
-    assert in_halves(ways, cell.assembly)
+    rules, pricing = CellRules(), StagePricing(job, hardware)
+    tuned = tune_cell(pricing, cell, rules)
+    setup = cell.setup
+    places = places_of(
+        [stage.chunks[0] for stage in setup.stages], [one.slots for one in setup.stages], setup.micro_batch
+    )
+    least_s, count = best_in_halves(pricing, cell, places, rules)
+    by_formula_s = seconds_of_setup(pricing, tuned.cell.setup, rules.formula)
+    assert by_formula_s == pytest.approx(least_s, rel=1e-12)
+    assert tuned.priced == count <= tuned.plans <= tuned.all_plans
+    assert tuned.cell.assembly == cell.assembly
+    assert by_formula_s <= seconds_of_setup(pricing, setup, rules.formula) * (1 + 1e-12)
+    assert in_halves([(stage.dp, stage.tp) for stage in tuned.cell.setup.stages], cell.assembly)
 
 
 def test_plan_by_name_is_no_slower_than_its_cell(tmp_path: Path) -> None:
     store = tmp_path / "none.sqlite"
     cells, tuned = (
-        api.plan("gpt2-1.3b", cluster="a40:2x4", store=store, global_batch=64, search=name)
+        api.plan("gpt2-1.3b", cluster="a40:2x4", store=store, global_batch=64, search=name).plan
         for name in ("cells", "crius")
     )
     assert tuned.estimate.iteration_time_s <= cells.estimate.iteration_time_s * (1 + 1e-12)

@@ -12,11 +12,11 @@ import pytest
 from estimator.host_cpu import cpu_name
 from planner import api
 from planner.cli.main import main
-from planner.one_job.cells.request import open_existing
 from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.tuning.local import STEPS, WARM_UPS, choose_by_running, find_candidates
 from planner.one_job.tuning.records import OutOfMemory
-from planner.shared.options import SearchOptions, with_defaults
+from planner.shared.inputs import open_existing
+from planner.shared.options.search import PlanOptions, SearchOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from profiles.errors import InputError, NothingFits
@@ -45,9 +45,9 @@ def store(tmp_path: Path) -> Path:
 
 
 def read(store: Path, model: str = "gpt-tiny", cluster: str = "local:1x2", **options: Any) -> SearchRequest:
-    chosen = with_defaults(SearchOptions, {"dtype": "fp32", "global_batch": 16, **options})
+    chosen = SearchOptions(model, cluster=cluster, **{"dtype": "fp32", "global_batch": 16, **options})
     with open_existing(store) as opened:
-        return read_search(model, cluster=cluster, store=opened, options=chosen)
+        return read_search(chosen, store=opened)
 
 
 class Clock:
@@ -160,8 +160,11 @@ def test_only_local_workers_can_be_measured(store: Path, capsys: pytest.CaptureF
 def test_the_interface_takes_the_budget(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     runs = Runs(clock)
-    monkeypatch.setattr("planner.one_job.search.searching.run_here", lambda *_: runs)
-    plan = api.plan("gpt-tiny", cluster="local:1x2", store=store, dtype="fp32", global_batch=16, profile_budget=1e5)
+    monkeypatch.setattr("planner.one_job.planning.searching.run_here", lambda *_: runs)
+    options = PlanOptions(
+        "gpt-tiny", cluster="local:1x2", store=store, dtype="fp32", global_batch=16, profile_budget=1e5
+    )
+    plan = api.plan(options).plan
     assert runs.plans
     assert any(line.startswith("measured ") for line in plan.assumptions)
 

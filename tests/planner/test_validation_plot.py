@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner.one_job.validation.plot import MOST_GROUPS, draw_runs, plot_format, save_plot
+from planner.one_job.validation.plot import MOST_GROUPS, draw_runs, save_plot
 from planner.one_job.validation.report import describe_row
+from planner.shared.pictures import picture_format
 from profiles.errors import InputError
 from tests.planner.validation_examples import row, skipped
 
@@ -71,7 +72,7 @@ def test_every_group_looks_different() -> None:
 @pytest.mark.parametrize("name", ["plot.pdf", "plot", "no/such/folder/plot.svg"])
 def test_a_name_that_cannot_be_drawn_to_is_wrong_input(name: str) -> None:
     with pytest.raises(InputError, match=r"--plot: found .*, expected a"):
-        plot_format(Path(name))
+        picture_format(Path(name), where="validate")
 
 
 def test_nothing_to_draw_is_wrong_input_and_leaves_no_file(tmp_path: Path) -> None:
@@ -81,6 +82,6 @@ def test_nothing_to_draw_is_wrong_input_and_leaves_no_file(tmp_path: Path) -> No
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("planner.one_job.validation.plot.find_spec", lambda name: None)  # noqa: ARG005
+    monkeypatch.setattr("planner.shared.pictures.find_spec", lambda name: None)  # noqa: ARG005
     with pytest.raises(InputError, match=r"pip install 'cellplan\[plot\]'"):
-        plot_format(tmp_path / "plot.svg")
+        picture_format(tmp_path / "plot.svg", where="validate")

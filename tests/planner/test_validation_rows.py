@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.layers.graph import build_graph
+from estimator.pricing.evaluate import evaluate
 from planner.one_job.validation import columns
-from planner.one_job.validation.columns import COLUMNS
-from planner.one_job.validation.measured import convention_of, time_from_flops
-from planner.one_job.validation.prepared import PreparedRun, Skipped
-from planner.one_job.validation.rows import RunRow, parse_table, read_table
+from planner.one_job.validation.columns import COLUMNS, RunRow
+from planner.one_job.validation.measured import measured_of, measured_time_s
+from planner.one_job.validation.prepared import PreparedRun
+from planner.one_job.validation.rows import parse_table, read_table
+from planner.one_job.validation.run import predict_rows
 from planner.one_job.validation.setups import setup_of
 from profiles.errors import InputError
-from profiles.vocabulary import Shard
 from tests.planner.run_row_examples import run_row
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/train_runs.csv"
@@ -41,8 +41,7 @@ def _rows(text: str) -> tuple[RunRow, ...]:
 def test_the_short_form_of_a_users_own_runs() -> None:
     (row,) = _rows(SHORT + OWN)
     assert (row.id, row.source, row.where) == ("mine-1", "mine", "runs.csv, line 2")
-    assert row.measured_iteration_time_s == 12.5
-    assert row.measured_memory_bytes == 61_000 * 2**20
+    assert (measured_of(row).iteration_time_s, measured_of(row).memory_bytes) == (12.5, 61e9)
     prepared = setup_of(row)
     assert isinstance(prepared, PreparedRun)
     stage = prepared.setup.stages[0]
@@ -120,7 +119,7 @@ def test_the_order_of_columns_means_nothing(order: list[str]) -> None:
 
 
 def test_every_column_has_its_field_and_stands_in_the_document() -> None:
-    assert {column.field for column in COLUMNS} <= set(RunRow.__dataclass_fields__)
+    assert {column.name for column in COLUMNS} | {"where"} == set(RunRow.__dataclass_fields__)
     headers = [header for column in COLUMNS for header in (column.name, *column.aliases)]
     assert max(Counter(headers).values()) == 1
     document = DOCUMENT.read_text(encoding="utf-8")
@@ -134,14 +133,20 @@ def test_tokens_per_second_become_seconds() -> None:
     text = (
         "id,gpu,gpus_total,global_batch,seq_len,metric_name,metric_value\na,A100,8,64,2048,tokens_per_s_per_gpu,4062\n"
     )
-    assert _rows(text)[0].measured_iteration_time_s == pytest.approx(64 * 2048 / (8 * 4062))
+    assert measured_time_s(_rows(text)[0]) == pytest.approx(64 * 2048 / (8 * 4062))
 
 
 def test_a_derived_time_comes_before_the_metric_and_a_stated_one_before_both() -> None:
     head = "id,gpu,metric_name,metric_value,derived_iter_time_s\n"
-    assert _rows(head + "a,A100,mfu,40,7\n")[0].measured_iteration_time_s == 7
-    assert _rows(head + "a,A100,iter_time_s,3,7\n")[0].measured_iteration_time_s == 3
-    assert _rows(head + "a,A100,,,\n")[0].measured_iteration_time_s is None
+    assert measured_time_s(_rows(head + "a,A100,mfu,40,7\n")[0]) == 7
+    assert measured_time_s(_rows(head + "a,A100,iter_time_s,3,7\n")[0]) == 3
+    assert measured_time_s(_rows(head + "a,A100,,,\n")[0]) is None
+
+
+def _time_of(row: RunRow) -> float | None:
+    prepared = setup_of(row)
+    assert isinstance(prepared, PreparedRun), prepared
+    return measured_time_s(row, prepared.setup)
 
 
 def _narayanan_flops(*, batch: int, seq: int, layers: int, hidden: int, vocab: int, factor: int) -> float:
@@ -154,75 +159,65 @@ def _narayanan_flops(*, batch: int, seq: int, layers: int, hidden: int, vocab: i
 def test_tflops_become_seconds_by_their_convention(convention: str, factor: int) -> None:
     row = run_row(metric_name="tflops_per_gpu", metric_value=140.0, recompute="full", tflops_convention=convention)
     flops = _narayanan_flops(batch=64, seq=1024, layers=24, hidden=2048, vocab=51200, factor=factor)
-    seconds, basis = time_from_flops(row)
-    assert seconds == pytest.approx(flops / (140e12 * 16), rel=1e-6)
-    assert convention in basis
+    assert _time_of(row) == pytest.approx(flops / (140e12 * 16), rel=1e-6)
+    assert measured_time_s(row) is None
 
 
 def test_causal_counting_is_less_and_mfu_is_of_the_peak() -> None:
-    full = time_from_flops(run_row(metric_name="tflops_per_gpu", metric_value=156.0))[0]
-    causal = time_from_flops(run_row(metric_name="tflops_per_gpu", metric_value=156.0, tflops_convention="causal"))[0]
+    full = _time_of(run_row(metric_name="tflops_per_gpu", metric_value=156.0))
+    causal = _time_of(run_row(metric_name="tflops_per_gpu", metric_value=156.0, tflops_convention="causal"))
     assert full is not None
     assert causal is not None
     assert 0.8 * full < causal < full
-    assert time_from_flops(run_row(metric_name="mfu", metric_value=50.0))[0] == pytest.approx(full)
-
-
-def test_the_notes_tell_hardware_flops() -> None:
-    assert convention_of(run_row(notes="HARDWARE FLOPs incl. recompute")) == "hardware"
-    assert convention_of(run_row(source_repo_or_paper="NVIDIA-NeMo/Megatron-Bridge")) == "causal"
-    assert convention_of(run_row()) == "model"
+    assert _time_of(run_row(metric_name="mfu", metric_value=50.0)) == pytest.approx(full)
 
 
 def test_memory_has_kind_and_unit() -> None:
-    head = "id,gpu,peak_mem_gb,memory_kind,memory_unit,notes\n"
+    head = "id,gpu,peak_mem_gb,memory_kind,memory_unit,out_of_memory,notes\n"
     rows = _rows(
         head
-        + "a,A100,40,,,\n"
-        + "b,A100,40,allocated,GiB,\n"
-        + "c,A100,40,,,peak_mem = max allocated GiB (reserved 41 GiB)\n"
-        + "d,A100,40,,,OUT OF MEMORY; x\n"
+        + "a,A100,40,,,,\n"
+        + "b,A100,40,allocated,GiB,,\n"
+        + "c,A100,40,required,MiB,,max allocated GiB\n"
+        + "d,A100,40,,,1,\n"
     )
-    assert [(row.memory_kind, row.measured_memory_bytes) for row in rows[:3]] == [
-        ("reserved", 40_000 * 2**20),
+    measured = [measured_of(row) for row in rows]
+    assert [(each.memory_kind, each.memory_bytes) for each in measured[:3]] == [
+        ("reserved", 40e9),
         ("allocated", 40 * 2**30),
-        ("allocated", 40 * 2**30),
+        ("required", 40 * 2**20),
     ]
-    assert [row.out_of_memory for row in rows] == [False, False, False, True]
+    assert [each.out_of_memory for each in measured] == [False, False, False, True]
 
 
-# The published runs
-
-
-@needs_data
-def test_all_published_runs_are_prepared_or_refused_with_a_reason() -> None:
-    rows = read_table(DATA).rows
-    outcomes = [(row, setup_of(row)) for row in rows]
-    skipped = Counter(row.source for row, outcome in outcomes if isinstance(outcome, Skipped))
-    assert len(rows) - sum(skipped.values()) >= 1340
-    assert not set(skipped) & {"VTS", "VTM", "BSA", "MPT", "IEVO", "SMXB", "KORT", "SC21", "NTRN", "SMXA"}
-    assert all(outcome.reason for _, outcome in outcomes if isinstance(outcome, Skipped))
-    for row, outcome in outcomes:
-        if isinstance(outcome, PreparedRun):
-            assert outcome.setup.devices == row.gpus_total
-            assert row.micro_batch is None or outcome.setup.micro_batch == row.micro_batch * outcome.setup.stages[0].dp
+# A table as publishers write it
 
 
 @needs_data
-def test_published_runs_have_the_parameters_that_their_authors_count() -> None:
-    """llm-foundry counts every parameter, so its models must come out exactly."""
-    rows = [row for row in read_table(DATA).rows if row.source == "MPT"]
-    for row in {(row.model_name, row.seq_len): row for row in rows}.values():
-        assert row.params_b is not None
-        outcome = setup_of(row)
-        assert isinstance(outcome, PreparedRun)
-        shard = Shard(seq_len=outcome.setup.model.seq_len, dtype="bf16", attention="flash")
-        counted = build_graph(outcome.setup.model, shard=shard, degrees=()).parameters
-        assert counted == pytest.approx(row.params_b * 1e9, rel=1e-5)
+def test_rows_in_words_of_their_own_are_skipped_with_the_column_that_needs_a_plain_one() -> None:
+    """Rows that state things plainly are read by the product itself, the others say which column they need."""
+    results = predict_rows(read_table(DATA).rows[::25], prepare=setup_of, evaluate=evaluate)
+    assert sum(result.predicted for result in results) >= 5
+    for result in results:
+        if result.skipped is not None and ": " in result.skipped:
+            name = result.skipped.partition(":")[0]
+            assert set(name.split(" and ")) <= {column.name for column in COLUMNS}, result.skipped
 
 
-@needs_data
-def test_times_from_tflops_agree_with_those_that_the_table_derives() -> None:
-    for row in read_table(DATA).rows:
-        if row.metric_name == "tflops_per_gpu" and row.derived_iter_time_s is not None:
-            assert time_from_flops(row)[0] == pytest.approx(row.derived_iter_time_s, rel=1e-4)
+def test_each_word_that_is_not_plain_is_told_with_its_column() -> None:
+    for column, words in {
+        "gpu": "A100 (NDm A100 v4)",
+        "inter_node_link": "4x 100Gb/s RoCE per node",
+        "intra_node_link": "NVLink5/NVSwitch",
+        "dtype": "FP8-CS",
+        "zero_or_fsdp": "ZeRO-1 over 8 ranks",
+        "optimizer_notes": "decoupled AdamW",
+        "framework": "Megatron",
+        "features": "kernels",
+        "schedule": "gpipes",
+        "overlap": "dp+all",
+        "offload": "weights",
+    }.items():
+        with pytest.raises(InputError, match=r"^runs\.csv, line 2: ") as told:
+            setup_of(run_row(**{column: words}))
+        assert str(told.value.key).startswith(column)

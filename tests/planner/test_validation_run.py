@@ -11,8 +11,8 @@ from estimator.pricing.build import uniform_setup
 from estimator.pricing.outcome import Evaluation, RankMemory, TimeBreakdown
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
+from planner.one_job.validation.columns import RunRow
 from planner.one_job.validation.prepared import PreparedRun, Skipped
-from planner.one_job.validation.rows import RunRow
 from planner.one_job.validation.run import predict_row, predict_rows
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -28,7 +28,7 @@ def _setup(*, tp: int, pp: int, dp: int) -> Setup:
 
 def _row(number: int = 1, **changes: Any) -> RunRow:
     row = RunRow(id=f"X-{number:04}", where="runs.csv, line 2", gpu="A100", gpus_total=8, model_name="gpt-tiny")
-    return replace(row, measured_iteration_time_s=2.0, **changes)
+    return replace(row, iter_time_s=2.0, **changes)
 
 
 def _prepare(row: RunRow) -> PreparedRun | Skipped:
@@ -129,7 +129,7 @@ def test_unknown_words_of_a_row_are_its_own_reason_and_stop_no_other() -> None:
         return _prepare(row)
 
     wrong, right = predict_rows([_row(1, framework="megatorn"), _row(2)], prepare=prepare, evaluate=_evaluate)
-    assert wrong.skipped == "runs.csv, line 2: framework: found 'megatorn', expected a known one"
+    assert wrong.skipped == "framework: found 'megatorn', expected a known one"
     assert right.skipped is None
 
 

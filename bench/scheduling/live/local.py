@@ -18,7 +18,7 @@ from estimator.profiling.setting import Setting
 from models_zoo.layers import Layer
 from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
-from planner.one_job.cells.request import load_place
+from planner.shared.inputs import load_place
 from profiles.cluster import Cluster
 from profiles.store import ProfileStore
 from profiles.vocabulary import LayerTime, Shard

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from bench.operator_times import operator_times
 from bench.scheduling.live.crew import Orders
 from estimator.cells.cell import CellEstimate
-from estimator.cells.stage_options import Machine
+from estimator.layer_times import Lookup
 from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
-from planner.one_job.cells.planning import make_plan
+from planner.one_job.explicit.recording import record_plan
 from planner.one_job.running.program import Program, program_of
 from planner.shared.plan_file import plan_to_json
-from profiles.vocabulary import Infeasible
 
 
 def orders_of_cells(cells: EstimatedCells, *, sleeps: bool) -> Orders:
@@ -26,26 +26,31 @@ def orders_of_cells(cells: EstimatedCells, *, sleeps: bool) -> Orders:
             best = cells.best(workload, pool, devices)
             assert best is not None, "a grant was checked to fit"
             stages = best.stages
-        job, machine, cell = cells.estimate(workload, pool, devices, stages)
+        cell = cells.estimate(workload, pool, devices, stages)
         assert isinstance(cell, CellEstimate), "a grant was checked to fit"
-        plan = make_plan(
-            job, machine, cell, reference=workload.model, search_space_size=cell.assemblies, assumptions=()
-        )
+        setup = cell.setup
+        plan = record_plan(setup, cell.evaluation, reference=workload.model, assumptions=())
         found: dict[str, Any] = {"plan": plan_to_json(plan), "sleeps": sleeps}
         if sleeps:
-            program = program_of(plan, job.model, where=workload.model)
-            found["times"] = [_times(program, number, machine) for number in range(len(program.stages))]
+            program = program_of(plan, setup.model, where=workload.model)
+            device = setup.cluster.group_of(setup.stages[0].slots[0]).device
+            times = operator_times(setup.model, setup.cluster, device)
+            found["times"] = [
+                _times(program, number, times, stage.compute_s) for number, stage in enumerate(plan.stages)
+            ]
         return found
 
     return orders
 
 
-def _times(program: Program, number: int, machine: Machine) -> dict[str, tuple[float, float, float]]:
-    """(forward, backward, optimizer) seconds of each of the stage's layers."""
+def _times(program: Program, number: int, times: Lookup, compute_s: float) -> dict[str, tuple[float, float, float]]:
+    """(forward, backward, optimizer) seconds of each of the stage's layers, whose passes together take `compute_s`:
+    launches of one layer hide behind another, which single ones do not show."""
     stage = program.stages[number]
     found = {}
     for index in stage.layer_indices():
-        cost = machine.costs.cost(program.model.layers[index], program.shard(stage, 0))
-        assert not isinstance(cost, Infeasible), "its Cell fits"
-        found[str(index)] = (cost.time.forward_s, cost.time.backward_s, cost.time.optimizer_s)
-    return found
+        time = times(program.model.layers[index], program.shard(stage, 0))
+        assert time is not None, "its Cell fits"
+        found[str(index)] = (time.forward_s, time.backward_s, time.optimizer_s)
+    scale = compute_s / sum(forward_s + backward_s for forward_s, backward_s, _ in found.values())
+    return {index: (ahead * scale, back * scale, once) for index, (ahead, back, once) in found.items()}

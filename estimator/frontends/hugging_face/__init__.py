@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face import biased, experts, gated
+from estimator.frontends.hugging_face import biased, experts, gated, hybrid
 from estimator.frontends.hugging_face.chain import Chain
 from estimator.frontends.hugging_face.keys import Keys, describe, read_json
 from estimator.frontends.hugging_face.megatron import megatron
@@ -40,6 +40,11 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
     "qwen3_moe": ("Qwen3Moe", experts.qwen3_moe),
     "deepseek_v2": ("DeepseekV2", experts.deepseek_v2),
     "deepseek_v3": ("DeepseekV3", experts.deepseek_v3),
+    "qwen3_next": ("Qwen3Next", hybrid.qwen3_next),
+    "mamba2": ("Mamba2", hybrid.mamba2),
+    "nemotron_h": ("NemotronH", hybrid.nemotron_h),
+    "bamba": ("Bamba", hybrid.bamba),
+    "granitemoehybrid": ("GraniteMoeHybrid", hybrid.granite_hybrid),
 }
 """By `model_type`: the prefix of its classes in `architectures`, and its reader."""
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from estimator.frontends.hugging_face.keys import Keys, describe
-from models_zoo.layers import Attention, Embedding, Experts, FeedForward, Head, TransformerBlock
+from models_zoo.layers import (
+    Attention,
+    Embedding,
+    Experts,
+    FeedForward,
+    Head,
+    LinearAttention,
+    Prediction,
+    TransformerBlock,
+)
 
 MOST_LAYERS = 10_000
 """Each layer is an entry in a tuple: a slip of the keyboard must not eat the machine's memory."""
@@ -105,7 +114,7 @@ def slide(
     elif not isinstance(types, list) or len(types) != len(blocks) or any(kind not in LAYER_TYPES for kind in types):
         raise keys.wrong("layer_types", describe(types), f"{len(blocks)} entries, each {' or '.join(LAYER_TYPES)}")
     return tuple(
-        replace(block, attention=replace(block.attention, window=window if kind == LAYER_TYPES[1] else None))
+        replace(block, attention=replace(block.self_attention, window=window if kind == LAYER_TYPES[1] else None))
         for block, kind in zip(blocks, types, strict=True)
     )
 
@@ -122,22 +131,37 @@ def read_gated(
     )
 
 
-def rms_block(sizes: Sizes, attention: Attention, feed_forward: FeedForward | Experts) -> TransformerBlock:
+def rms_block(
+    sizes: Sizes, attention: Attention | LinearAttention | None, feed_forward: FeedForward | Experts | None
+) -> TransformerBlock:
     """A pre-norm block with RMSNorm, Llama's way."""
     return TransformerBlock(
         hidden=sizes.hidden, attention=attention, feed_forward=feed_forward, norm="rmsnorm", norm_bias=False
     )
 
 
+def read_prediction(keys: Keys, blocks: tuple[TransformerBlock, ...]) -> Prediction | None:
+    """Multi-token prediction by `blocks` for each further token; None where the config asks for none."""
+    ahead = keys.size(keys.spelling("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"), 0, least=0)
+    return Prediction(count=ahead, blocks=blocks) if ahead else None
+
+
 def rms_chain(
-    keys: Keys, sizes: Sizes, blocks: Sequence[TransformerBlock], *, tied: bool = False, remark: str = ""
+    keys: Keys,
+    sizes: Sizes,
+    blocks: Sequence[TransformerBlock],
+    *,
+    tied: bool = False,
+    prediction: Prediction | None = None,
 ) -> Chain:
-    """Embedding, blocks, and a head with RMSNorm, tied as `tie_word_embeddings` says."""
+    """Embedding, blocks, and a head with RMSNorm, tied as `tie_word_embeddings` says, with `prediction` in it."""
     tied = keys.flag("tie_word_embeddings", tied)
     return Chain(
         embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden),
         blocks=tuple(blocks),
-        head=Head(hidden=sizes.hidden, vocab=sizes.vocab, norm="rmsnorm", norm_bias=False, tied=tied),
+        head=Head(
+            hidden=sizes.hidden, vocab=sizes.vocab, norm="rmsnorm", norm_bias=False, tied=tied, prediction=prediction
+        ),
         positions=sizes.positions,
-        remark=remark,
+        remark=f"with {prediction.count} multi-token prediction layer(s)" if prediction else "",
     )

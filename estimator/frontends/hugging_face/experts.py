@@ -11,6 +11,7 @@ from estimator.frontends.hugging_face.chain import (
     Sizes,
     read_attention,
     read_gated,
+    read_prediction,
     read_sizes,
     rms_block,
     rms_chain,
@@ -23,7 +24,7 @@ from models_zoo.layers import Attention, Experts, FeedForward, LatentAttention, 
 def mixtral(keys: Keys) -> Chain:
     """Experts in every layer, no shared one."""
     sizes = read_sizes(keys, hidden=4096, layers=32, heads=32, vocab=32000, positions=131072)
-    experts = _experts(
+    experts = read_experts(
         keys,
         hidden=keys.size("intermediate_size", 14336, required=True),
         count=keys.size(keys.spelling("num_local_experts", "num_experts"), 8, required=True),
@@ -39,7 +40,7 @@ def qwen2_moe(keys: Keys) -> Chain:
     sizes = read_sizes(keys, hidden=2048, layers=24, heads=16, vocab=151936, positions=32768)
     attention = read_attention(keys, sizes, kv_heads=16, qkv_bias=keys.flag("qkv_bias", True))
     shared = keys.size("shared_expert_intermediate_size", 5632, least=0)
-    blocks = _qwen_blocks(keys, sizes, attention, dense=5632, expert=1408, count=60, top_k=4, shared=shared)
+    blocks = qwen_blocks(keys, sizes, attention, dense=5632, expert=1408, count=60, top_k=4, shared=shared)
     window = keys.optional_size("sliding_window", 4096, least=0) if keys.flag("use_sliding_window", False) else None
     last = keys.size("max_window_layers", 28, least=0)
     return rms_chain(keys, sizes, slide(keys, blocks, window or None, lambda i: i % 2 == 0 and i < last))
@@ -50,7 +51,7 @@ def qwen3_moe(keys: Keys) -> Chain:
     sizes = read_sizes(keys, hidden=2048, layers=24, heads=32, vocab=151936, positions=32768)
     bias = keys.flag("attention_bias", False)
     attention = read_attention(keys, sizes, kv_heads=4, qkv_bias=bias, output_bias=bias, query_key_norm="head")
-    blocks = _qwen_blocks(keys, sizes, attention, dense=6144, expert=768, count=128, top_k=8, shared=0)
+    blocks = qwen_blocks(keys, sizes, attention, dense=6144, expert=768, count=128, top_k=8, shared=0)
     window = keys.optional_size("sliding_window", 4096) if keys.flag("use_sliding_window", False) else None
     return rms_chain(keys, sizes, slide(keys, blocks, window, lambda _: True))
 
@@ -63,9 +64,8 @@ def deepseek_v2(keys: Keys) -> Chain:
 
 
 def deepseek_v3(keys: Keys) -> Chain:
-    """As V2. The router's correction bias is a buffer, no parameter; multi-token prediction is left out."""
+    """As V2, with multi-token prediction. The router's correction bias is a buffer, no parameter."""
     sizes = read_sizes(keys, hidden=7168, layers=61, heads=128, vocab=129280, positions=4096)
-    predicted = keys.size(keys.spelling("num_nextn_predict_layers", "num_mtp_layers"), 0, least=0)
     return _deepseek(
         keys,
         sizes,
@@ -75,13 +75,13 @@ def deepseek_v3(keys: Keys) -> Chain:
         top_k=8,
         shared=1,
         first_dense=3,
-        remark=f"without its {predicted} multi-token prediction layer(s)" if predicted else "",
     )
 
 
-def _experts(
+def read_experts(
     keys: Keys, *, hidden: int, count: int, top_k: int | None, shared: int = 0, shared_gate: bool = False
 ) -> Experts:
+    """`count` gated experts of `hidden` columns; `top_k` is the class's default of how many a token visits."""
     chosen = keys.size("num_experts_per_tok", top_k)
     if chosen > count:
         raise keys.wrong("num_experts_per_tok", chosen, f"at most {count}, the number of experts")
@@ -94,7 +94,7 @@ def _experts(
     )
 
 
-def _qwen_blocks(
+def qwen_blocks(
     keys: Keys,
     sizes: Sizes,
     attention: Attention,
@@ -113,7 +113,7 @@ def _qwen_blocks(
     experts = None
     if any(sparse):
         hidden = keys.size("moe_intermediate_size", expert, required=True)
-        experts = _experts(keys, hidden=hidden, count=count, top_k=top_k, shared=shared, shared_gate=shared > 0)
+        experts = read_experts(keys, hidden=hidden, count=count, top_k=top_k, shared=shared, shared_gate=shared > 0)
     return _mixed_blocks(keys, sizes, attention, sparse, experts, dense)
 
 
@@ -127,7 +127,6 @@ def _deepseek(
     top_k: int | None,
     shared: int,
     first_dense: int,
-    remark: str = "",
 ) -> Chain:
     """Experts from layer `first_k_dense_replace` on, in every `moe_layer_freq`-th layer; without routed ones, none."""
     spelling = keys.spelling("n_routed_experts", "num_local_experts", "num_experts")
@@ -139,9 +138,9 @@ def _deepseek(
     if any(sparse):
         hidden = keys.size("moe_intermediate_size", expert, required=True)
         shared = keys.optional_size("n_shared_experts", shared, least=0) or 0
-        experts = _experts(keys, hidden=hidden, count=routed, top_k=top_k, shared=hidden * shared)
+        experts = read_experts(keys, hidden=hidden, count=routed, top_k=top_k, shared=hidden * shared)
     blocks = _mixed_blocks(keys, sizes, _latent_attention(keys, sizes), sparse, experts, dense)
-    return rms_chain(keys, sizes, blocks, remark=remark)
+    return rms_chain(keys, sizes, blocks, prediction=read_prediction(keys, (blocks[-1],)))
 
 
 def _mixed_blocks(

@@ -22,7 +22,7 @@ Points = Mapping[Loss, Floats]
 def baseline_points(prepared: Prepared, rows: Ints, truth: Floats, tested: Ints) -> dict[str, Points]:
     """For each baseline the points of the `tested` jobs under each loss; fitted on `rows` and their known `truth`."""
     cap, middle = prepared.cap, float(np.median(truth))
-    found: dict[str, Points] = {
+    points: dict[str, Points] = {
         "best constant": {loss: np.full(len(tested), best_constant(truth, cap, loss)) for loss in LOSSES},
         "median": _same(np.full(len(tested), middle)),
         "best constant in hindsight": {
@@ -33,16 +33,16 @@ def baseline_points(prepared: Prepared, rows: Ints, truth: Floats, tested: Ints)
     for group in groups_of(prepared.columns):
         name = "-".join(group) or "all"
         past = prepared.features[tested, names.index(f"{name}.q50_{LAST}")].astype(np.float64)
-        found[f"past-31 median by {name}"] = _same(np.where(np.isnan(past), middle, past))
+        points[f"past-31 median by {name}"] = _same(np.where(np.isnan(past), middle, past))
         codes = group_codes(prepared.jobs, group)
-        found[f"median by {name}"] = _same(_group_points(codes, rows, truth, tested, cap, "absolute"))
-        found[f"group point by {name}"] = {
+        points[f"median by {name}"] = _same(_group_points(codes, rows, truth, tested, cap, "absolute"))
+        points[f"group point by {name}"] = {
             loss: _group_points(codes, rows, truth, tested, cap, loss) for loss in LOSSES
         }
     if prepared.product_s is not None:
         product = interval_of(prepared.product_s[tested], cap)
-        found["iterations x iteration time"] = _same(np.where(np.isnan(product), middle, product))
-    return found
+        points["iterations x iteration time"] = _same(np.where(np.isnan(product), middle, product))
+    return points
 
 
 def _truth(prepared: Prepared, tested: Ints) -> Floats:

@@ -62,10 +62,10 @@ def thresholds_of(cap: int) -> tuple[int, ...]:
     >>> thresholds_of(24), thresholds_of(3), thresholds_of(1000)[-3:]
     ((1, 2, 4, 8, 12, 16, 23), (1, 2), (609, 913, 999))
     """
-    found = [1, 2, 4, 8, 12, 16]
-    while found[-1] * 3 // 2 < cap - 1:
-        found.append(found[-1] * 3 // 2)
-    return tuple(sorted({*(step for step in found if step < cap - 1), cap - 1}))
+    thresholds = [1, 2, 4, 8, 12, 16]
+    while thresholds[-1] * 3 // 2 < cap - 1:
+        thresholds.append(thresholds[-1] * 3 // 2)
+    return tuple(sorted({*(step for step in thresholds if step < cap - 1), cap - 1}))
 
 
 def threads_for(rows: int, threads: int) -> int:
@@ -75,6 +75,17 @@ def threads_for(rows: int, threads: int) -> int:
     (1, 1, 5)
     """
     return max(1, min(threads, rows // ROWS_A_THREAD))
+
+
+def repeatable(rows: int, *, seed: int, threads: int) -> dict[str, Any]:
+    """Return the settings of LightGBM with which the same `rows` jobs give the same trees."""
+    return {
+        "num_threads": threads_for(rows, threads),
+        "seed": seed,
+        "deterministic": True,
+        "force_col_wise": True,
+        "verbose": -1,
+    }
 
 
 def fit_booster(
@@ -118,11 +129,7 @@ def fit_booster(
         "lambda_l2": parameters.lambda_l2,
         "extra_trees": parameters.extra_trees,
         "max_bin": 127,
-        "num_threads": threads_for(rows, threads),
-        "seed": seed,
-        "deterministic": True,
-        "force_col_wise": True,
-        "verbose": -1,
+        **repeatable(rows, seed=seed, threads=threads),
     }
     data = library.Dataset(features, np.zeros(rows), feature_name=list(names), params={"max_bin": 127, "verbose": -1})
     return cast("lightgbm.Booster", library.train(settings, data, num_boost_round=parameters.bags * parameters.rounds))

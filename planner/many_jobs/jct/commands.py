@@ -21,7 +21,8 @@ from profiles.errors import InputError
 
 
 def train_file(options: JctTrainOptions) -> dict[str, Any]:
-    """Train on a trace, write the model, and return what it is."""
+    """Train a model on the jobs of a trace file, write it to `output`, and return what it is. Raise InputError where
+    the file is no trace, or fewer than 50 of its jobs have a known duration."""
     began = time.perf_counter()
     prepared = prepare(load_jobs(options.trace), options.cap)
     model = train(
@@ -54,8 +55,9 @@ def train_file(options: JctTrainOptions) -> dict[str, Any]:
 
 
 def predict_file(options: JctPredictOptions) -> dict[str, Any]:
-    """Predict the jobs of the trace (from `from_s` on), each by what it and `history` had finished at its
-    submission."""
+    """Predict the jobs of the trace submitted at `from_s` (seconds) or later, each by what it and `history` had
+    finished at its submission; return a row a job, with points and intervals in seconds. Raise InputError for a file
+    that is no trace or model."""
     model = load_model(options.model)
     trace_jobs = load_jobs(options.trace)
     jobs = load_jobs(*options.history, options.trace) if options.history else trace_jobs
@@ -91,13 +93,16 @@ def predict_file(options: JctPredictOptions) -> dict[str, Any]:
     }
 
 
-def _asked(own: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None) -> np.ndarray[Any, Any]:
-    found = np.flatnonzero(own & (submit_s >= (-np.inf if from_s is None else from_s)))
-    if not len(found):
+def _asked(
+    of_trace: np.ndarray[Any, Any], submit_s: np.ndarray[Any, Any], from_s: float | None
+) -> np.ndarray[Any, Any]:
+    rows = np.flatnonzero(of_trace & (submit_s >= (-np.inf if from_s is None else from_s)))
+    if not len(rows):
         raise InputError(where="jct", key="from", found=from_s, expected="a time before the last submission")
-    return found
+    return rows
 
 
 def evaluate_file(options: JctEvaluateOptions) -> dict[str, Any]:
-    """Return the figures of a trace: `planner.many_jobs.jct.evaluation`."""
+    """Return the figures of `cellplan jct evaluate` on the jobs of a trace file: see
+    `planner.many_jobs.jct.evaluation`. Raise InputError for a file that is no trace, or too few jobs in it."""
     return evaluate(load_jobs(options.trace), options)

@@ -44,15 +44,16 @@ class _Block:
 
 
 def evaluate(jobs: Jobs, options: EvaluationOptions, *, parameters: Parameters | None = None) -> dict[str, Any]:
-    """The figures of `cellplan jct evaluate`.
+    """Return the figures of `cellplan jct evaluate`: how far predictions are off, in intervals of 600 s, beside
+    baselines.
 
     Each loss has its figure (`KEYS`), of the points made for that loss; `boosters` the same without
     the simple rules that the model follows as well, `baselines` of each baseline,
     `best_group` the best median of a group, `origins` the model's by origin. InputError where blocks are too small.
     """
     if len(jobs) * options.tested < LEAST_TESTED * options.origins:
-        found = f"{options.origins} origins for {len(jobs)} jobs"
-        raise options.wrong("origins", found=found, expected=f"{LEAST_TESTED} tested jobs an origin")
+        asked = f"{options.origins} origins for {len(jobs)} jobs"
+        raise options.wrong("origins", found=asked, expected=f"{LEAST_TESTED} tested jobs an origin")
     began = time.perf_counter()
     prepared = prepare(jobs, options.cap)
     features_s = time.perf_counter() - began
@@ -114,11 +115,11 @@ def _block(
     mixed = mixed_points(model.mixture, prepared, wider, alone, model.window.last_submit_s)
     place = np.searchsorted(wider, tested)
     masses = masses[place]
-    alone, own = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
+    alone, mixture = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
     intervals = {"bagging": shortest_holding(masses, model.level, starts_of(model.start))}
     predict_s = time.perf_counter() - began
     rows, truth = known_rows(prepared, origin_s)
-    points: dict[str, Points] = {"model": own, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
+    points: dict[str, Points] = {"model": mixture, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
     if options.network:
         points["network"] = network_points(prepared, rows, truth, tested, seed=options.seed, threads=options.threads)
     if options.quantiles:
@@ -149,17 +150,17 @@ KEYS: dict[str, Loss] = {
 def _figures(blocks: list[_Block], name: str) -> dict[str, float]:
     """Each loss of the points made for it, in intervals, over all blocks."""
     truth = np.concatenate([block.truth for block in blocks])
-    found = {}
+    figures = {}
     for key, loss in KEYS.items():
         value = loss_of(np.concatenate([block.points[name][loss] for block in blocks]), truth, loss)
-        found[key] = 1.0 - value if loss == "within-2x" else value
-    return found
+        figures[key] = 1.0 - value if loss == "within-2x" else value
+    return figures
 
 
 def _best(baselines: Mapping[str, Mapping[str, float]], key: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     """The baseline of these kinds that turned out best in one figure."""
     held = {name: figures[key] for name, figures in baselines.items() if name.startswith(kinds)}
-    name = (max if key == "within_2x" else min)(held, key=lambda one: held[one])
+    name = (max if key == "within_2x" else min)(held, key=lambda baseline: held[baseline])
     return {"name": name, "value": held[name]}
 
 

@@ -73,25 +73,26 @@ class _Trace:
 
 
 def job_features(jobs: Jobs, cap: int, columns: Sequence[str] | None = None) -> Matrix:
-    """A row for each job, a column for each of `feature_names`; NaN where nothing is known. `columns` are those of the
-    trace that a model was trained on (default: this trace's own); one that this trace lacks is unknown for all jobs."""
+    """Return what is known of each job when it is submitted: a row a job, a column for each of `feature_names`, NaN
+    where nothing is known. `columns` are those of the trace that a model was trained on (default: this trace's own);
+    one that this trace lacks is unknown for all jobs."""
     trace = _rank(jobs, cap)
     if columns is None:
         columns = columns_of(jobs)
     unknown = np.full(len(jobs), np.nan)
     held = {"gpus": jobs.gpus, **jobs.numbers}
     numbers = [held.get(name, unknown) for name in COUNTED_NUMBERS if name in columns]
-    found = np.empty((len(jobs), len(feature_names(columns))), np.float32)
+    features = np.empty((len(jobs), len(feature_names(columns))), np.float32)
     for index, column in enumerate(numbers):
-        found[:, index] = column
+        features[:, index] = column
     place = len(numbers)
     for group in groups_of(columns):
         sorted_group = _sort(trace, group_codes(jobs, [name for name in group if name in columns]))
         for stats in (_finished, _submitted, _aged, _running, _gaps, _counts, _decayed):
             for column in stats(trace, sorted_group):
-                found[:, place] = column
+                features[:, place] = column
                 place += 1
-    return found
+    return features
 
 
 def _rank(jobs: Jobs, cap: int) -> _Trace:
@@ -142,17 +143,17 @@ def _finished(trace: _Trace, group: _Group) -> list[Floats]:
     last, held = _back(group.by_finish, group.known, group.first, LAST)
     values = np.where(held, trace.interval[last], np.nan)
     count = held.sum(axis=1)
-    found = [_quantile(values[:, :RECENT], 0.5), _mean(values[:, :RECENT])]
-    found += [_quantile(values, share) for share in (0.25, 0.5, 0.75)]
-    found.append(_mean(values))
-    found += [_share(np.sum(values <= bound, axis=1), count) for bound in (1, 2)]
-    found.append(_share(np.sum(values >= trace.cap, axis=1), count))
-    found += [np.where(held[:, index], trace.log_duration[last[:, index]], np.nan) for index in (0, 1)]
+    stats = [_quantile(values[:, :RECENT], 0.5), _mean(values[:, :RECENT])]
+    stats += [_quantile(values, share) for share in (0.25, 0.5, 0.75)]
+    stats.append(_mean(values))
+    stats += [_share(np.sum(values <= bound, axis=1), count) for bound in (1, 2)]
+    stats.append(_share(np.sum(values >= trace.cap, axis=1), count))
+    stats += [np.where(held[:, index], trace.log_duration[last[:, index]], np.nan) for index in (0, 1)]
     total = np.concatenate([[0.0], np.cumsum(trace.interval[group.by_finish])])
     start = np.maximum(group.first, group.known - LONG)
-    found.append(_share(total[group.known] - total[start], group.known - start))
+    stats.append(_share(total[group.known] - total[start], group.known - start))
     since = trace.jobs.submit_s[:, None] - trace.finish[last[:, [0, LAST - 1]]]
-    return [*found, *np.where(held[:, [0, LAST - 1]], since, np.nan).T]
+    return [*stats, *np.where(held[:, [0, LAST - 1]], since, np.nan).T]
 
 
 def _submitted(trace: _Trace, group: _Group) -> list[Floats]:
@@ -160,12 +161,12 @@ def _submitted(trace: _Trace, group: _Group) -> list[Floats]:
     finished within 600 s, within 3,600 s, and that ran longer than 14,400 s."""
     last, held = _back(group.by_submit, group.place, group.first, SUBMITTED)
     done, age = _ages(trace, last)
-    found = [_share((held & ~done).sum(axis=1), held.sum(axis=1))]
+    shares = [_share((held & ~done).sum(axis=1), held.sum(axis=1))]
     for bound in SHORT_S:
         within, beyond = (held & done & (age <= bound)).sum(axis=1), (held & (age > bound)).sum(axis=1)
-        found.append(_share(within, within + beyond))
+        shares.append(_share(within, within + beyond))
     within, beyond = (held & done & (age <= LONG_S)).sum(axis=1), (held & (age > LONG_S)).sum(axis=1)
-    return [*found, _share(beyond, within + beyond)]
+    return [*shares, _share(beyond, within + beyond)]
 
 
 def _ages(trace: _Trace, last: Ints) -> tuple[NDArray[np.bool_], Floats]:
@@ -177,7 +178,7 @@ def _ages(trace: _Trace, last: Ints) -> tuple[NDArray[np.bool_], Floats]:
 
 def _aged(trace: _Trace, group: _Group) -> list[Floats]:
     """Of the last so many submitted at least that long ago, the share that had not finished the bound after that."""
-    found = []
+    shares = []
     for _, age, bound in AGED:
         rank = np.searchsorted(trace.times, trace.jobs.submit_s - age, side="right") - 1
         end = np.maximum(np.searchsorted(group.submit_keys, group.base + rank, side="right"), group.first)
@@ -185,8 +186,8 @@ def _aged(trace: _Trace, group: _Group) -> list[Floats]:
         total = np.concatenate([[0.0], np.cumsum(ran_on[group.by_submit])])
         for window in AGED_WINDOWS:
             start = np.maximum(group.first, end - window)
-            found.append(_share(total[end] - total[start], end - start))
-    return found
+            shares.append(_share(total[end] - total[start], end - start))
+    return shares
 
 
 def _running(trace: _Trace, group: _Group) -> list[Floats]:
@@ -210,18 +211,18 @@ def _gaps(trace: _Trace, group: _Group) -> list[Floats]:
     last, held = _back(group.by_submit, group.place, group.first, 2)
     done, age = _ages(trace, last)
     gap = trace.jobs.submit_s[:, None] - trace.jobs.submit_s[last]
-    known = [np.where(held, figure, np.nan) for figure in (gap, age, done)]
-    return [*known[0].T, *known[1].T, known[2][:, 0]]
+    stats = [np.where(held, figure, np.nan) for figure in (gap, age, done)]
+    return [*stats[0].T, *stats[1].T, stats[2][:, 0]]
 
 
 def _counts(trace: _Trace, group: _Group) -> list[Floats]:
     """Jobs submitted before this one within the last so many seconds."""
-    found = []
+    counts = []
     for within in COUNTED_S:
         rank = np.searchsorted(trace.times, trace.jobs.submit_s - within, side="left")
         start = np.searchsorted(group.submit_keys, group.base + rank, side="left")
-        found.append((group.place - start).astype(np.float64))
-    return found
+        counts.append((group.place - start).astype(np.float64))
+    return counts
 
 
 def _decayed(trace: _Trace, group: _Group) -> list[Floats]:
@@ -230,11 +231,11 @@ def _decayed(trace: _Trace, group: _Group) -> list[Floats]:
     finished, the share that finished within; and how many finished for 10,000 s of running (1 s more for each job, so
     that there is some), both up to the beginning of the cap's interval."""
     rows = len(trace.jobs)
-    found = np.empty((3 * len(DECAYS_S), rows))
+    stats = np.empty((3 * len(DECAYS_S), rows))
     for begin in range(0, rows, CHUNK):
         part = slice(begin, min(begin + CHUNK, rows))
-        found[:, part] = _decayed_part(trace, group, part)
-    return list(found)
+        stats[:, part] = _decayed_part(trace, group, part)
+    return list(stats)
 
 
 def _decayed_part(trace: _Trace, group: _Group, part: slice) -> list[Matrix]:
@@ -244,23 +245,23 @@ def _decayed_part(trace: _Trace, group: _Group, part: slice) -> list[Matrix]:
     older = np.maximum(submit_s[:, :1] - submit_s, 0.0).astype(np.float32)
     done = trace.finish[last] <= now
     age = np.where(done, trace.duration[last], np.maximum(now - trace.start[last], 0.0))
-    known, exposed = held & (done | (age > bound)), held & (done | (age > INTERVAL_S))
+    settled, exposed = held & (done | (age > bound)), held & (done | (age > INTERVAL_S))
     done &= held
     pairs = [
         tuple(figure.astype(np.float32) for figure in pair)
         for pair in (
-            (np.where(done, trace.interval[last], trace.cap) * known, known),
+            (np.where(done, trace.interval[last], trace.cap) * settled, settled),
             (done & (age <= INTERVAL_S), exposed),
             (done & (age <= bound), (np.minimum(age, bound) + 1.0) * held / 1e4),
         )
     ]
-    found = []
+    stats = []
     for decay in DECAYS_S:
         weight = np.exp(np.maximum(older * np.float32(-1.0 / decay), np.float32(-LONGEST_DECAYS)))
         for top, bottom in pairs:
             above, below = (np.einsum("ij,ij->i", weight, figure) for figure in (top, bottom))
-            found.append(np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan).astype(np.float32))
-    return found
+            stats.append(np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan).astype(np.float32))
+    return stats
 
 
 def _share(part: NDArray[np.generic], whole: Ints) -> Floats:

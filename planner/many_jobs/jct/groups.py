@@ -76,17 +76,17 @@ COUNTED_NUMBERS = ("gpus", "nodes", "cpus", "mem_gb", "product_s")
 def groups_of(columns: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     """The groups that a trace with these columns (`gpus` always among them) has."""
     held = {*columns, "gpus"}
-    found: list[tuple[str, ...]] = []
+    groups: list[tuple[str, ...]] = []
     for group in GROUPS:
         if group in ((), ("gpus",)):
             if not held & {"vc", "user"}:
-                found.append(group)
+                groups.append(group)
         elif "cpus" in group:
             if held & {"cpus", "mem_gb"}:
-                found.append(group)
+                groups.append(group)
         elif held >= set(group):
-            found.append(group)
-    return tuple(found)
+            groups.append(group)
+    return tuple(groups)
 
 
 def columns_of(jobs: Jobs) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def feature_names(columns: Sequence[str]) -> tuple[str, ...]:
 
 def group_codes(jobs: Jobs, group: Sequence[str]) -> Ints:
     """A number for each job, equal for jobs of one group."""
-    found = np.zeros(len(jobs), np.int64)
+    group_of = np.zeros(len(jobs), np.int64)
     for name in group:
         column: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
         if name == "gpus":
@@ -115,5 +115,5 @@ def group_codes(jobs: Jobs, group: Sequence[str]) -> Ints:
         else:
             continue
         codes = np.unique(column, return_inverse=True)[1]
-        found = np.unique(found * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
-    return found.astype(np.int64)
+        group_of = np.unique(group_of * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
+    return group_of.astype(np.int64)

@@ -174,28 +174,28 @@ def _submitted(seen: list[tuple[bool, float]]) -> list[float]:
 
 
 def _aged(group: _Group, now_s: float) -> list[float]:
-    found = []
+    shares = []
     for (_, age_s, bound_s), young, old in zip(AGED, group.young, group.old, strict=True):
         while young and young[0].submit_s <= now_s - age_s:
             job = young.popleft()
             old.append(job.finish_s > job.submit_s + bound_s)
         newest = list(reversed(old))
-        found += [_mean(newest[:window]) for window in AGED_WINDOWS]
-    return found
+        shares += [_mean(newest[:window]) for window in AGED_WINDOWS]
+    return shares
 
 
 def _counts(group: _Group, now_s: float) -> list[float]:
-    found = []
+    counts = []
     for within_s, times in zip(COUNTED_S, group.within, strict=True):
         while times and times[0] < now_s - within_s:
             times.popleft()
-        found.append(float(len(times)))
-    return found
+        counts.append(float(len(times)))
+    return counts
 
 
 def _decayed(newest: list[tuple[_Job, bool, float]], cap: int) -> list[float]:
     bound = (cap - 1) * INTERVAL_S
-    found = []
+    stats = []
     for decay_s in DECAYS_S:
         sums = [0.0] * 6
         for job, done, age in newest:
@@ -208,8 +208,8 @@ def _decayed(newest: list[tuple[_Job, bool, float]], cap: int) -> list[float]:
                 sums[3] += weight
             sums[4] += weight * (done and age <= bound)
             sums[5] += weight * (min(age, bound) + 1.0) / 1e4
-        found += [sums[index] / sums[index + 1] if sums[index + 1] > 0 else NAN for index in (0, 2, 4)]
-    return found
+        stats += [sums[index] / sums[index + 1] if sums[index + 1] > 0 else NAN for index in (0, 2, 4)]
+    return stats
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -24,6 +24,12 @@ def interval_of(duration_s: Floats, cap: int) -> Floats:
     return np.clip(np.ceil(duration_s / INTERVAL_S), 1, cap)
 
 
+def shares_of(truth: Floats, cap: int) -> tuple[float, ...]:
+    """Return the share of each interval among the `truth`, half a job added to each so that none is 0."""
+    counts = np.bincount(truth.astype(np.int64), minlength=cap + 1)[1:] + 0.5
+    return tuple((counts / counts.sum()).tolist())
+
+
 def point_of(masses: Floats, loss: Loss) -> Floats:
     """The point, in intervals, with the least expected loss: mean, median, geometric mean, or (within-2x) the p that
     has the most mass in [p/2, 2p]; of several, the smallest."""

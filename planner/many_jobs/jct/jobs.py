@@ -61,7 +61,7 @@ def make_jobs(
     words: Mapping[str, Sequence[str]] | None = None,
     status: Sequence[str] | None = None,
 ) -> Jobs:
-    """Jobs from columns in any order of submission; columns that say nothing are left out."""
+    """Return jobs in order of submission, from columns in any order; columns that say nothing are left out."""
     order = np.argsort(submit_s, kind="stable")
     codes = {name: np.unique(np.asarray(column), return_inverse=True)[1] for name, column in (words or {}).items()}
     kept = {name: column[order] for name, column in (numbers or {}).items()}

@@ -89,7 +89,7 @@ def rule_points(prepared: Prepared, rows: Ints, constants: tuple[float, ...]) ->
     names = feature_names(prepared.columns)
     features = prepared.features
     groups = [_group_points(prepared, rows, group) for group in groups_of(prepared.columns)]
-    found = {}
+    by_loss = {}
     for loss, constant in zip(LOSSES, constants, strict=True):
         past = [
             features[rows, names.index(name.partition(" ")[2])].astype(np.float64)
@@ -97,8 +97,8 @@ def rule_points(prepared: Prepared, rows: Ints, constants: tuple[float, ...]) ->
             if name.startswith("past ")
         ]
         told = np.array([np.full(len(rows), constant), *(points[loss] for points in groups), *past])
-        found[loss] = np.where(np.isnan(told), constant, told)
-    return found
+        by_loss[loss] = np.where(np.isnan(told), constant, told)
+    return by_loss
 
 
 def _group_points(prepared: Prepared, rows: Ints, group: tuple[str, ...]) -> Points:
@@ -110,7 +110,7 @@ def _group_points(prepared: Prepared, rows: Ints, group: tuple[str, ...]) -> Poi
     code, place = codes[order], interval[order].astype(np.int64) - 1
     ends = np.searchsorted(times[order], jobs.submit_s[rows], side="right")
     counts = np.zeros((int(codes.max(initial=0)) + 1, cap), np.float32)
-    found: dict[Loss, list[Floats]] = {loss: [] for loss in LOSSES}
+    points_of: dict[Loss, list[Floats]] = {loss: [] for loss in LOSSES}
     step, at = max(1, MOST_CELLS // cap), 0
     for first in range(0, len(rows), step):
         part = rows[first : first + step]
@@ -123,8 +123,8 @@ def _group_points(prepared: Prepared, rows: Ints, group: tuple[str, ...]) -> Poi
         total = masses.sum(axis=1, keepdims=True)
         masses /= np.maximum(total, 1.0)
         for loss in LOSSES:
-            found[loss].append(np.where(total[:, 0] > 0, point_of(masses, loss), np.nan))
-    return {loss: np.concatenate(parts) if parts else np.zeros(0) for loss, parts in found.items()}
+            points_of[loss].append(np.where(total[:, 0] > 0, point_of(masses, loss), np.nan))
+    return {loss: np.concatenate(parts) if parts else np.zeros(0) for loss, parts in points_of.items()}
 
 
 def losses_of(points: Floats, truth: Floats, loss: Loss, cap: int) -> Floats:
@@ -149,12 +149,12 @@ def followed(weights: Floats, begin: Floats, losses: Floats, rate: float) -> Ite
 
 def learn(points: Mapping[Loss, list[Floats]], truth: Floats, begin: Mapping[Loss, Floats], cap: int) -> Points:
     """The weights after jobs that were predicted out of sample; `points` have an expert a row, for each fold."""
-    found = {}
+    learned = {}
     for loss in LOSSES:
         losses = losses_of(np.concatenate(points[loss], axis=1), truth, loss, cap)
         for weights in followed(begin[loss], begin[loss], losses, RATES[loss]):
-            found[loss] = weights
-    return found
+            learned[loss] = weights
+    return learned
 
 
 def learned_rows(prepared: Prepared, rows: Ints, last_submit_s: float) -> Ints:
@@ -176,7 +176,7 @@ def mixed_points(
     times = np.where(jobs.submit_s[rows] > last_submit_s, times, np.inf)
     order = np.argsort(times, kind="stable")[: int(np.isfinite(times).sum())]
     seen = np.searchsorted(times[order], jobs.submit_s[rows], side="right")
-    found = {}
+    mixed = {}
     for index, loss in enumerate(LOSSES):
         if loss not in boosters:
             continue
@@ -186,8 +186,8 @@ def mixed_points(
         )
         steps = followed(np.array(mixture.weights[index]), np.array(mixture.begin[index]), losses, RATES[loss])
         weights = np.array(list(steps))[seen].T
-        found[loss] = combine(experts, weights, loss)
-    return found
+        mixed[loss] = combine(experts, weights, loss)
+    return mixed
 
 
 def combine(experts: Floats, weights: Floats, loss: Loss) -> Floats:
@@ -200,9 +200,9 @@ def combine(experts: Floats, weights: Floats, loss: Loss) -> Floats:
     if loss != "within-2x":
         return np.asarray((weights * experts).sum(axis=0))
     logs = np.log(experts)
-    best, found = np.full(experts.shape[1], -1.0), experts[0].copy()
+    best, chosen = np.full(experts.shape[1], -1.0), experts[0].copy()
     for point, log, weight in zip(experts, logs, weights, strict=True):
         votes = (weights * (np.abs(logs - log) <= NEAR)).sum(axis=0) + 1e-9 * weight
         better = (votes > best + 1e-12) & (weight > 0)
-        best, found = np.where(better, votes, best), np.where(better, point, found)
-    return np.asarray(found)
+        best, chosen = np.where(better, votes, best), np.where(better, point, chosen)
+    return np.asarray(chosen)

@@ -85,11 +85,11 @@ class Predictions:
 
 def start_odds(start: Start, product_s: Floats | None, rows: int) -> Floats:
     """Log odds before boosting: a row a job, a column a threshold."""
-    found = np.tile(np.array(start.odds), (rows, 1))
+    odds = np.tile(np.array(start.odds), (rows, 1))
     if start.product is not None and product_s is not None:
         held = product_s > 0
-        found[held] = _log_logistic(start.product, product_s[held], np.array(start.thresholds, dtype=np.float64))
-    return found
+        odds[held] = _log_logistic(start.product, product_s[held], np.array(start.thresholds, dtype=np.float64))
+    return odds
 
 
 def _log_logistic(product: Product, product_s: Floats, intervals: Floats) -> Floats:
@@ -117,11 +117,11 @@ def spread(start: Start, bags: list[Floats], product_s: Floats | None) -> Floats
     steps = np.concatenate([np.ones((rows, 1)), chance], axis=1) - np.concatenate([chance, np.zeros((rows, 1))], axis=1)
     shares = np.array(start.shares) + 1e-9
     inside = np.repeat(np.add.reduceat(shares, edges[:-1]), np.diff(edges))
-    found = np.repeat(steps, np.diff(edges), axis=1) * (shares / inside)
+    masses = np.repeat(steps, np.diff(edges), axis=1) * (shares / inside)
     if start.product is not None and product_s is not None:
         held = product_s > 0
-        found[held] = np.repeat(steps[held], np.diff(edges), axis=1) * _inside(start, product_s[held], edges)
-    return np.asarray(found)
+        masses[held] = np.repeat(steps[held], np.diff(edges), axis=1) * _inside(start, product_s[held], edges)
+    return np.asarray(masses)
 
 
 def _inside(start: Start, product_s: Floats, edges: Ints) -> Floats:
@@ -136,7 +136,8 @@ def _inside(start: Start, product_s: Floats, edges: Ints) -> Floats:
 def predict(
     model: JctModel, features: Matrix, product_s: Floats | None, *, loss: Loss = "squared", threads: int = 2
 ) -> Predictions:
-    """What the model says of jobs with these features (`product_s`: iterations times iteration time, NaN unknown)."""
+    """Return what the model says of jobs with these features (`product_s`: iterations times iteration time in seconds,
+    NaN unknown): the likeliest interval, the point for `loss`, and a 90% interval for each."""
     rows = max(1, CELLS // model.start.cap)
     parts = []
     for first in range(0, len(features), rows):

@@ -44,7 +44,7 @@ class _Header(_Strict):
 
 
 def save_model(model: JctModel, path: Path) -> None:
-    """Write the model, whole or not at all."""
+    """Write the model, whole or not at all. Raise MachineError where the disk does not take it."""
     text = model.booster.model_to_string()
     text = text if text.endswith("\n") else text + "\n"
     write_atomically(path, text + f"{SCHEMA} {json.dumps(header_of(model, text), allow_nan=False)}\n")
@@ -66,7 +66,7 @@ def header_of(model: JctModel, text: str) -> dict[str, Any]:
 
 
 def load_model(path: Path) -> JctModel:
-    """The model in a file; InputError where it is none, or not as it was written."""
+    """Return the model in a file. Raise InputError where it is none, or not as it was written."""
     where = str(path)
     text, mark, line = read_text(path).rpartition(f"\n{SCHEMA} ")
     if not mark:
@@ -104,6 +104,6 @@ def load_model(path: Path) -> JctModel:
 
 def _shape(mixture: Mixture) -> tuple[int, ...]:
     """Constants, and weights for each loss; () where these do not fit what they began with."""
-    begin, weights = ([len(one) for one in both] for both in (mixture.begin, mixture.weights))
-    sound = all(min(one) >= 0 and sum(one) > 0 for one in (*mixture.begin, *mixture.weights) if one)
+    begin, weights = ([len(row) for row in both] for both in (mixture.begin, mixture.weights))
+    sound = all(min(row) >= 0 and sum(row) > 0 for row in (*mixture.begin, *mixture.weights) if row)
     return (len(mixture.constants), *begin) if begin == weights and sound else ()

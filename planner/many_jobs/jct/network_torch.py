@@ -7,7 +7,7 @@ import numpy as np
 from planner.many_jobs.jct.baselines import Points
 from planner.many_jobs.jct.boosting import thresholds_of
 from planner.many_jobs.jct.features import Matrix
-from planner.many_jobs.jct.intervals import LOSSES, point_of
+from planner.many_jobs.jct.intervals import LOSSES, point_of, shares_of
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.model import Start, spread
 from planner.many_jobs.jct.prepared import Prepared
@@ -33,13 +33,12 @@ def network_points(prepared: Prepared, rows: Ints, truth: Floats, tested: Ints, 
     finally:
         torch.set_num_threads(before)
     cap = prepared.cap
-    counts = np.bincount(truth.astype(np.int64), minlength=cap + 1)[1:] + 0.5
     thresholds = thresholds_of(cap)
     start = Start(
         cap=cap,
         thresholds=thresholds,
         odds=(0.0,) * len(thresholds),
-        shares=tuple((counts / counts.sum()).tolist()),
+        shares=shares_of(truth, cap),
     )
     masses = spread(start, [odds], None)
     return {loss: point_of(masses, loss) for loss in LOSSES}
@@ -71,11 +70,11 @@ def _network_odds(prepared: Prepared, rows: Ints, truth: Floats, tested: Ints) -
         return np.asarray(network(torch.from_numpy(asked)).numpy(), dtype=np.float64)
 
 
-def _ranks(known: Matrix, *others: Matrix) -> tuple[Matrix, ...]:
+def _ranks(reference: Matrix, *others: Matrix) -> tuple[Matrix, ...]:
     """Each feature as its rank among the known ones in [-1, 1], 0 where it lacks; and a column that says so."""
-    found = []
-    ordered = np.sort(known, axis=0)
-    counts = (~np.isnan(known)).sum(axis=0)
+    ranked_all = []
+    ordered = np.sort(reference, axis=0)
+    counts = (~np.isnan(reference)).sum(axis=0)
     for matrix in others:
         ranked = np.zeros_like(matrix)
         for column in range(matrix.shape[1]):
@@ -84,5 +83,5 @@ def _ranks(known: Matrix, *others: Matrix) -> tuple[Matrix, ...]:
                 ranked[:, column] = place / counts[column] * 2.0 - 1.0
         missing = np.isnan(matrix)
         ranked[missing] = 0.0
-        found.append(np.concatenate([ranked, missing.astype(np.float32)], axis=1))
-    return tuple(found)
+        ranked_all.append(np.concatenate([ranked, missing.astype(np.float32)], axis=1))
+    return tuple(ranked_all)

@@ -109,21 +109,21 @@ class OnlinePredictor:
 
     def _prepared(self) -> Prepared:
         """All jobs so far, with the features that each had when it was submitted."""
-        seen = sorted([*self._done, *self._running.values()], key=lambda one: (one.submit_s, one.id))
+        seen = sorted([*self._done, *self._running.values()], key=lambda job: (job.submit_s, job.id))
         submit, finish, duration = (
-            np.array([getattr(one, name) for one in seen]) for name in ("submit_s", "finish_s", "duration_s")
+            np.array([getattr(job, name) for job in seen]) for name in ("submit_s", "finish_s", "duration_s")
         )
         jobs = make_jobs(
-            ids=[one.id for one in seen],
+            ids=[job.id for job in seen],
             submit_s=submit,
             duration_s=duration,
             queue_s=np.where(np.isnan(duration), 0.0, finish - submit - duration),
-            gpus=np.array([one.gpus for one in seen]),
+            gpus=np.array([job.gpus for job in seen]),
         )
         return Prepared(
             jobs=jobs,
             cap=self._cap,
             columns=self._columns,
-            features=np.array([one.row for one in seen], np.float32),
+            features=np.array([job.row for job in seen], np.float32),
             interval=interval_of(duration, self._cap),
         )

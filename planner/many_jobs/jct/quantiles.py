@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.many_jobs.jct.boosting import import_lightgbm, threads_for
+from planner.many_jobs.jct.boosting import import_lightgbm, repeatable
 from planner.many_jobs.jct.groups import feature_names
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.prepared import Prepared
@@ -30,11 +30,7 @@ def quantile_intervals(
             "learning_rate": 0.1,
             "min_data_in_leaf": max(5, len(rows) // 100),
             "feature_fraction": 0.5,
-            "num_threads": threads_for(split, threads),
-            "seed": seed,
-            "deterministic": True,
-            "force_col_wise": True,
-            "verbose": -1,
+            **repeatable(split, seed=seed, threads=threads),
         }
         names = list(feature_names(prepared.columns))
         data = lightgbm.Dataset(prepared.features[rows[:split]], truth[:split], feature_name=names)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from planner.many_jobs.jct.jobs import Floats, Jobs, make_jobs
+from planner.many_jobs.traces.collect import Collector
+from planner.many_jobs.traces.lines import Table, open_text
+from planner.many_jobs.traces.read import read_trace
 from profiles.errors import InputError
 
 NUMBERS = ("nodes", "cpus", "mem_gb")
@@ -33,7 +33,7 @@ class _Columns:
 
 
 def load_jobs(*paths: Path) -> Jobs:
-    """The jobs of one trace, or of several files that make up one; InputError names the line that is wrong.
+    """Return the jobs of one trace, or of several files that make up one. Raise InputError with the line that is wrong.
 
     The documented CSV columns, plain or gzip: `submit_time_s, duration_s, gpus` are needed, a blank duration is a job
     that has not finished, `iterations` and `iteration_time_s` together are the product. Other forms as of
@@ -97,8 +97,6 @@ def _load(path: Path) -> _Columns:
 
 def _load_other(path: Path) -> _Columns:
     """Philly's, Helios's, PAI's and Slurm's own forms."""
-    from planner.many_jobs.traces.read import read_trace
-
     rows = read_trace(path).rows
     if not rows:
         raise InputError(where=str(path), found="no jobs", expected="at least one")
@@ -118,34 +116,14 @@ def _load_other(path: Path) -> _Columns:
     )
 
 
-def _read_rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def _read_rows(path: Path) -> tuple[tuple[str, ...], list[tuple[int, list[str]]]]:
     """The header; the rows, each with its line and as long as the header."""
-    where = str(path)
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (OSError, EOFError) as error:
-        raise InputError(where=where, found=f"an error ({error})", expected="a readable CSV file") from None
-    except UnicodeDecodeError:
-        raise InputError(where=where, found="bytes that are not UTF-8", expected="a CSV file in UTF-8") from None
-    reader = csv.reader(io.StringIO(text, newline=""))
-    header: list[str] = next(reader, [])
-    if len(set(header)) != len(header):
-        raise InputError(where=f"{where}, line 1", found="a column twice", expected="each column once")
-    rows = []
-    try:
-        for row in reader:
-            if len(row) == len(header):
-                rows.append((reader.line_num, row))
-            elif row:
-                raise InputError(
-                    where=f"{where}, line {reader.line_num}", found=f"{len(row)} fields", expected=f"{len(header)}"
-                )
-    except csv.Error as error:
-        raise InputError(
-            where=f"{where}, line {reader.line_num}", found=f"no CSV ({error})", expected="a row"
-        ) from None
-    return header, rows
+    rows = list[tuple[int, list[str]]]()
+    with open_text(path) as text:
+        table = Table(text, Collector(where=str(path), lenient=False, fractional="round-up"), form="csv")
+        table.read_header((), ())
+        table.each(len(table.header), lambda line, cells: rows.append((line, cells)), wanted="as the header has")
+    return table.header, rows
 
 
 def _numbers(
@@ -153,18 +131,18 @@ def _numbers(
 ) -> Floats:
     """A column of finite numbers of at least `least`; `blank` stands for an empty field, None: there must be none."""
     try:
-        found = np.array([word or "nan" for word in words], dtype=np.float64)
+        figures = np.array([word or "nan" for word in words], dtype=np.float64)
     except ValueError:
-        found = np.array([_number_or_infinity(word) for word in words])
+        figures = np.array([_number_or_infinity(word) for word in words])
     empty = np.array([not word for word in words])
-    wrong = np.where(empty, blank is None, ~np.isfinite(found) | (found < least))
+    wrong = np.where(empty, blank is None, ~np.isfinite(figures) | (figures < least))
     if wrong.any():
         row = int(np.argmax(wrong))
         bound = "" if least == -np.inf else f" of at least {least:g}"
         raise InputError(
             where=f"{where}, line {lines[row]}", key=name, found=repr(words[row]), expected=f"a finite number{bound}"
         )
-    return np.where(empty, np.nan if blank is None else blank, found)
+    return np.where(empty, np.nan if blank is None else blank, figures)
 
 
 def _number_or_infinity(word: str) -> float:

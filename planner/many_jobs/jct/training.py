@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.many_jobs.jct.boosting import Parameters, fit_booster, odds_of_bags, thresholds_of
 from planner.many_jobs.jct.groups import feature_names
-from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, level_covering, point_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, level_covering, point_of, shares_of
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.mixture import Mixture, begin_weights, constants_of, learn, rule_points
 from planner.many_jobs.jct.model import CELLS, JctModel, Product, Start, Window, spread, start_odds, starts_of
@@ -73,7 +73,8 @@ def train(
     threads: int = 2,
     progress: Progress | None = None,
 ) -> JctModel:
-    """A model of the jobs whose interval was known at `until_s`.
+    """Return a model trained on the jobs whose interval was known at `until_s` (seconds; None: all). Raise InputError
+    for fewer than 50 of them.
 
     The first 85% of them are fitted first; on the last 15% the number of rounds is chosen (by the ranked probability
     score) and the interval calibrated; then all are fitted. `search` parameter sets are drawn at random and compared
@@ -146,8 +147,8 @@ class _Fit:
         """Jobs of the first share whose interval was known when the next began, and these up to the last share."""
         begin, end = int(len(self.rows) * first), int(len(self.rows) * last)
         now = self.prepared.jobs.submit_s[self.rows[begin]]
-        known, _ = known_rows(self.prepared, float(now))
-        before = np.flatnonzero(np.isin(self.rows[:begin], known))
+        settled, _ = known_rows(self.prepared, float(now))
+        before = np.flatnonzero(np.isin(self.rows[:begin], settled))
         return (before if len(before) >= LEAST_JOBS // 2 else np.arange(begin)), np.arange(begin, end)
 
 
@@ -155,12 +156,11 @@ def _start(cap: int, truth: Floats, duration_s: Floats, product_s: Floats | None
     thresholds = thresholds_of(cap)
     chance = (truth[:, None] > np.array(thresholds)).mean(axis=0)
     chance = (chance * len(truth) + 0.5) / (len(truth) + 1.0)
-    counts = np.bincount(truth.astype(np.int64), minlength=cap + 1)[1:] + 0.5
     return Start(
         cap=cap,
         thresholds=thresholds,
         odds=tuple(np.log(chance / (1.0 - chance)).tolist()),
-        shares=tuple((counts / counts.sum()).tolist()),
+        shares=shares_of(truth, cap),
         product=None if product_s is None else _fit_product(duration_s, product_s, truth < cap),
     )
 

@@ -89,7 +89,7 @@ class Grant:
 
 
 def grant(pool: str, devices: int, stages: int | None = None) -> Grant:
-    """A grant on one pool."""
+    """Return a grant of `devices` on one pool, run as the Cell with so many `stages` (None: the fastest)."""
     return Grant(parts=((pool, devices),), stages=stages)
 
 

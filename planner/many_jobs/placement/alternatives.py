@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on
-from planner.many_jobs.placement.options import PlaceOptions
 from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.choosing import choose_sites, why_it_loses
 from planner.many_jobs.sites.records import Alternative, Demand, Score, Share
 from planner.many_jobs.sites.scoring import score_sites
+from planner.many_jobs.sites.state import local_number
+from planner.shared.options.search import PlaceOptions
 
 FEW_PRICED = 12
 """Plans that are priced for another way; the one chosen has `planner.many_jobs.sites.tpa.MOST_PRICED`."""
@@ -36,7 +37,7 @@ class PlannedWay:
         """Plain JSON."""
         return {
             "name": self.name,
-            "sites": [{"name": share.site, "devices": dict(share.devices)} for share in self.sites],
+            "sites": [share.to_json() for share in self.sites],
             "score": None if self.score is None else self.score.to_json(),
             "iteration_time_s": self.iteration_time_s,
             "loses": self.loses,
@@ -44,9 +45,10 @@ class PlannedWay:
 
 
 def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
-    """Parts of the chosen sites, which the plan's own search has priced; then other sites, `wanted.alternatives` of
-    them planned, beside those that were before the choice. A way whose sites are those of one before is left out."""
-    found = list(_of_chosen_sites(job))
+    """Return other ways to place the job, each with why it loses: parts of the chosen sites, which the plan's own
+    search has priced; then other sites, `wanted.alternatives` of them planned, beside those that were before the
+    choice. A way whose sites are those of one before is left out."""
+    ways = list(_of_chosen_sites(job))
     seen = {job.placement.sites}
     planned = 0
     for name, shares, score, reason in _others(job, wanted):
@@ -54,7 +56,7 @@ def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
             continue
         seen.add(shares)
         if not shares:
-            found.append(PlannedWay(name=name, sites=(), score=None, iteration_time_s=None, loses=reason))
+            ways.append(PlannedWay(name=name, sites=(), score=None, iteration_time_s=None, loses=reason))
             continue
         time_s, said = None, f"{reason}; not planned (--alternatives)"
         if shares in job.tried or planned < wanted.alternatives:
@@ -64,18 +66,18 @@ def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
                 planned += 1
                 time_s = _time_on(job.ground, shares, wanted)
             said = f"{reason}; no plan fits" if time_s is None else f"{_beside(time_s, job)}; {reason}"
-        found.append(PlannedWay(name=name, sites=shares, score=score, iteration_time_s=time_s, loses=said))
-    return tuple(found)
+        ways.append(PlannedWay(name=name, sites=shares, score=score, iteration_time_s=time_s, loses=said))
+    return tuple(ways)
 
 
 def _of_chosen_sites(job: PlacedJob) -> Iterator[PlannedWay]:
     """The best plan found on each part of the sites that the job was given, all of them included."""
     chosen = {share.site: share for share in job.placement.sites}
     best: dict[frozenset[str], float] = {}
-    for one in job.across.considered:
-        sites = frozenset(name for party in one.sites for name in party)
-        if one.iteration_time_s is not None:
-            best[sites] = min(one.iteration_time_s, best.get(sites, one.iteration_time_s))
+    for way in job.across.considered:
+        sites = frozenset(name for party in way.sites for name in party)
+        if way.iteration_time_s is not None:
+            best[sites] = min(way.iteration_time_s, best.get(sites, way.iteration_time_s))
     used = frozenset(job.sites_used)
     for sites, time_s in sorted(best.items(), key=lambda item: (item[1], sorted(item[0]))):
         if sites == used:
@@ -100,53 +102,52 @@ Way = tuple[str, tuple[Share, ...], Score | None, str]
 def _others(job: PlacedJob, wanted: PlaceOptions) -> Iterator[Way]:
     ground, best = job.ground, job.placement.score
     yield from _single_sites(job)
-    for one in job.placement.alternatives:
-        yield _as_way(ground, one)
+    for alternative in job.placement.alternatives:
+        yield _as_way(ground, alternative)
     for name, demand, other in _without(ground):
-        found = choose_sites(other.table, demand, method=wanted.method)
-        if found is None:
+        choice = choose_sites(other.table, demand, method=wanted.method)
+        if choice is None:
             yield name, (), None, "finds no sites"
             continue
         # The sites are scored by the links as they are now, whatever they were chosen by.
-        score = score_sites(ground.table.topology, found[0].sites, _local(ground))
-        yield name, other.table.shares(found[1]), score, why_it_loses(score, best)
+        score = score_sites(ground.table.topology, choice[0].sites, local_number(ground.table, ground.demand))
+        yield name, other.table.shares(choice[1]), score, why_it_loses(score, best)
 
 
-def _as_way(ground: Ground, one: Alternative) -> Way:
+def _as_way(ground: Ground, alternative: Alternative) -> Way:
     """What choosing sites says of another way; sites that have too little are planned with what they have."""
-    if one.name == "local site alone" and ground.demand.local is not None:
-        return one.name, _all_of(ground, ground.demand.local), None, one.loses
-    return one.name, one.sites, one.score, one.loses
+    if alternative.name == "local site alone" and ground.demand.local is not None:
+        return alternative.name, _all_of(ground, ground.demand.local), None, alternative.loses
+    return alternative.name, alternative.sites, alternative.score, alternative.loses
 
 
 def _all_of(ground: Ground, site: str) -> tuple[Share, ...]:
     """All free devices of a site that the job can use, at most as many as it wants."""
     table, left = ground.table, ground.demand.devices
-    found: list[tuple[str, int]] = []
+    devices: list[tuple[str, int]] = []
     number = table.number(site)
     for name, row in zip(table.types, table.free, strict=True):
         count = min(left, row[number]) if not ground.demand.types or name in ground.demand.types else 0
-        if ground.demand.one_type and found:
+        if ground.demand.one_type and devices:
             break
         if count:
-            found.append((name, count))
+            devices.append((name, count))
             left -= count
-    return (Share(site=site, devices=tuple(found)),) if found else ()
+    return (Share(site=site, devices=tuple(devices)),) if devices else ()
 
 
 def _single_sites(job: PlacedJob) -> Iterator[Way]:
     """Other sites that have enough devices by themselves."""
     ground, table = job.ground, job.ground.table
     demand = ground.demand
-    types = [(name,) for name in demand.types or table.types] if demand.one_type else [demand.types]
-    found: dict[tuple[Share, ...], tuple[int, str]] = {}
-    for wanted in types:
+    sites: dict[tuple[Share, ...], tuple[int, str]] = {}
+    for wanted in demand.type_choices(table.types):
         free = table.free_for(wanted)
         for site, count in enumerate(free):
             if count >= demand.devices:
                 held = table.split(((site, demand.devices),), wanted)
-                found.setdefault(table.shares(held), (count, table.topology.names[site]))
-    ranked = sorted(found.items(), key=lambda item: (-item[1][0], item[1][1]))
+                sites.setdefault(table.shares(held), (count, table.topology.names[site]))
+    ranked = sorted(sites.items(), key=lambda item: (-item[1][0], item[1][1]))
     shown = 0
     for shares, (_, name) in ranked:
         if shares == job.placement.sites:
@@ -154,7 +155,7 @@ def _single_sites(job: PlacedJob) -> Iterator[Way]:
         shown += 1
         if shown > MOST_SINGLE:
             return
-        score = score_sites(table.topology, (table.number(name),), _local(ground))
+        score = score_sites(table.topology, (table.number(name),), local_number(ground.table, ground.demand))
         yield f"{name} alone", shares, score, why_it_loses(score, job.placement.score)
 
 
@@ -172,13 +173,9 @@ def _without(ground: Ground) -> Iterator[tuple[str, Demand, Ground]]:
         yield "by the cluster file's links", demand, filed
 
 
-def _local(ground: Ground) -> int | None:
-    return None if ground.demand.local is None else ground.table.number(ground.demand.local)
-
-
 def _time_on(ground: Ground, shares: tuple[Share, ...], wanted: PlaceOptions) -> float | None:
-    found = plan_on(ground, devices_of(ground, shares), all_sites=wanted.all_sites, most=FEW_PRICED)
-    return None if found is None else found.best.time_s
+    across = plan_on(ground, devices_of(ground, shares), all_sites=wanted.all_sites, most=FEW_PRICED)
+    return None if across is None else across.best.time_s
 
 
 def _beside(time_s: float, job: PlacedJob) -> str:

@@ -29,13 +29,13 @@ MOST_SETS, MOST_ROUTED = 3000, 2
 def equal_choices(ground: Ground, placement: SitePlacement) -> tuple[SitePlacement, ...]:
     """`placement`, and others that are as good in the order of choosing, or better by the links that traffic takes;
     each kind of site once."""
-    found = {_kind(ground, placement.sites): placement}
+    choices = {_kind(ground, placement.sites): placement}
     several = placement.score.sites > 1
     for other in _routed(ground, placement) if several else _single(ground, placement):
-        found.setdefault(_kind(ground, other.sites), other)
-        if len(found) > MOST_EQUAL:
+        choices.setdefault(_kind(ground, other.sites), other)
+        if len(choices) > MOST_EQUAL:
             break
-    return tuple(found.values())
+    return tuple(choices.values())
 
 
 def _single(ground: Ground, placement: SitePlacement) -> Iterator[SitePlacement]:
@@ -51,7 +51,7 @@ def _single(ground: Ground, placement: SitePlacement) -> Iterator[SitePlacement]
                 if score.key <= placement.score.key:
                     shares = table.shares(table.split(((site, demand.devices),), types))
                     ranked.append((-_speed(ground, shares), table.topology.names[site], shares, score))
-    for _, _, shares, score in sorted(ranked, key=lambda one: one[:2]):
+    for _, _, shares, score in sorted(ranked, key=lambda entry: entry[:2]):
         yield replace(placement, sites=shares, links=(), score=score, step="fastest of equal sites")
 
 
@@ -59,7 +59,7 @@ def _routed(ground: Ground, placement: SitePlacement) -> Iterator[SitePlacement]
     """As few sites, those around which a ring is widest by the links that traffic takes; of few such sets."""
     table, demand, local = ground.table, ground.demand, local_number(ground.table, ground.demand)
     topology, routes = table.topology, routes_of(ground.cluster)
-    for types in [(name,) for name in demand.types or table.types] if demand.one_type else [demand.types]:
+    for types in demand.type_choices(table.types):
         free = table.free_for(types)
         sites = [number for number, count in enumerate(free) if count]
         if math.comb(len(sites), placement.score.sites) > MOST_SETS:

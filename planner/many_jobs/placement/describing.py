@@ -18,8 +18,8 @@ from profiles.files import write_atomically
 
 
 def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[PlannedWay]) -> dict[str, Any]:
-    """The value of `cellplan place --json`. `rank` is None for a device that the plan leaves idle; `between_sites_s`
-    what of an iteration would go if links between sites took no time."""
+    """Return the value of `cellplan place --json`. `rank` is None for a device that the plan leaves idle;
+    `between_sites_s` what of an iteration would go if links between sites took no time."""
     placement, estimate, basis = job.placement, plan.estimate, plan.provenance
     return {
         "model": plan.model.name,
@@ -49,7 +49,8 @@ def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[PlannedWay]) -> d
 
 def save_placed(job: PlacedJob, path: Path) -> tuple[Plan, Path | None]:
     """Write the plan to `path`, and the cluster beside it where its links are not those of the cluster file: the plan
-    then names that one, so that `estimate --plan` finds the same links. The plan, and the cluster's file."""
+    then names that one, so that `estimate --plan` finds the same links. Return the plan, and the cluster's file if one
+    was written."""
     if not job.ground.measured:
         save_plan(job.plan, path)
         return job.plan, None
@@ -64,7 +65,7 @@ def save_placed(job: PlacedJob, path: Path) -> tuple[Plan, Path | None]:
 
 
 def _sites(job: PlacedJob, plan: Plan) -> list[dict[str, Any]]:
-    ranks = {(one.site, one.node, one.index): one.rank for one in plan.devices}
+    ranks = {(device.site, device.node, device.index): device.rank for device in plan.devices}
     return [
         {
             "name": share.site,
@@ -104,5 +105,5 @@ def _route(route: Route) -> dict[str, Any]:
 def _basis(job: PlacedJob) -> str | None:
     """Where the figures of the links between the chosen sites come from; None for one site."""
     used = {frozenset(link) for link in job.placement.links}
-    found = {link.basis for link in job.ground.links if frozenset(link.between) in used}
-    return None if not found else next(iter(found)) if len(found) == 1 else "measured and file"
+    bases = {link.basis for link in job.ground.links if frozenset(link.between) in used}
+    return None if not bases else next(iter(bases)) if len(bases) == 1 else "measured and file"

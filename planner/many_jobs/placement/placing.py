@@ -11,18 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.evaluate import evaluate
-from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from planner.many_jobs.placement.candidates import equal_choices
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
-from planner.many_jobs.placement.options import NOT_FOR_PLACE, PlaceOptions
 from planner.many_jobs.placement.shortage import explain_no_plan
 from planner.many_jobs.sites.choosing import DEFAULT, place_on_sites
 from planner.many_jobs.sites.current_links import Route, routes_between, with_topology
@@ -33,9 +29,10 @@ from planner.many_jobs.sites.records import Demand, NoSites, Share, SitePlacemen
 from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
-from planner.one_job.cells.request import load_place, open_existing, token_count
+from planner.one_job.search.mixed_space import pricing_of
 from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
-from planner.shared.options import SearchOptions, with_defaults
+from planner.shared.inputs import load_place, open_existing, token_count
+from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError, NothingFits
@@ -78,41 +75,34 @@ class PlacedJob:
         return tuple(slot for slot in self.slots if (slot.site, slot.node, slot.index) not in used)
 
     def _assumed(self) -> list[str]:
-        found = [
-            f"{one.sites[0]} and {one.sites[-1]} have no link of their own: joined over"
-            f" {', '.join(one.sites[1:-1])} at {one.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
-            for one in self.routes
+        assumed = [
+            f"{route.sites[0]} and {route.sites[-1]} have no link of their own: joined over"
+            f" {', '.join(route.sites[1:-1])} at {route.bandwidth_bytes_per_s / 1e9:.3g} GB/s"
+            for route in self.routes
         ]
         for link in self.ground.links:
             if link.basis != "file" and set(link.between) <= set(sites_of(self.slots)):
                 what = (
                     f"measured: {link.bandwidth_bytes_per_s / 1e9:.3g} GB/s" if link.bandwidth_bytes_per_s else "down"
                 )
-                found.append(f"the link of {' and '.join(link.between)} is {what}")
-        return found
+                assumed.append(f"the link of {' and '.join(link.between)} is {what}")
+        return assumed
 
 
-def place_model(
-    model: str,
-    *,
-    cluster: str,
-    store: Path | None,
-    options: SearchOptions,
-    wanted: PlaceOptions,
-) -> PlacedJob:
-    """The sites, the devices and the plan.
+def place_model(options: PlaceOptions) -> PlacedJob:
+    """Return the sites, the devices and the plan of a job.
 
-    InputError for wrong input, NothingFits where the sites cannot give the devices, or no plan fits on them; it says
-    the smallest change that would help.
+    Raise InputError for wrong input, NothingFits where the sites cannot give the devices or no plan fits on them; it
+    says the smallest change that would help.
     """
     started = time.perf_counter()
-    with open_existing(store) as opened:
-        ground = read_ground(model, cluster=cluster, store=opened, options=options, wanted=wanted)
+    with open_existing(options.store) as opened:
+        ground = read_ground(options, store=opened)
     read_s = time.perf_counter() - started
-    placement, slots = choose_devices(ground, wanted.method)
-    equal = equal_choices(ground, placement) if wanted.method == DEFAULT else (placement,)
+    placement, slots = choose_devices(ground, options.method)
+    equal = equal_choices(ground, placement) if options.method == DEFAULT else (placement,)
     chosen_s = time.perf_counter() - started
-    placement, slots, across, tried = _fastest(ground, equal, wanted, slots)
+    placement, slots, across, tried = _fastest(ground, equal, options, slots)
     return PlacedJob(
         ground=ground,
         placement=placement,
@@ -130,45 +120,45 @@ def place_model(
 
 
 def _fastest(
-    ground: Ground, equal: Sequence[SitePlacement], wanted: PlaceOptions, slots: tuple[DeviceSlot, ...]
+    ground: Ground, equal: Sequence[SitePlacement], options: PlaceOptions, slots: tuple[DeviceSlot, ...]
 ) -> tuple[SitePlacement, tuple[DeviceSlot, ...], Across, dict[tuple[Share, ...], float | None]]:
     """The choice with the fastest plan, of equal ones the first by name, and what an iteration takes on each of them;
     NothingFits where no plan fits on any."""
     planned = []
     tried: dict[tuple[Share, ...], float | None] = {}
-    for one in equal:
-        own = devices_of(ground, one.sites)
-        across = plan_on(ground, own, all_sites=wanted.all_sites)
-        tried[one.sites] = None if across is None else across.best.time_s
+    for choice in equal:
+        granted = devices_of(ground, choice.sites)
+        across = plan_on(ground, granted, all_sites=options.all_sites)
+        tried[choice.sites] = None if across is None else across.best.time_s
         if across is not None:
-            planned.append((one, own, across))
+            planned.append((choice, granted, across))
     if not planned:
-        raise NothingFits(explain_no_plan(ground, slots, wanted))
-    best = min(planned, key=lambda found: (found[2].best.time_s, [share.site for share in found[0].sites]))
+        raise NothingFits(explain_no_plan(ground, slots, options))
+    best = min(planned, key=lambda candidate: (candidate[2].best.time_s, [share.site for share in candidate[0].sites]))
     return *best, tried
 
 
-def read_ground(
-    model: str, *, cluster: str, store: ProfileStore | None, options: SearchOptions, wanted: PlaceOptions
-) -> Ground:
-    """What the job is placed on. NothingFits where the free devices are too few or too far apart."""
-    chosen = check_options(with_defaults(SearchOptions, options))
-    loaded = load_any_model(model)
+def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
+    """Return what the job is placed on. Raise NothingFits where the free devices are too few or too far apart."""
+    loaded = load_any_model(options.model)
     if any(isinstance(layer, TracedLayer) for layer in loaded.layers):
         raise InputError(
             where="place", key="MODEL", found="a traced module", expected="a model of the zoo, or a config.json"
         )
-    place = _load_cluster(loaded, cluster, store, chosen)
+    place = _load_cluster(loaded, options, store)
     table, filed = table_of_cluster(place), table_of_cluster(place).topology
-    topology, links = _links(filed, wanted)
+    topology, links = _links(filed, options)
     demand = Demand(
-        devices=chosen["devices"], types=_known_types(wanted.types, place), local=wanted.local, one_type=wanted.one_type
+        devices=options.devices,
+        types=_known_types(options.types, place),
+        local=options.local,
+        one_type=options.one_type,
     )
     table = table.with_topology(topology)
-    found = place_on_sites(table, demand)
-    if isinstance(found, NoSites):
-        raise NothingFits(f"{place.text}: {found.infeasible.reason}", result=found)
-    request = read_search(model, cluster=cluster, store=store, options=chosen, model=loaded)
+    placed = place_on_sites(table, demand)
+    if isinstance(placed, NoSites):
+        raise NothingFits(f"{place.text}: {placed.infeasible.reason}", result=placed)
+    request = read_search(replace(options, schedule=("1f1b",)), store=store, model=loaded)
     now = with_topology(request.cluster, topology) if topology is not filed else request.cluster
     return Ground(request=_on_cluster(request, now), demand=demand, table=table, filed=filed, links=links)
 
@@ -176,8 +166,8 @@ def read_ground(
 def choose_devices(ground: Ground, method: str) -> tuple[SitePlacement, tuple[DeviceSlot, ...]]:
     """The sites by a method, and the devices that they give. NothingFits where the method finds none."""
     if method == "exact" and sum(count > 0 for count in ground.table.total) > MOST_SITES:
-        found = f"exact, of {sum(count > 0 for count in ground.table.total)} sites with free devices"
-        raise InputError(where="place", key="--method", found=found, expected=f"at most {MOST_SITES} such sites")
+        asked = f"exact, of {sum(count > 0 for count in ground.table.total)} sites with free devices"
+        raise InputError(where="place", key="--method", found=asked, expected=f"at most {MOST_SITES} such sites")
     placement = place_on_sites(ground.table, ground.demand, method=method)
     if isinstance(placement, NoSites):
         raise NothingFits(f"{ground.cluster.text}: {placement.infeasible.reason}", result=placement)
@@ -189,57 +179,39 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
     setup = across.best.setup
     if len({slot.site for stage in setup.stages for slot in stage.slots}) == 1:
         return 0.0
-    tables = tuple({table.id: table for own in request.spaces for table in own.link_tables}.values())
     links = tuple(
         replace(link, bandwidth_bytes_per_s=NO_LINK_BYTES_PER_S, latency_s=0.0) for link in setup.cluster.site_links
     )
-    near = evaluate(replace(setup, cluster=replace(setup.cluster, site_links=links)), link_tables=tables)
+    near = evaluate(replace(setup, cluster=replace(setup.cluster, site_links=links)), pricing_of(request.spaces))
     if not isinstance(near, Evaluation):
         raise RuntimeError(f"a plan that can be had cannot with faster links: {near.reason}")
     return max(0.0, across.best.time_s - near.iteration_time_s)
 
 
-def check_options(chosen: dict[str, Any]) -> dict[str, Any]:
-    """All options of a search, as placing over sites takes them. InputError for one that it does not know."""
-    defaults = with_defaults(SearchOptions, {})
-    for name in NOT_FOR_PLACE:
-        if chosen[name] != defaults[name]:
-            flag = f"--{name.replace('_', '-')}"
-            raise InputError(where="place", key=flag, found=chosen[name], expected="none: `place` has no such option")
-    if chosen["schedule"] not in (None, ("1f1b",)):
-        found = ",".join(chosen["schedule"])
-        raise InputError(where="place", key="--schedule", found=found, expected="1f1b, which plans over sites have")
-    if chosen["devices"] is None:
-        raise InputError(where="place", key="--devices", found="none", expected="how many devices the job wants")
-    if not isinstance(chosen["devices"], int) or chosen["devices"] < 1:
-        raise InputError(
-            where="place", key="--devices", found=chosen["devices"], expected="a whole number of at least 1"
-        )
-    return {**chosen, "schedule": ("1f1b",)}
-
-
-def _load_cluster(model: Model, text: str, store: ProfileStore | None, chosen: Mapping[str, Any]) -> Cluster:
-    tokens = token_count(model, chosen["seq_len"])
-    place = load_place(text, model, store=store, dtype=chosen["dtype"], seq_len=tokens, optimizer=chosen["optimizer"])
-    if chosen["free"] is None:
+def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | None) -> Cluster:
+    tokens = token_count(model, options.seq_len)
+    place = load_place(
+        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
+    )
+    if options.free is None:
         return place
     from planner.one_job.free_devices.reading import cluster_with_free
 
-    return cluster_with_free(place, Path(chosen["free"]))
+    return cluster_with_free(place, options.free)
 
 
-def _links(filed: Topology, wanted: PlaceOptions) -> tuple[Topology, tuple[LinkNow, ...]]:
+def _links(filed: Topology, options: PlaceOptions) -> tuple[Topology, tuple[LinkNow, ...]]:
     """The links as measured; with `links` and new measurements, the state is written."""
-    now_s = time.time() if wanted.now_s is None else wanted.now_s
-    known: list[LinkMeasurement] = []
-    if wanted.links is not None and (wanted.links.exists() or not wanted.comm):
-        known += load_measurements(wanted.links, filed.names)
-    for path in wanted.comm:
-        known += load_measurements(path, filed.names)
-    known = list(dict.fromkeys(known))
-    topology, links = links_now(filed, known, now_s=now_s, half_life_s=wanted.half_life_s)
-    if wanted.links is not None and wanted.comm:
-        save_measurements(wanted.links, known, now_s=now_s, half_life_s=wanted.half_life_s)
+    now_s = time.time() if options.now is None else options.now
+    measured: list[LinkMeasurement] = []
+    if options.links is not None and (options.links.exists() or not options.comm):
+        measured += load_measurements(options.links, filed.names)
+    for path in options.comm:
+        measured += load_measurements(path, filed.names)
+    measured = list(dict.fromkeys(measured))
+    topology, links = links_now(filed, measured, now_s=now_s, half_life_s=options.half_life)
+    if options.links is not None and options.comm:
+        save_measurements(options.links, measured, now_s=now_s, half_life_s=options.half_life)
     return topology, links
 
 
@@ -256,11 +228,7 @@ def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
     if cluster is request.cluster:
         return request
 
-    def moved(own: DeviceSpace) -> DeviceSpace:
-        links = own.evaluator.links
-        fresh = LinkTimes(
-            cluster=cluster, parameters=links.parameters, tables=links.tables, experts_a_token=links.experts_a_token
-        )
-        return replace(own, evaluator=replace(own.evaluator, cluster=cluster, links=fresh))
+    def moved(part: DeviceSpace) -> DeviceSpace:
+        return replace(part, evaluator=replace(part.evaluator, cluster=cluster))
 
     return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
-from planner.many_jobs.placement.options import PlaceOptions
 from planner.many_jobs.sites.choosing import place_on_sites
 from planner.many_jobs.sites.records import NoSites
 from planner.one_job.search.request import SearchRequest
+from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
 
@@ -28,9 +28,9 @@ def explain_no_plan(ground: Ground, slots: Sequence[DeviceSlot], wanted: PlaceOp
     memory = sum(ground.cluster.group_of(slot).device.memory_bytes for slot in slots)
     said = [f"{where}: no plan fits; their memory is {memory / 2**30:.0f} GiB in all"]
     if wanted.all_sites and len(sites) > 1:
-        found = plan_on(ground, slots, most=FEW_PRICED)
-        if found is not None:
-            used = " and ".join(dict.fromkeys(device.site for device in found.plan.devices))
+        across = plan_on(ground, slots, most=FEW_PRICED)
+        if across is not None:
+            used = " and ".join(dict.fromkeys(device.site for device in across.plan.devices))
             said.append(f"without --all-sites one fits on {used}")
             return "; ".join(said)
     said.append(_what_helps(ground, len(slots), wanted))
@@ -42,13 +42,13 @@ def _what_helps(ground: Ground, devices: int, wanted: PlaceOptions) -> str:
     table, demand = ground.table, ground.demand
     most = sum(table.free_for(demand.types))
     low, high = devices, min(2 * devices, most)
-    found: Plan | None = None
+    least_plan: Plan | None = None
     while low < high:
-        found = _plan_of(ground, high, wanted)
-        if found is not None or high == most:
+        least_plan = _plan_of(ground, high, wanted)
+        if least_plan is not None or high == most:
             break
         low, high = high, min(2 * high, most)
-    if found is None:
+    if least_plan is None:
         return f"nor does one on more of the {most} devices that are free"
     while high - low > 1:
         middle = (low + high) // 2
@@ -56,8 +56,8 @@ def _what_helps(ground: Ground, devices: int, wanted: PlaceOptions) -> str:
         if better is None:
             low = middle
         else:
-            high, found = middle, better
-    sites = " and ".join(dict.fromkeys(device.site for device in found.devices))
+            high, least_plan = middle, better
+    sites = " and ".join(dict.fromkeys(device.site for device in least_plan.devices))
     return f"--devices {high} would do, on {sites} ({high - devices} more)"
 
 
@@ -68,20 +68,20 @@ def _plan_of(ground: Ground, devices: int, wanted: PlaceOptions) -> Plan | None:
     if isinstance(placed, NoSites):
         return None
     more = replace(ground, request=_with_most(ground.request, devices), demand=demand)
-    found = plan_on(more, devices_of(ground, placed.sites), all_sites=wanted.all_sites, most=FEW_PRICED)
-    return None if found is None else found.plan
+    across = plan_on(more, devices_of(ground, placed.sites), all_sites=wanted.all_sites, most=FEW_PRICED)
+    return None if across is None else across.plan
 
 
 def _with_most(request: SearchRequest, devices: int) -> SearchRequest:
     """The same search where a plan may use so many devices."""
     spaces = tuple(
         replace(
-            own,
+            part,
             space=replace(
-                own.space,
-                constraints=replace(own.space.constraints, most={**own.space.constraints.most, "devices": devices}),
+                part.space,
+                constraints=replace(part.space.constraints, most={**part.space.constraints.most, "devices": devices}),
             ),
         )
-        for own in request.spaces
+        for part in request.spaces
     )
     return replace(request, spaces=spaces)

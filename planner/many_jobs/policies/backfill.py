@@ -33,12 +33,12 @@ class EasyBackfill(Stateless):
 
     def decide(self, view: View) -> Decision:
         """Start from each pool's head, then whoever does not delay it."""
-        found, blocked = dict[str, Grant | None](), dict[str, tuple[list[JobState], int]]()
+        grants, blocked = dict[str, Grant | None](), dict[str, tuple[list[JobState], int]]()
         for pool, queue in waiting_by_pool(view, view.free).items():
             free, position = view.free[pool], 0
             while position < len(queue) and queue[position].job.devices <= free:
                 free -= queue[position].job.devices
-                found[queue[position].job.id] = as_asked(queue[position].job)
+                grants[queue[position].job.id] = as_asked(queue[position].job)
                 position += 1
             if free > 0 and position + 1 < len(queue):
                 blocked[pool] = (queue, position)
@@ -50,8 +50,8 @@ class EasyBackfill(Stateless):
             later = queue[head + 1 :] if self._depth is None else queue[head + 1 : head + 1 + self._depth]
             lengths = [(expected_remaining_s(view, state), state.job.devices) for state in later]
             for index in backfilled(free, queue[head].job.devices, ends, lengths):
-                found[later[index].job.id] = as_asked(later[index].job)
-        return Decision(grants=found)
+                grants[later[index].job.id] = as_asked(later[index].job)
+        return Decision(grants=grants)
 
 
 def shadow(free: int, need: int, ends: Sequence[tuple[float, int]]) -> tuple[float, int]:

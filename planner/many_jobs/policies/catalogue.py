@@ -49,7 +49,8 @@ WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "
 
 
 def make_policy(name: str, **options: object) -> Policy:
-    """The policy of that name, or of the user's `package.module:Class`; InputError names what there is."""
+    """Return a new policy of that name, or of the user's `package.module:Class`, with these options. Raise InputError,
+    which names what there is, for an unknown name or option."""
     place = POLICIES.get(name, name if ":" in name else None)
     if place is None:
         raise InputError(where="policy", key="--policy", found=name, expected="one of " + ", ".join(sorted(POLICIES)))
@@ -58,10 +59,10 @@ def make_policy(name: str, **options: object) -> Policy:
     try:
         policy = maker(**typed)
     except (TypeError, ValueError) as error:
-        known = ", ".join(signature(maker).parameters) if isclass(maker) else ""
-        expected = f"of its options ({known or 'it has none'}) what they can be"
+        options_of = ", ".join(signature(maker).parameters) if isclass(maker) else ""
+        expected = f"of its options ({options_of or 'it has none'}) what they can be"
         raise InputError(where=f"policy {name}", key="--option", found=str(error), expected=expected) from error
-    lacks = [one for one in ("decide", "state", "restore") if not callable(getattr(policy, one, None))]
+    lacks = [method for method in ("decide", "state", "restore") if not callable(getattr(policy, method, None))]
     if not isinstance(getattr(policy, "name", None), str):
         lacks.append("name")
     if lacks:
@@ -74,7 +75,7 @@ def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object
     parameters = signature(maker).parameters
     defaults = {key: parameter.default for key, parameter in parameters.items()}
     open_ended = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values())
-    found = dict(options)
+    typed = dict(options)
     for key in options:
         if key not in defaults and not open_ended:
             expected = "one of " + ", ".join(defaults) if defaults else "none: it has no options"
@@ -82,10 +83,10 @@ def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object
     for key, value in options.items():
         kind = type(defaults.get(key))
         if kind is float and type(value) is int:
-            found[key] = float(value)
+            typed[key] = float(value)
         elif kind in WORDS and type(value) is not kind:
             raise InputError(where=f"policy {name}", key=f"--option {key}", found=repr(value), expected=WORDS[kind])
-    return found
+    return typed
 
 
 def _load(name: str, place: str) -> Callable[..., object]:

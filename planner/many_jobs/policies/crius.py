@@ -133,16 +133,18 @@ class Crius:
         options = []
         for column in _smallest(board, row):
             pool, need = int(board.pool_of[column]), int(board.devices[row, column])
-            own = [guest for guest in guests if board.now[guest] != NOTHING and board.pool_of[board.now[guest]] == pool]
-            held = sum(int(board.devices[guest, board.now[guest]]) for guest in own)
+            sitting = [
+                guest for guest in guests if board.now[guest] != NOTHING and board.pool_of[board.now[guest]] == pool
+            ]
+            held = sum(int(board.devices[guest, board.now[guest]]) for guest in sitting)
             if board.free[pool] + held >= need:
-                options.append((board.value[row, column], -column, own))
+                options.append((board.value[row, column], -column, sitting))
         if not options:
             return False
-        _, negative, own = max(options, key=lambda one: one[:2])
+        _, negative, sitting = max(options, key=lambda option: option[:2])
         column = -negative
         pool, need = int(board.pool_of[column]), int(board.devices[row, column])
-        for guest in own:
+        for guest in sitting:
             if board.free[pool] >= need:
                 break
             board.put(guest, NOTHING)
@@ -174,7 +176,7 @@ class CriusNH(Crius):
     heterogeneous = False
 
 
-class CriusDDL:
+class CriusDDL(Admission):
     """With deadlines (section 8.5): whoever is admitted ends in time as long as nothing fails, and who cannot end in
     time is dropped early, see `planner.many_jobs.scheduling.cells.admission`. What admitted jobs leave goes by
     `objective`.
@@ -187,22 +189,8 @@ class CriusDDL:
     def __init__(
         self, *, objective: str = "throughput", horizon_s: float = 3600.0, levels: int = 5, round_s: float = 300.0
     ) -> None:
-        tables = CellTables(tuple(range(-levels, levels + 1)))
-        maker = BoardMaker(tables, weights_of(objective, OBJECTIVES), horizon_s)
-        self._admission = Admission(maker, replacing=False, round_s=round_s)
-
-    def decide(self, view: View) -> Decision:
-        """Admit, then fill."""
-        return self._admission.decide(view)
-
-    def state(self) -> object:
-        """The places of admitted jobs that wait for their turn."""
-        return self._admission.state()
-
-    def restore(self, state: object) -> None:
-        """Take over what `state` gave."""
-        assert isinstance(state, dict)
-        self._admission.restore(state)
+        maker = BoardMaker(CellTables(tuple(range(-levels, levels + 1))), weights_of(objective, OBJECTIVES), horizon_s)
+        super().__init__(maker, replacing=False, round_s=round_s)
 
 
 def _smallest(board: Board, row: int) -> list[int]:

@@ -39,7 +39,7 @@ class DtFm(SitePolicy):
             return None
         key = (job.devices, tuple(offer.free[site] for site in sites))
         if key not in self._dealt:
-            stages = max(one for one in range(1, math.isqrt(job.devices) + 1) if job.devices % one == 0)
+            stages = max(count for count in range(1, math.isqrt(job.devices) + 1) if job.devices % count == 0)
             graph = piece_graph(job.devices // stages, stages, message=1, gradient=2)
             self._dealt[key] = deal_pieces(graph, key[1], seed=self._seed)
         where = self._dealt[key]

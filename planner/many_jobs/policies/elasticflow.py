@@ -105,7 +105,7 @@ class ElasticFlow:
         """Admit new jobs in order of submission. Returns what the shares of the admitted have in the first slot, and
         who is dropped, for want of a share or because it would be late whatever it got. Not `planned`: the shares
         matter only for admission."""
-        late, known, fresh = list[str](), list[tuple[str, Demand]](), list[tuple[str, Demand]]()
+        late, admitted, fresh = list[str](), list[tuple[str, Demand]](), list[tuple[str, Demand]]()
         for id_, state in states.items():
             if state.job.deadline_s is None:
                 continue
@@ -114,15 +114,15 @@ class ElasticFlow:
                 fresh.append((id_, demand))
             elif _can_make_it(view, state, demand, capacity):
                 self._admitted.add(id_)
-                known.append((id_, demand))
+                admitted.append((id_, demand))
             else:
                 late.append(id_)
                 self._admitted.discard(id_)
         if not fresh and not planned:
             return {}, late
-        last_s = max((demand.due_s for _, demand in (*known, *fresh)), default=0.0)
+        last_s = max((demand.due_s for _, demand in (*admitted, *fresh)), default=0.0)
         plan = Plan(capacity, slot_edges(max(self._slot_s, 1.0), last_s))
-        for id_, demand in sorted(known, key=lambda entry: entry[1].due_s):
+        for id_, demand in sorted(admitted, key=lambda entry: entry[1].due_s):
             plan.add(id_, demand)
         for id_, demand in fresh:
             if plan.add(id_, demand):
@@ -218,9 +218,9 @@ def by_marginal_return(
 ) -> dict[str, int]:
     """Raise counts one step of their ladders at a time while devices are left, each time the job with the largest
     return for its next step; a step that no longer fits is passed over."""
-    found = dict(counts)
-    left = capacity - sum(found.values())
-    rungs = {id_: ladders[id_].counts.index(count) for id_, count in found.items()}
+    raised = dict(counts)
+    left = capacity - sum(raised.values())
+    rungs = {id_: ladders[id_].counts.index(count) for id_, count in raised.items()}
     heap = [(-returns[id_](rung), id_) for id_, rung in rungs.items() if rung + 1 < len(ladders[id_].counts)]
     heapify(heap)
     while heap and left > 0:
@@ -231,7 +231,7 @@ def by_marginal_return(
             continue
         left -= more
         rungs[id_] = rung = rung + 1
-        found[id_] = ladder.counts[rung]
+        raised[id_] = ladder.counts[rung]
         if rung + 1 < len(ladder.counts):
             heappush(heap, (-returns[id_](rung), id_))
-    return found
+    return raised

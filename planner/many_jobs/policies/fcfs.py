@@ -22,7 +22,7 @@ class Fcfs(Stateless):
 
     def decide(self, view: View) -> Decision:
         """Start from the heads of the queues as long as devices last."""
-        free, found = dict(view.free), dict[str, Grant | None]()
+        free, grants = dict(view.free), dict[str, Grant | None]()
         queues = {pool for pool, count in free.items() if count}
         for id_, state in view.waiting.items():
             if not queues:
@@ -38,5 +38,5 @@ class Fcfs(Stateless):
                 queues.discard(job.pool)
                 continue
             free[job.pool] -= job.devices
-            found[id_] = grant(job.pool, job.devices)
-        return Decision(grants=found)
+            grants[id_] = grant(job.pool, job.devices)
+        return Decision(grants=grants)

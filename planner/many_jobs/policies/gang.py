@@ -32,15 +32,15 @@ class Gang:
         """Each pool's holder first, then who fits."""
         for id_ in view.departed:
             self._requeued.pop(id_, None)
-        found = dict[str, Grant | None]()
+        grants = dict[str, Grant | None]()
         queues = waiting_by_pool(view)
         for pool in [pool for pool in self._holds if pool not in queues]:
             del self._holds[pool]
         for pool, queue in queues.items():
-            self._serve(view, pool, queue, found)
-        return Decision(grants=found)
+            self._serve(view, pool, queue, grants)
+        return Decision(grants=grants)
 
-    def _serve(self, view: View, pool: str, queue: list[JobState], found: dict[str, Grant | None]) -> None:
+    def _serve(self, view: View, pool: str, queue: list[JobState], grants: dict[str, Grant | None]) -> None:
         free = view.free.get(pool, 0)
         held = self._holds.pop(pool, None)
         holder = next((state for state in queue if held and state.job.id == held[0]), None)
@@ -53,14 +53,14 @@ class Gang:
                 self._requeued[held[0]] = (count + 1, view.now_s)
             else:
                 free -= holder.job.devices
-                found[holder.job.id] = as_asked(holder.job)
+                grants[holder.job.id] = as_asked(holder.job)
         for state in sorted(queue, key=self._order):
             id_, devices = state.job.id, state.job.devices
-            if id_ in found:
+            if id_ in grants:
                 continue
             if devices <= free:
                 free -= devices
-                found[id_] = as_asked(state.job)
+                grants[id_] = as_asked(state.job)
             elif self._may_hold(id_, view.now_s):
                 self._holds[pool] = (id_, view.now_s)
                 return

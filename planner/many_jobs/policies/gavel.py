@@ -100,10 +100,10 @@ class Gavel:
         sizes = tuple((name, pool.devices) for name, pool in view.pools.items())
         key = (sizes, tuple((kind, len(ids)) for kind, ids in rows))
         if self._objective == "makespan" or self._solved is None or self._solved[0] != key:
-            found = self._solve(view, rows, rates, states)
+            solved = self._solve(view, rows, rates, states)
             if self._objective == "makespan":
-                return {ids[0]: share for (_, ids), share in zip(rows, found, strict=True)}
-            self._solved = (key, {kind: share for (kind, _), share in zip(rows, found, strict=True)})
+                return {ids[0]: share for (_, ids), share in zip(rows, solved, strict=True)}
+            self._solved = (key, {kind: share for (kind, _), share in zip(rows, solved, strict=True)})
         return {id_: self._solved[1][kind] for kind, ids in rows for id_ in ids}
 
     def _solve(
@@ -124,13 +124,13 @@ class Gavel:
         )
         if self._objective == "throughput":
             asked = [rates[kind].get(kind[2], 0.0) or max(rates[kind].values()) for kind, _ in rows]
-            found = throughput_shares(classes, 1.0 / np.array(asked))
+            time_shares = throughput_shares(classes, 1.0 / np.array(asked))
         elif self._objective == "fairness":
             equal = rate @ capacity / max(1, capacity.sum())
-            found = fair_shares(classes, classes.devices / equal, levels=self._levels)
+            time_shares = fair_shares(classes, classes.devices / equal, levels=self._levels)
         else:
-            found = makespan_shares(classes, np.array([states[ids[0]].remaining_iterations for _, ids in rows]))
-        return [{pool: float(part) for pool, part in zip(pools, row, strict=True) if part > 0} for row in found]
+            time_shares = makespan_shares(classes, np.array([states[ids[0]].remaining_iterations for _, ids in rows]))
+        return [{pool: float(part) for pool, part in zip(pools, row, strict=True) if part > 0} for row in time_shares]
 
     def _kind(self, job: Job) -> Kind:
         """What makes jobs equal: where the pool asked for does not count, it is left out."""
@@ -141,25 +141,25 @@ class Gavel:
         workload, devices, _ = kind
         pools = [name for name, pool in view.pools.items() if devices <= pool.devices]
         believed = {name: believed_rate(view.cells, workload, name, devices) for name in pools}
-        found = {name: rate for name, rate in believed.items() if rate is not None}
-        if not found:
+        rates = {name: rate for name, rate in believed.items() if rate is not None}
+        if not rates:
             best = {name: view.cells.best(workload, name, devices) for name in pools}
-            found = {name: 1.0 / option.iteration_time_s for name, option in best.items() if option is not None}
-        return found
+            rates = {name: 1.0 / option.iteration_time_s for name, option in best.items() if option is not None}
+        return rates
 
     def _fill(self, view: View, states: Mapping[str, JobState], left: dict[str, int], wanted: dict[str, Grant]) -> None:
         """Give what is left to those who have nothing."""
         most = max(left.values(), default=0)
         idle = [state for id_, state in states.items() if id_ not in wanted and state.job.devices <= most]
-        known: dict[Kind, dict[str, float]] = {}
+        rates_of: dict[Kind, dict[str, float]] = {}
         for state in sorted(idle, key=lambda state: (state.job.submit_s, state.job.id)):
             job = state.job
             kind = self._kind(job)
-            if kind not in known:
-                known[kind] = self._rates(view, kind)
-            roomy = [pool for pool in known[kind] if left[pool] >= job.devices]
+            if kind not in rates_of:
+                rates_of[kind] = self._rates(view, kind)
+            roomy = [pool for pool in rates_of[kind] if left[pool] >= job.devices]
             if roomy:
-                pool = max(roomy, key=lambda pool: known[kind][pool])
+                pool = max(roomy, key=lambda pool: rates_of[kind][pool])
                 left[pool] -= job.devices
                 wanted[job.id] = grant(pool, job.devices)
 

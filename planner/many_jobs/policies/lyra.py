@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.many_jobs.jobs.records import Grant, Job, JobState, View
-from planner.many_jobs.policies.opportunistic import checked_planner
+from planner.many_jobs.policies.opportunistic import EvenSites
 from planner.many_jobs.scheduling.sites.offers import Offer
-from planner.many_jobs.scheduling.sites.policy import SitePolicy
 from planner.many_jobs.sites.filling import Shares, fill_in_order
 
 
-class Lyra(SitePolicy):
+class Lyra(EvenSites):
     """Capacity lending between sites (Li et al., EuroSys 2023), as SpiderFlow compares with it in section 5.2.
 
     A job runs at its home site if there is room. If there would be room without the guests there, those who came last
@@ -22,10 +21,6 @@ class Lyra(SitePolicy):
     """
 
     name = "lyra"
-
-    def __init__(self, *, planner: str = "even", window: int = 1) -> None:
-        super().__init__(window=window)
-        self.planner = checked_planner(planner)
 
     def choose(self, offer: Offer, job: Job, home: int) -> Shares | None:
         """Home, or home with loans."""
@@ -40,11 +35,11 @@ class Lyra(SitePolicy):
         del free
         return False
 
-    def serve(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+    def serve(self, view: View, job: Job, free: dict[str, int], grants: dict[str, Grant | None]) -> Grant | None:
         """At home, at home instead of guests, or with loans."""
-        return self._at_home(view, job, free, found) or self.place(view, job, free)
+        return self._at_home(view, job, free, grants) or self.place(view, job, free)
 
-    def _at_home(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+    def _at_home(self, view: View, job: Job, free: dict[str, int], grants: dict[str, Grant | None]) -> Grant | None:
         """The job at its home site, for which guests are suspended; None where even that is not enough."""
         offer = self._offers.of(view, job, free)
         site = view.pools[job.pool].site
@@ -55,7 +50,7 @@ class Lyra(SitePolicy):
         for state in reversed(list(view.running.values())):
             if lacking <= 0:
                 break
-            lent = 0 if state.job.id in found else self._lent(view, state, offer, site)
+            lent = 0 if state.job.id in grants else self._lent(view, state, offer, site)
             if lent:
                 leaving.append(state)
                 lacking -= lent
@@ -69,7 +64,7 @@ class Lyra(SitePolicy):
         if given is None:
             return None
         for state in leaving:
-            found[state.job.id] = None
+            grants[state.job.id] = None
         free.update(freed)
         return given
 

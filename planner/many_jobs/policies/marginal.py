@@ -41,9 +41,9 @@ class Marginal:
     ) -> None:
         levels = self.reach if levels is None else levels
         if levels < 0 or depth < 0 or beam < 1:
-            found = f"{levels}, {depth}, {beam}"
+            asked = f"{levels}, {depth}, {beam}"
             raise InputError(
-                where="policy marginal", key="levels, depth, beam", found=found, expected="0, 0, 1 or more"
+                where="policy marginal", key="levels, depth, beam", found=asked, expected="0, 0, 1 or more"
             )
         weights = weights_of(self.objective if objective is None else objective, LONG_RUN)
         self.maker = BoardMaker(CellTables(tuple(range(-levels, levels + 1))), weights, horizon_s)
@@ -115,7 +115,7 @@ class MarginalNow(Marginal):
     name, objective = "marginal-now", "throughput-now"
 
 
-class MarginalDDL:
+class MarginalDDL(Admission):
     """For deadlines: as many as can be met, see `planner.many_jobs.scheduling.cells.admission`; an admitted job may
     give its place to a much cheaper one. What is left over goes where it does most work."""
 
@@ -131,20 +131,7 @@ class MarginalDDL:
         round_s: float = 300.0,
     ) -> None:
         maker = BoardMaker(CellTables(tuple(range(-levels, levels + 1))), weights_of(objective, LONG_RUN), horizon_s)
-        self._admission = Admission(maker, replacing=replacing, round_s=round_s)
-
-    def decide(self, view: View) -> Decision:
-        """Admit, then fill."""
-        return self._admission.decide(view)
-
-    def state(self) -> object:
-        """The places of admitted jobs that wait for their turn."""
-        return self._admission.state()
-
-    def restore(self, state: object) -> None:
-        """Take over what `state` gave."""
-        assert isinstance(state, dict)
-        self._admission.restore(state)
+        super().__init__(maker, replacing=replacing, round_s=round_s)
 
 
 def _sizes(board: Board) -> list[int]:

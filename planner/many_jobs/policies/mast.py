@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from planner.many_jobs.jobs.records import Job
-from planner.many_jobs.policies.opportunistic import checked_planner
+from planner.many_jobs.policies.opportunistic import EvenSites
 from planner.many_jobs.scheduling.sites.offers import Offer
-from planner.many_jobs.scheduling.sites.policy import SitePolicy
 from planner.many_jobs.sites.filling import Shares
 
 
-class Mast(SitePolicy):
+class Mast(EvenSites):
     """Global scheduling of jobs that stay in one site (Choudhury et al., OSDI 2024), as SpiderFlow compares with it.
 
     Of the sites with room the one with least left over, of equal ones the job's own, then the first; jobs larger than
@@ -17,10 +16,6 @@ class Mast(SitePolicy):
     """
 
     name = "mast"
-
-    def __init__(self, *, planner: str = "even", window: int = 1) -> None:
-        super().__init__(window=window)
-        self.planner = checked_planner(planner)
 
     def choose(self, offer: Offer, job: Job, home: int) -> Shares | None:
         """The fullest site that still has room."""

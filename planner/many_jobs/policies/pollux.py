@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from planner.many_jobs.jobs.records import Decision, Grant, JobState, View, grant
@@ -12,7 +10,7 @@ from planner.many_jobs.scheduling.choices import Options, choose
 from planner.many_jobs.scheduling.queueing import Rounds, decision_for
 
 
-class Pollux:
+class Pollux(Rounds):
     """A policy like Pollux (Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning",
     OSDI 2021, section 4.2): maximise the power mean (mean of speedup^p)^(1/p), p = -1, where a job's speedup is its
     rate over its rate with a fair share, devices / jobs. A job whose devices change is taken to be slower by the factor
@@ -35,13 +33,13 @@ class Pollux:
     ) -> None:
         if not p < 0:
             raise ValueError(f"p is {p}, and must be below 0")
+        super().__init__(round_s)
         self._p, self._idle, self._gap = float(p), float(idle_speedup), float(gap)
-        self._rounds = Rounds(round_s)
         self._ladders = Ladders()
 
     def decide(self, view: View) -> Decision:
         """Pool by pool."""
-        due = self._rounds.due(view.now_s)
+        due = self.due(view.now_s)
         pools: dict[str, list[JobState]] = {name: [] for name in view.pools}
         for states in (view.running, view.waiting) if due else (view.waiting,):
             for state in states.values():
@@ -54,7 +52,9 @@ class Pollux:
                 held = {state.job.id: state.grant.devices for state in queue if state.grant and just_began(view, state)}
                 capacity = view.pools[pool].devices - sum(held.values())
                 fair = max(1, view.pools[pool].devices // max(1, len(queue)))
-                counts = held | self._counts(view, capacity, [one for one in queue if one.job.id not in held], fair)
+                counts = held | self._counts(
+                    view, capacity, [state for state in queue if state.job.id not in held], fair
+                )
             else:
                 ladders = {state.job.id: self._ladders.of(view, state.job) for state in queue}
                 counts = least_counts(queue, ladders, view.free[pool])
@@ -84,14 +84,6 @@ class Pollux:
         )
         chosen = choose(options, gap=self._gap).chosen
         return {state.job.id: columns[pick] for state, pick in zip(states, chosen, strict=True) if pick >= 0}
-
-    def state(self) -> object:
-        """The clock of the rounds."""
-        return self._rounds.last_s
-
-    def restore(self, state: object) -> None:
-        """What `state` gave."""
-        self._rounds.last_s = cast("float | None", state)
 
 
 def just_began(view: View, state: JobState) -> bool:

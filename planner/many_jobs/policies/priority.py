@@ -27,12 +27,12 @@ class PriorityPreemption(Stateless):
 
     def decide(self, view: View) -> Decision:
         """Each pool's queue from the most important job down."""
-        found = dict[str, Grant | None]()
+        grants = dict[str, Grant | None]()
         queues = {pool: queue for pool, queue in waiting_by_pool(view).items() if queue}
         running = running_on(view, queues) if self._preempt else {pool: [] for pool in queues}
         for pool, queue in queues.items():
             free = view.free.get(pool, 0)
-            lesser = sorted(running[pool], key=lambda entry: _least_first(entry[0]))
+            lesser = sorted(running[pool], key=lambda entry: least_first(entry[0]))
             for state in sorted(queue, key=lambda state: -state.job.priority):
                 job = state.job
                 taken = victims(free, job.devices, [entry for entry in lesser if self._may_take(view, entry[0], state)])
@@ -41,19 +41,20 @@ class PriorityPreemption(Stateless):
                         continue
                     break
                 for victim, count in taken:
-                    found[victim.job.id] = None
+                    grants[victim.job.id] = None
                     free += count
-                lesser = [entry for entry in lesser if entry[0].job.id not in found]
+                lesser = [entry for entry in lesser if entry[0].job.id not in grants]
                 free -= job.devices
-                found[job.id] = as_asked(job)
-        return Decision(grants=found)
+                grants[job.id] = as_asked(job)
+        return Decision(grants=grants)
 
     def _may_take(self, view: View, victim: JobState, by: JobState) -> bool:
         safe = victim.granted_s is not None and view.now_s < victim.granted_s + self._least_run_s
         return victim.job.priority < by.job.priority and not safe
 
 
-def _least_first(state: JobState) -> tuple[int, float, str]:
+def least_first(state: JobState) -> tuple[int, float, str]:
+    """Return what running jobs are sorted by: the least important first, of those the last to have started."""
     return state.job.priority, -(state.granted_s or 0.0), state.job.id
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from planner.many_jobs.jobs.records import Decision, Grant, JobState, View
-from planner.many_jobs.policies.priority import victims
+from planner.many_jobs.policies.priority import least_first, victims
 from planner.many_jobs.scheduling.queueing import as_asked, can_run, expected_duration_s, running_on
 from planner.many_jobs.scheduling.quotas import Queue, demand_quotas, load_queues, read_queues
 
@@ -59,30 +59,32 @@ class Quota:
         for pool, entries in running.items():
             for state, count in entries:
                 usage[pool][state.job.virtual_cluster] += count
-        free, found = dict(view.free), dict[str, Grant | None]()
+        free, grants = dict(view.free), dict[str, Grant | None]()
         ordered = sorted(view.waiting.values(), key=lambda state: -state.job.priority)
         above: list[JobState] = []
         for state in ordered:
             job = state.job
             if not can_run(view, job):
                 continue
-            own = queues.get(job.virtual_cluster, Queue())
-            if usage[job.pool][job.virtual_cluster] + job.devices > own.nominal(job.pool):
+            queue = queues.get(job.virtual_cluster, Queue())
+            if usage[job.pool][job.virtual_cluster] + job.devices > queue.nominal(job.pool):
                 above.append(state)
                 continue
             lent = free[job.pool] < job.devices and self._reclaim
-            taken = self._lent(queues, running[job.pool], usage[job.pool], state, free[job.pool], found) if lent else []
+            taken = (
+                self._lent(queues, running[job.pool], usage[job.pool], state, free[job.pool], grants) if lent else []
+            )
             if taken is None or (free[job.pool] < job.devices and not taken):
                 continue
             for victim, count in taken:
-                found[victim.job.id] = None
+                grants[victim.job.id] = None
                 usage[job.pool][victim.job.virtual_cluster] -= count
                 free[job.pool] += count
-            _start(state, free, usage, found)
+            _start(state, free, usage, grants)
         for state in above if self._borrowing else ():
             if free[state.job.pool] >= state.job.devices and _may_borrow(queues, usage, state):
-                _start(state, free, usage, found)
-        return Decision(grants=found)
+                _start(state, free, usage, grants)
+        return Decision(grants=grants)
 
     def _lent(
         self,
@@ -91,7 +93,7 @@ class Quota:
         usage: Mapping[str, int],
         state: JobState,
         free: int,
-        found: Mapping[str, Grant | None],
+        grants: Mapping[str, Grant | None],
     ) -> list[tuple[JobState, int]] | None:
         """Whom to suspend so that the job fits; None where what is lent does not suffice."""
         job = state.job
@@ -102,9 +104,9 @@ class Quota:
             if name != job.virtual_cluster and queues.get(name, Queue()).cohort == cohort
         }
         candidates = list[tuple[JobState, int]]()
-        for entry in sorted(running, key=lambda entry: _reclaim_order(entry[0])):
+        for entry in sorted(running, key=lambda entry: least_first(entry[0])):
             owner = entry[0].job.virtual_cluster
-            if over.get(owner, 0) > 0 and entry[0].job.id not in found:
+            if over.get(owner, 0) > 0 and entry[0].job.id not in grants:
                 over[owner] -= entry[1]
                 candidates.append(entry)
         return victims(free, job.devices, candidates)
@@ -140,26 +142,22 @@ class Quota:
         self._split_s = cast("float | None", held["split_s"])
 
 
-def _reclaim_order(state: JobState) -> tuple[int, float, str]:
-    return state.job.priority, -(state.granted_s or 0.0), state.job.id
-
-
 def _may_borrow(queues: Mapping[str, Queue], usage: Usage, state: JobState) -> bool:
     """Whether the queue's limit and the cohort's quotas leave room."""
     job = state.job
-    own = queues.get(job.virtual_cluster, Queue())
+    asking = queues.get(job.virtual_cluster, Queue())
     used = usage[job.pool]
-    limit = own.borrowing_limit
-    if limit is not None and used[job.virtual_cluster] + job.devices > own.nominal(job.pool) + limit:
+    limit = asking.borrowing_limit
+    if limit is not None and used[job.virtual_cluster] + job.devices > asking.nominal(job.pool) + limit:
         return False
-    names = {name for name, queue in queues.items() if queue.cohort == own.cohort}
-    names |= {name for name in used if queues.get(name, Queue()).cohort == own.cohort}
+    names = {name for name, queue in queues.items() if queue.cohort == asking.cohort}
+    names |= {name for name in used if queues.get(name, Queue()).cohort == asking.cohort}
     nominal = sum(queues[name].nominal(job.pool) for name in names if name in queues)
     return sum(used[name] for name in names if name in used) + job.devices <= nominal
 
 
-def _start(state: JobState, free: dict[str, int], usage: Usage, found: dict[str, Grant | None]) -> None:
+def _start(state: JobState, free: dict[str, int], usage: Usage, grants: dict[str, Grant | None]) -> None:
     job = state.job
-    found[job.id] = as_asked(job)
+    grants[job.id] = as_asked(job)
     free[job.pool] -= job.devices
     usage[job.pool][job.virtual_cluster] += job.devices

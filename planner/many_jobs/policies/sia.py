@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from planner.many_jobs.scheduling.queueing import Rounds, decision_for
 Configuration = tuple[str, int]
 
 
-class Sia:
+class Sia(Rounds):
     """A policy like Sia (Jayaram Subramanya et al., "Sia: Heterogeneity-aware, Goodput-optimized ML-cluster
     Scheduling", SOSP 2023, section 3). With p < 0:
 
@@ -44,15 +43,15 @@ class Sia:
     def __init__(self, *, p: float = -0.5, idle_cost: float = 1.1, round_s: float = 60.0, gap: float = 5e-3) -> None:
         if not p < 0:
             raise ValueError(f"p is {p}, and must be below 0")
+        super().__init__(round_s)
         self._p, self._idle_cost, self._gap = float(p), float(idle_cost), float(gap)
-        self._rounds = Rounds(round_s)
         self._ladders = Ladders()
         self._rows: dict[tuple[Workload, str, int], NDArray[np.float64]] = {}
         self._columns: tuple[tuple[Configuration, ...], tuple[tuple[str, int], ...]] = ((), ())
 
     def decide(self, view: View) -> Decision:
         """The program once a round."""
-        if not self._rounds.due(view.now_s):
+        if not self.due(view.now_s):
             return self._fill(view)
         held = {id_: state.grant for id_, state in view.running.items() if state.grant and just_began(view, state)}
         states = [state for state in (*view.running.values(), *view.waiting.values()) if state.job.id not in held]
@@ -86,9 +85,9 @@ class Sia:
     def _configurations(self, view: View, states: list[JobState]) -> tuple[Configuration, ...]:
         """All (pool, count): powers of two, and what some job asked for. The rows are dropped when they change."""
         sizes = {name: pool.devices for name, pool in view.pools.items()}
-        found = {(name, 1 << power) for name, size in sizes.items() for power in range(size.bit_length())}
-        found |= {(state.job.pool, state.job.devices) for state in states}
-        columns = tuple(sorted((pool, count) for pool, count in found if count <= sizes.get(pool, 0)))
+        wanted = {(name, 1 << power) for name, size in sizes.items() for power in range(size.bit_length())}
+        wanted |= {(state.job.pool, state.job.devices) for state in states}
+        columns = tuple(sorted((pool, count) for pool, count in wanted if count <= sizes.get(pool, 0)))
         key = (columns, tuple(sizes.items()))
         if key != self._columns:
             self._columns, self._rows = key, {}
@@ -98,23 +97,23 @@ class Sia:
         """The job's rates on all configurations, normalised; 0 where it does not fit."""
         asked = job.devices if job.devices & (job.devices - 1) else 0
         key = (job.workload, job.pool, asked)
-        found = self._rows.get(key)
-        if found is None:
-            found = np.zeros(len(columns))
+        rates = self._rows.get(key)
+        if rates is None:
+            rates = np.zeros(len(columns))
             column = {configuration: index for index, configuration in enumerate(columns)}
             for pool in view.pools:
                 ladder = self._ladders.of(view, job, pool)
                 for count, rate in zip(ladder.counts, ladder.rates, strict=True):
-                    found[column[pool, count]] = rate
-            if found.any():
-                least = min(count for (_, count), rate in zip(columns, found, strict=True) if rate > 0)
-                found = found / found[found > 0].min() * least
-            self._rows[key] = found
-        return found
+                    rates[column[pool, count]] = rate
+            if rates.any():
+                least = min(count for (_, count), rate in zip(columns, rates, strict=True) if rate > 0)
+                rates = rates / rates[rates > 0].min() * least
+            self._rows[key] = rates
+        return rates
 
     def _fill(self, view: View) -> Decision:
         """Hand out free devices without moving anybody."""
-        left, found = dict(view.free), dict[str, Grant | None]()
+        left, grants = dict(view.free), dict[str, Grant | None]()
         for id_, state in view.waiting.items():
             if not any(left.values()):
                 break
@@ -125,16 +124,8 @@ class Sia:
                     best = max(best or (0.0, "", 0), (ladder.rates[0] / ladder.counts[0], pool, ladder.counts[0]))
             if best is not None:
                 left[best[1]] -= best[2]
-                found[id_] = grant(best[1], best[2])
-        return Decision(grants=found)
-
-    def state(self) -> object:
-        """The clock of the rounds."""
-        return self._rounds.last_s
-
-    def restore(self, state: object) -> None:
-        """What `state` gave."""
-        self._rounds.last_s = cast("float | None", state)
+                grants[id_] = grant(best[1], best[2])
+        return Decision(grants=grants)
 
 
 def _held(grants: Iterable[Grant], pool: str) -> int:

@@ -39,7 +39,7 @@ class ShortestFirst(Stateless):
             everyone = [*view.running.values(), *view.waiting.values()]
             ordered = sorted(everyone, key=lambda state: self._remaining(view, state))
             return decision_for(view, take_in_order(view, ordered))
-        free, found, closed = dict(view.free), dict[str, Grant | None](), set[str]()
+        free, grants, closed = dict(view.free), dict[str, Grant | None](), set[str]()
         candidates = [state for state in view.waiting.values() if self._strict or _fits(free, state)]
         for state in sorted(candidates, key=lambda state: self._length(view, state)):
             job = state.job
@@ -47,10 +47,10 @@ class ShortestFirst(Stateless):
                 continue
             if _fits(free, state):
                 free[job.pool] -= job.devices
-                found[job.id] = as_asked(job)
+                grants[job.id] = as_asked(job)
             elif self._strict:
                 closed.add(job.pool)
-        return Decision(grants=found)
+        return Decision(grants=grants)
 
     def _length(self, view: View, state: JobState) -> float:
         return expected_duration_s(view, state.job) * self._weight(state)

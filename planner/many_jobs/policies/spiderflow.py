@@ -38,8 +38,8 @@ class SpiderFlow(SitePolicy):
         """By the search."""
         if self._spin == "none":
             return by_bandwidth(offer, job.devices, spread=True)
-        found = METHODS[self._spin](offer.topology, offer.free, job.devices, home)
-        return None if found is None else found.shares
+        choice = METHODS[self._spin](offer.topology, offer.free, job.devices, home)
+        return None if choice is None else choice.shares
 
     def refine(self, view: View, job: Job, made: Grant) -> Grant:
         """Without the sites that make the job no faster, those that give fewest devices first."""

@@ -31,7 +31,8 @@ class Ladder:
 
 
 def believed_rate(cells: CellBook, workload: Workload, pool: str, devices: int) -> float | None:
-    """Iterations a second by the data-parallel profile; None where that has none, or where in truth no Cell fits."""
+    """Return iterations a second by the data-parallel profile; None where that has none, or where in truth no Cell
+    fits."""
     if cells.best(workload, pool, devices) is None:
         return None
     seconds = cells.data_parallel_s(workload, pool, devices)
@@ -47,8 +48,8 @@ class Ladders:
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Workload, str, int, int], Ladder] = {}
-        self._own: dict[str, tuple[Job, int, Ladder]] = {}
+        self._ladders: dict[tuple[Workload, str, int, int], Ladder] = {}
+        self._of_job: dict[str, tuple[Job, int, Ladder]] = {}
 
     def of(self, view: View, job: Job, pool: str | None = None) -> Ladder:
         """The ladder of the job on a pool (None: its own); empty where nothing fits or the pool is gone."""
@@ -57,20 +58,20 @@ class Ladders:
         size = there.devices if there else 0
         if name != job.pool:
             return self._of(view, (job.workload, name, size, 0))
-        known = self._own.get(job.id)
-        if known is not None and known[0] is job and known[1] == size:
-            return known[2]
-        found = self._of(view, (job.workload, name, size, job.devices if job.devices & (job.devices - 1) else 0))
-        if len(self._own) >= MOST_KNOWN:
-            self._own.clear()
-        self._own[job.id] = (job, size, found)
-        return found
+        kept = self._of_job.get(job.id)
+        if kept is not None and kept[0] is job and kept[1] == size:
+            return kept[2]
+        ladder = self._of(view, (job.workload, name, size, job.devices if job.devices & (job.devices - 1) else 0))
+        if len(self._of_job) >= MOST_KNOWN:
+            self._of_job.clear()
+        self._of_job[job.id] = (job, size, ladder)
+        return ladder
 
     def _of(self, view: View, key: tuple[Workload, str, int, int]) -> Ladder:
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = _ladder(view.cells, *key)
-        return found
+        ladder = self._ladders.get(key)
+        if ladder is None:
+            ladder = self._ladders[key] = _ladder(view.cells, *key)
+        return ladder
 
 
 def _ladder(cells: CellBook, workload: Workload, pool: str, size: int, asked: int) -> Ladder:
@@ -90,7 +91,8 @@ def _ladder(cells: CellBook, workload: Workload, pool: str, size: int, asked: in
 
 
 def least_counts(states: Iterable[JobState], ladders: Mapping[str, Ladder], left: int) -> dict[str, int]:
-    """The smallest count of each job, oldest first, while they last; who does not fit is passed over."""
+    """Return the smallest device count of each job, oldest first, while `left` devices last; who does not fit is passed
+    over."""
     counts = dict[str, int]()
     for state in sorted(states, key=lambda state: (state.job.submit_s, state.job.id)):
         least = ladders[state.job.id].counts[0]

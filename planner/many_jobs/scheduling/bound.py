@@ -58,9 +58,10 @@ class _Work:
 
 
 def counts_of(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
-    """The device counts that policies use: powers of two, and what a job asked for times powers of two."""
+    """Return the device counts that policies use on a pool: powers of two, and what a job asked for times powers of
+    two."""
     starts = {1} | {job.devices >> k for job in jobs for k in range(job.devices.bit_length())}
-    return tuple(sorted({one << k for one in starts for k in range(32) if 0 < one << k <= pool.devices}))
+    return tuple(sorted({start << k for start in starts for k in range(32) if 0 < start << k <= pool.devices}))
 
 
 def bound_run(
@@ -71,8 +72,9 @@ def bound_run(
     until_s: float | None = None,
     counts: Callable[[Sequence[Job], Pool], Sequence[int]] = counts_of,
 ) -> Bounds:
-    """The bounds of a run of these jobs. With `until_s` (a time of day) the throughput is averaged up to there, and
-    completion times and makespan are bounded as if the run went on. Jobs without any Cell are left out. Modelled."""
+    """Return what no policy can beat on these jobs. With `until_s` (a time of day, seconds) the throughput is averaged
+    up to there, and completion times and makespan are bounded as if the run went on. Jobs without any Cell are left
+    out. Modelled."""
     work, names = _work(jobs, pools, cells, counts), tuple(pools)
     if not len(work.work_s):
         empty = dict.fromkeys(names, 0.0)
@@ -103,21 +105,21 @@ def _work(
     counts: Callable[[Sequence[Job], Pool], Sequence[int]],
 ) -> _Work:
     asked = {pool.name: counts(jobs, pool) for pool in pools.values()}
-    known: dict[object, tuple[float | None, float, list[float]]] = {}
+    of_kind: dict[object, tuple[float | None, float, list[float]]] = {}
     rows = []
     first_s = min((job.submit_s for job in jobs), default=0.0)
     for job in jobs:
         key = (job.workload, job.pool, job.devices)
-        if key not in known:
-            known[key] = _cells_of(job, asked, cells)
-        own_s, least_s, needed_s = known[key]
+        if key not in of_kind:
+            of_kind[key] = _cells_of(job, asked, cells)
+        own_s, least_s, needed_s = of_kind[key]
         if np.isfinite(least_s):
             asked_s = own_s if own_s is not None else job.duration_s / job.iterations if job.iterations else 1.0
             row = (
                 job.submit_s - first_s,
                 job.iterations * asked_s,
                 asked_s / least_s,
-                [one / asked_s for one in needed_s],
+                [seconds / asked_s for seconds in needed_s],
             )
             rows.append(row)
     return _Work(
@@ -138,24 +140,24 @@ def _cells_of(
         [(count, cell.iteration_time_s) for count in some if (cell := cells.best(job.workload, pool, count))]
         for pool, some in counts.items()
     ]
-    own = cells.best(job.workload, job.pool, job.devices)
-    least_s = min((time_s for found in times for _, time_s in found), default=np.inf)
-    needed_s = [min((count * time_s for count, time_s in found), default=np.inf) for found in times]
-    return None if own is None else own.iteration_time_s, least_s, needed_s
+    asked = cells.best(job.workload, job.pool, job.devices)
+    least_s = min((time_s for on_pool in times for _, time_s in on_pool), default=np.inf)
+    needed_s = [min((count * time_s for count, time_s in on_pool), default=np.inf) for on_pool in times]
+    return None if asked is None else asked.iteration_time_s, least_s, needed_s
 
 
 def _scaled(work: _Work, prices: Floats) -> Floats:
     """So that the whole cluster costs 1."""
-    found: Floats = prices / float(prices @ work.sizes)
-    return found
+    scaled: Floats = prices / float(prices @ work.sizes)
+    return scaled
 
 
 def _cost(work: _Work, prices: Floats) -> Floats:
     """Of a unit of each job's work."""
     with np.errstate(invalid="ignore"):
         priced = np.where(np.isfinite(work.density), work.density * prices, np.inf)
-    found: Floats = priced.min(axis=1)
-    return found
+    least: Floats = priced.min(axis=1)
+    return least
 
 
 def _least_makespan_s(work: _Work, prices: Floats) -> float:
@@ -173,7 +175,7 @@ def _least_jct_s(work: _Work, prices: Floats) -> float:
 
 def shortest_first_s(submit_s: Sequence[float], sizes_s: Sequence[float]) -> float:
     """The mean time in system of jobs of these sizes on one server under shortest remaining processing time first."""
-    order = sorted(range(len(submit_s)), key=lambda one: submit_s[one])
+    order = sorted(range(len(submit_s)), key=lambda number: submit_s[number])
     heap: list[float] = []
     now_s, total_s, following = 0.0, 0.0, 0
     while heap or following < len(order):
@@ -210,9 +212,9 @@ def _searched(value: Callable[[Floats], float], start: Floats) -> tuple[float, F
             for way in ways:
                 for power in (1.0, -1.0):
                     tried = prices * factor ** (power * way)
-                    found = value(tried)
-                    if found > best * (1 + 1e-9) + 1e-300 if best >= 0 else found > best:
-                        best, prices = found, tried
+                    reached = value(tried)
+                    if reached > best * (1 + 1e-9) + 1e-300 if best >= 0 else reached > best:
+                        best, prices = reached, tried
             if best == before:
                 break
     return best, prices

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
-from estimator.cells.estimate import LinkTablesFor, LookupFor, make_machine
+from estimator.cells.estimate import LinkTablesFor, LookupFor
 from estimator.cells.job import Job as TrainingJob
-from estimator.cells.job import MicroBatchRule
-from estimator.cells.stage_options import Machine, StageOption, StagePlace, best_recompute
+from estimator.cells.job import cell_recipe
+from estimator.cells.rules import MicroBatchRule
+from estimator.cells.stage_places import places_of
+from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import nothing_measured
+from estimator.layer_times import nothing_measured, slowed
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.shared.version import VERSION
-from profiles.cluster import Cluster, DeviceSlot, Site
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, most_on_one_node
 from profiles.errors import InputError
 from profiles.files import write_atomically
 from profiles.vocabulary import DType, Infeasible
 
 SCHEMA = "cellplan.cells/1"
+MOST_PRICINGS = 8
+"""Workloads whose priced stages are kept for further Cells of theirs."""
 
 
 def pools_of(cluster: Cluster) -> dict[str, Pool]:
@@ -78,7 +82,7 @@ def common_dtype(cluster: Cluster) -> DType:
     return next((dtype for dtype in wanted if all(device.peak(dtype) for device in devices)), "fp32")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class EstimatedCells:
     """`planner.many_jobs.jobs.records.CellBook` by `estimator.cells.cell`. `micro_batches` as in
     `estimator.cells.job.Job`; `lookup_for`, `link_tables_for`: what is measured of a device. `crowded`: every device is
@@ -97,7 +101,7 @@ class EstimatedCells:
     _slots: dict[str, list[DeviceSlot]] = field(default_factory=dict, repr=False)
     _models: dict[str, Model] = field(default_factory=dict, repr=False)
     _jobs: dict[Workload, TrainingJob] = field(default_factory=dict, repr=False)
-    _machines: dict[object, Machine] = field(default_factory=dict, repr=False)
+    _pricings: dict[tuple[Workload, str, int], StagePricing] = field(default_factory=dict, repr=False)
     _cells: dict[tuple[Workload, str, int, int], CellOption | None] = field(default_factory=dict, repr=False)
     _options: dict[tuple[Workload, str, int], tuple[CellOption, ...]] = field(default_factory=dict, repr=False)
     _data_parallel: dict[tuple[Workload, str, int], float | None] = field(default_factory=dict, repr=False)
@@ -105,15 +109,17 @@ class EstimatedCells:
     _kept: dict[str, int] = field(default_factory=dict, repr=False)
 
     def options(self, workload: Workload, pool: str, devices: int) -> tuple[CellOption, ...]:
-        """The Cells on so many devices that fit, for 1, 2, 4, ... stages (Crius section 6.1), fastest first."""
+        """Return the Cells on so many devices that fit, for 1, 2, 4, ... stages (Crius section 6.1), fastest first."""
         key = (workload, pool, devices)
         if key not in self._options:
-            found: list[CellOption] = []
+            fitting: list[CellOption] = []
             if 1 <= devices <= self.pools[pool].devices:
                 counts = crius_stage_counts(devices, len(self._job(workload).model.layers))
                 cells = (self.cell(workload, pool, devices, count) for count in counts)
-                found = sorted((one for one in cells if one), key=lambda one: (one.iteration_time_s, one.stages))
-            self._options[key] = tuple(found)
+                fitting = sorted(
+                    (cell for cell in cells if cell), key=lambda cell: (cell.iteration_time_s, cell.stages)
+                )
+            self._options[key] = tuple(fitting)
         return self._options[key]
 
     def best(self, workload: Workload, pool: str, devices: int) -> CellOption | None:
@@ -124,26 +130,24 @@ class EstimatedCells:
         """One Cell; None where it does not fit."""
         key = (workload, pool, devices, stages)
         if key not in self._cells:
-            _, _, found = self.estimate(workload, pool, devices, stages)
+            cell = self.estimate(workload, pool, devices, stages)
             self._cells[key] = (
                 CellOption(
                     pool=pool,
                     devices=devices,
                     stages=stages,
-                    iteration_time_s=found.iteration_time_s,
-                    assembly=tuple(stage.favour for stage in found.stages),
+                    iteration_time_s=cell.iteration_time_s,
+                    assembly=cell.assembly,
                 )
-                if isinstance(found, CellEstimate)
+                if isinstance(cell, CellEstimate)
                 else None
             )
         return self._cells[key]
 
-    def estimate(
-        self, workload: Workload, pool: str, devices: int, stages: int
-    ) -> tuple[TrainingJob, Machine, CellEstimate | CellFailure]:
-        """One Cell in full, with what it is estimated from; computed anew at each call."""
-        job, machine, slots = self._job(workload), self._machine(workload, pool, devices), self._first(pool, devices)
-        return job, machine, estimate_cell(job, machine, slots, stages, self.rules)
+    def estimate(self, workload: Workload, pool: str, devices: int, stages: int) -> CellEstimate | CellFailure:
+        """Return one Cell in full; computed anew at each call."""
+        pricing = self._pricing(workload, pool, devices)
+        return estimate_cell(pricing, self._first(pool, devices), stages, self.rules)
 
     def data_parallel_s(self, workload: Workload, pool: str, devices: int) -> float | None:
         """Seconds an iteration as a scheduler believes that profiles data parallelism alone (Crius section 8.1). Where
@@ -235,22 +239,15 @@ class EstimatedCells:
 
     def _replicated_s(self, workload: Workload, pool: str, devices: int) -> float | None:
         """One stage of nothing but replicas; None where that does not fit."""
-        job, slots = self._job(workload), self._first(pool, devices)
-        machine = self._machine(workload, pool, devices)
+        pricing, slots = self._pricing(workload, pool, devices), self._first(pool, devices)
+        job = pricing.job
         for count in job.micro_batch_counts(devices=devices, stages=1):
-            place = StagePlace(
-                first=0,
-                layers=job.model.layers,
-                slots=slots,
-                index=0,
-                stages=1,
-                micro_batch=job.global_batch // count,
-                micro_batches=count,
-                pipeline=((0, slots),),
-            )
-            option: StageOption | Infeasible = best_recompute(job, machine, place, dp=devices, tp=1)
-            if isinstance(option, StageOption):
-                return option.time_s * count + option.step_s
+            micro_batch = job.global_batch // count
+            (place,) = places_of([(0, len(job.model.layers))], [slots], micro_batch)
+            options = pricing.options(place, dp=devices, tp=1)
+            if not isinstance(options, Infeasible):
+                fastest = min(options, key=lambda option: option.time_s * count + option.tail_s)
+                return pricing.evaluate([fastest.setup], micro_batch)[1].iteration_time_s
         return None
 
     def _job(self, workload: Workload) -> TrainingJob:
@@ -260,9 +257,11 @@ class EstimatedCells:
             model = self._models[workload.model]
             self._jobs[workload] = TrainingJob(
                 model=model,
-                global_batch=workload.global_batch,
-                seq_len=model.seq_len if workload.seq_len is None else workload.seq_len,
-                dtype=workload.dtype,
+                recipe=cell_recipe(
+                    global_batch=workload.global_batch,
+                    seq_len=model.seq_len if workload.seq_len is None else workload.seq_len,
+                    dtype=workload.dtype,
+                ),
                 micro_batches=self.micro_batches,
             )
         return self._jobs[workload]
@@ -274,17 +273,36 @@ class EstimatedCells:
                 self._slots.setdefault(name, []).append(slot)
         return tuple(self._slots[pool][:devices])
 
-    def _machine(self, workload: Workload, pool: str, devices: int) -> Machine:
-        """One for all Cells that price layers alike: by device type, and where a neighbour slows a device, by count."""
+    def _pricing(self, workload: Workload, pool: str, devices: int) -> StagePricing:
+        """One for all Cells of a workload on one type of device, and where all neighbours count, in one pool."""
         slots = self._first(pool, self.pools[pool].devices if self.crowded else devices)
         device = self.cluster.group_of(slots[0]).device
-        key = (device.name, len(slots) if device.contention else 0)
-        if key not in self._machines:
-            self._machines[key] = make_machine(
-                self._job(workload),
-                self.cluster,
-                slots,
-                link_tables=self.link_tables_for(device),
-                lookup_for=self.lookup_for,
+        workers = most_on_one_node(slots) if self.crowded and device.contention else 0
+        key = (workload, device.name, workers)
+        if key not in self._pricings:
+            while len(self._pricings) >= MOST_PRICINGS:
+                del self._pricings[next(iter(self._pricings))]
+            hardware = Hardware(
+                cluster=self.cluster,
+                device=device,
+                link_tables=tuple(self.link_tables_for(device)),
+                lookup=self.lookup_for(device),
             )
-        return self._machines[key]
+            self._pricings[key] = StagePricing(self._job(workload), _among(hardware, workers) if workers else hardware)
+        return self._pricings[key]
+
+
+def _among(hardware: Hardware, workers: int) -> Hardware:
+    """`hardware` with so many workers busy on every node, whoever they work for."""
+    device = replace(hardware.device.among(workers), contention=())
+
+    def busy(group: NodeGroup) -> NodeGroup:
+        return replace(group, device=device) if group.device == hardware.device else group
+
+    sites = tuple(replace(site, nodes=tuple(map(busy, site.nodes))) for site in hardware.cluster.sites)
+    return replace(
+        hardware,
+        cluster=replace(hardware.cluster, sites=sites),
+        device=device,
+        lookup=slowed(hardware.lookup, hardware.device, workers),
+    )

@@ -41,7 +41,7 @@ class Choice:
 
 
 def choose(options: Options, *, gap: float = 5e-3, steps: int = 60, most_exact: int = 800) -> Choice:
-    """A choice whose value is within `gap` (relative) of the bound, or the best that was found.
+    """Return a choice whose value is within `gap` (relative) of the bound, or the best that was met.
 
     HiGHS is called where the gap is larger and at most `most_exact` (job, option) pairs remain, with at most 200 nodes
     of branching unless `gap` is 0: then the choice is optimal. Work: steps x jobs x options.
@@ -200,9 +200,9 @@ def _exact(options: Options, kept: Ints, chosen: Ints, value: float, bound: floa
     )
     if solved.x is None:
         return chosen, bound
-    found = np.full(chosen.size, -1, np.int64)
+    exact = np.full(chosen.size, -1, np.int64)
     used = np.flatnonzero(solved.x > 0.5)
-    found[jobs[used]] = picks[used]
+    exact[jobs[used]] = picks[used]
     if solved.mip_dual_bound is not None:
         bound = max(bound, min(value, float(solved.mip_dual_bound + options.idle.sum())))
-    return (found if _value(options, found) < value else chosen), bound
+    return (exact if _value(options, exact) < value else chosen), bound

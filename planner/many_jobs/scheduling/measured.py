@@ -15,7 +15,7 @@ from profiles.store import ProfileStore
 from profiles.vocabulary import LayerTime, Shard
 
 OPTIMIZER = "adamw"
-"""The default of `estimator.cells.job.Job`, which Cells are of."""
+"""The default of `estimator.cells.job.cell_recipe`, which Cells are of."""
 
 
 def cells_on(cluster: Cluster, store: Path | None) -> EstimatedCells:

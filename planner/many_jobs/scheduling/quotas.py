@@ -25,12 +25,12 @@ class Queue:
 
 
 def load_queues(path: str) -> dict[str, Queue]:
-    """The queues of a YAML or JSON file, see `read_queues`; InputError naming file and key."""
+    """Return the queues of a YAML or JSON file, see `read_queues`. Raise InputError with file and key."""
     return read_queues(read_yaml(path), where=path)
 
 
-def read_queues(found: object, *, where: str) -> dict[str, Queue]:
-    """Queues by virtual cluster, from a mapping like
+def read_queues(stated: object, *, where: str) -> dict[str, Queue]:
+    """Return the queues by virtual cluster, from a mapping like
 
         research: {nominal: {a100: 64, v100: 32}, borrowing_limit: 32, cohort: all}
         interns: {nominal: 8, cohort: all}
@@ -40,9 +40,9 @@ def read_queues(found: object, *, where: str) -> dict[str, Queue]:
     only borrow, in the cohort "". A job larger than all its cohort's quotas together never runs. InputError where
     something else stands.
     """
-    if not isinstance(found, Mapping):
-        raise InputError(where=where, found=found, expected="virtual clusters with their quotas")
-    return {str(name): _queue(entry, where, str(name)) for name, entry in found.items()}
+    if not isinstance(stated, Mapping):
+        raise InputError(where=where, found=stated, expected="virtual clusters with their quotas")
+    return {str(name): _queue(entry, where, str(name)) for name, entry in stated.items()}
 
 
 def _queue(entry: object, where: str, name: str) -> Queue:
@@ -75,8 +75,8 @@ def _count(value: object, where: str, key: str) -> int:
 
 
 def demand_quotas(sizes: Mapping[str, int], demand: Mapping[str, Mapping[str, float]]) -> dict[str, Queue]:
-    """Each pool's devices split among the virtual clusters in proportion to `demand[pool][virtual cluster]`, whole
-    devices by largest remainders (ties by name); all in one cohort. They add up to the pool."""
+    """Return each pool's devices split among the virtual clusters in proportion to `demand[pool][virtual cluster]`,
+    whole devices by largest remainders (ties by name); all in one cohort. They add up to the pool."""
     devices: dict[str, dict[str, int]] = {}
     for pool, size in sizes.items():
         wanted = {name: area for name, area in demand.get(pool, {}).items() if area > 0}

@@ -25,16 +25,16 @@ class Classes:
 
 
 def throughput_shares(classes: Classes, weight: Floats) -> Floats:
-    """Time fractions X[k, p] of one job of each class that maximise the sum over jobs of weight x rate x X (Gavel, OSDI
-    2020, section 4.2, "maximum total throughput")."""
+    """Return the time fractions X[k, p] of one job of each class that maximise the sum over jobs of weight x rate x X
+    (Gavel, OSDI 2020, section 4.2, "maximum total throughput")."""
     worth = classes.rate * weight[:, None]
     solved = _solve(classes, -worth.ravel())
     return _shares(classes, solved.x)
 
 
 def fair_shares(classes: Classes, scale: Floats, *, levels: int | None = None) -> Floats:
-    """Time fractions that make the smallest of scale[k] x sum_p rate[k, p] X[k, p] as large as it can be, then the next
-    smallest, and so on: max-min fairness by water filling (Gavel section 4.3).
+    """Return the time fractions that make the smallest of scale[k] x sum_p rate[k, p] X[k, p] as large as it can be,
+    then the next smallest, and so on: max-min fairness by water filling (Gavel section 4.3).
 
     Each level is one program: maximise the level of all jobs that are not fixed yet. Those whose constraint has a
     dual price hold it down in every optimum, and are fixed there (Gavel finds them by a mixed-integer program; the
@@ -49,11 +49,11 @@ def fair_shares(classes: Classes, scale: Floats, *, levels: int | None = None) -
     fixed = np.full(count, np.nan)
     fixed[~able] = 0.0
     per_job = classes.rate * (scale / classes.number)[:, None]
-    found, level = np.zeros(count * pools), 0
+    time_shares, level = np.zeros(count * pools), 0
     while np.isnan(fixed).any():
         active = np.isnan(fixed)
         solved = _solve_level(classes, per_job, fixed)
-        found, lowest = solved.x[:-1], solved.x[-1]
+        time_shares, lowest = solved.x[:-1], solved.x[-1]
         level += 1
         prices = -solved.ineqlin.marginals[-count:]
         held = active & (prices > 1e-9 * max(1.0, prices.max()))
@@ -61,14 +61,14 @@ def fair_shares(classes: Classes, scale: Floats, *, levels: int | None = None) -
         if levels is not None and level >= levels and np.isnan(fixed).any():
             floor = np.where(np.isnan(fixed), lowest, fixed)
             worth = np.where(np.isnan(fixed)[:, None], per_job * classes.number[:, None], 0.0)
-            found = _solve(classes, -worth.ravel(), per_job=per_job, floor=floor).x
+            time_shares = _solve(classes, -worth.ravel(), per_job=per_job, floor=floor).x
             break
-    return _shares(classes, found)
+    return _shares(classes, time_shares)
 
 
 def makespan_shares(classes: Classes, remaining: Floats) -> Floats:
-    """Time fractions with which the last job ends soonest: the smallest of rate / remaining iterations is maximised
-    (Gavel section 4.2, "minimise makespan")."""
+    """Return the time fractions with which the last job ends soonest: the smallest of rate / remaining iterations is
+    maximised (Gavel section 4.2, "minimise makespan")."""
     fixed = np.where(classes.rate.max(axis=1, initial=0.0) > 0, np.nan, 0.0)
     per_job = classes.rate * (1.0 / np.maximum(remaining, 1e-9) / classes.number)[:, None]
     if not np.isnan(fixed).any():
@@ -76,8 +76,8 @@ def makespan_shares(classes: Classes, remaining: Floats) -> Floats:
     return _shares(classes, _solve_level(classes, per_job, fixed).x[:-1])
 
 
-def _shares(classes: Classes, found: Floats) -> Floats:
-    shares: Floats = np.clip(found.reshape(classes.rate.shape) / classes.number[:, None], 0.0, 1.0)
+def _shares(classes: Classes, class_shares: Floats) -> Floats:
+    shares: Floats = np.clip(class_shares.reshape(classes.rate.shape) / classes.number[:, None], 0.0, 1.0)
     return np.where(shares > 1e-7, shares, 0.0)
 
 

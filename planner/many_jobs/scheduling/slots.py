@@ -24,8 +24,9 @@ class Demand:
 
 
 def slot_edges(slot_s: float, last_s: float, *, equal: int = 48, growth: float = 1.25) -> Floats:
-    """Edges of the time slots from 0 to at least `last_s`: `equal` of `slot_s`, then each `growth` times as long. The
-    paper's are all equal; far ones are coarser here, since they are planned again before they come."""
+    """Return the edges of the time slots in seconds from 0 to at least `last_s`: `equal` of `slot_s`, then each
+    `growth` times as long. The paper's are all equal; far ones are coarser here, since they are planned again before
+    they come."""
     edges, length = [0.0], slot_s
     while edges[-1] < last_s or len(edges) < 2:
         if len(edges) > equal:

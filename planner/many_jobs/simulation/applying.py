@@ -60,17 +60,17 @@ def _read(run: RunState, decision: Decision) -> tuple[list[ActiveJob], list[Chan
 
 def _read_dropped(run: RunState, decision: Decision, stops: list[ActiveJob]) -> dict[str, ActiveJob]:
     """Who is dropped; those of them that run are added to `stops`."""
-    found: dict[str, ActiveJob] = {}
+    leaving: dict[str, ActiveJob] = {}
     for id_ in decision.dropped:
         state = run.waiting.get(id_) or run.running.get(id_)
-        if state is None or id_ in found:
+        if state is None or id_ in leaving:
             raise run.error(id_, "it dropped", "a job that waits or runs, and once")
         if decision.grants.get(id_) is not None:
             raise run.error(id_, "both devices for it and it dropped", "one of them")
-        found[id_] = state
+        leaving[id_] = state
         if state.grant is not None and id_ not in decision.grants:
             stops.append(state)
-    return found
+    return leaving
 
 
 def _same(run: RunState, state: ActiveJob, grant: Grant) -> bool:

@@ -17,8 +17,9 @@ from hashlib import sha256
 from typing import Any
 
 from planner.many_jobs.jobs.records import Grant
+from planner.many_jobs.simulation.applying import expect_end
 from planner.many_jobs.simulation.placing import Pieces
-from planner.many_jobs.simulation.run_state import END, FAIL, REPAIR, RESTARTED, RunState
+from planner.many_jobs.simulation.run_state import FAIL, REPAIR, RESTARTED, RunState
 from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import FINISHED, JobTable, Totals
 from profiles.errors import InputError
@@ -26,28 +27,10 @@ from profiles.files import read_json, write_atomically
 
 SCHEMA = "cellplan.simulation-checkpoint/1"
 
-_STATE_FIELDS = (
-    "attained_at",
-    "began_s",
-    "began_with",
-    "done",
-    "failures",
-    "first_start_s",
-    "granted_s",
-    "held",
-    "iteration_time_s",
-    "jobs_before",
-    "predicted_s",
-    "producing",
-    "progress_from_s",
-    "reference_s",
-    "relative_rate",
-    "remaining_at",
-    "restarts",
-    "since_s",
-    "version",
-    "waited_at",
+_STATE_FIELDS = tuple(
+    name for name in ActiveJob.__slots__ if name not in ("clock", "grant", "index", "job", "placement")
 )
+"""What of a job is a plain figure."""
 
 
 class CheckpointWriter:
@@ -69,7 +52,7 @@ class CheckpointWriter:
 def fingerprint(run: RunState) -> str:
     """A hash of all that must be the same for a run to go on: jobs, pools, the policy's name, and what settings bear on
     the result. The Cells and a truth of one's own are taken on trust."""
-    settings, found = run.settings, sha256()
+    settings, digest = run.settings, sha256()
     kept = (
         settings.round_s,
         settings.restart_s,
@@ -85,19 +68,17 @@ def fingerprint(run: RunState) -> str:
         settings.sharing is not None,
         settings.checkpoint.label if settings.checkpoint else "",
     )
-    found.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
+    digest.update(repr((run.policy.name, sorted(run.pools.items()), kept)).encode())
     for job in run.jobs:
-        found.update(repr(job).encode())
-    return found.hexdigest()
+        digest.update(repr(job).encode())
+    return digest.hexdigest()
 
 
-def _document(run: RunState, own: str) -> dict[str, Any]:
-    nodes = [
-        [*event[:4], event[4]] for event in sorted(run.events, key=lambda one: one[:4]) if event[1] in (FAIL, REPAIR)
-    ]
+def _document(run: RunState, run_hash: str) -> dict[str, Any]:
+    of_nodes = (event for event in run.events if event[1] in (FAIL, REPAIR))
     return {
         "schema": SCHEMA,
-        "fingerprint": own,
+        "fingerprint": run_hash,
         "now_s": run.clock.now_s,
         "next_arrival": run.next_arrival,
         "next_round": run.next_round,
@@ -108,7 +89,7 @@ def _document(run: RunState, own: str) -> dict[str, Any]:
         "running": [_write_state(state) for state in run.running.values()],
         "arrived": run.arrived,
         "departed": run.departed,
-        "node_events": nodes,
+        "node_events": sorted(of_nodes, key=lambda event: event[:4]),
         "table": {name: _write_column(getattr(run.table, name)) for name in JobTable.__slots__},
         "ended": _write_column(array("q", run.ended)),
         "ended_after": _write_column(array("q", run.ended_after)),
@@ -139,11 +120,11 @@ def _write_column(values: array[Any] | bytearray) -> str:
 
 
 def _read_column(text: str, kind: str) -> array[Any]:
-    found = array(kind)
-    found.frombytes(b64decode(text, validate=True))
+    column = array(kind)
+    column.frombytes(b64decode(text, validate=True))
     if sys.byteorder == "big":
-        found.byteswap()
-    return found
+        column.byteswap()
+    return column
 
 
 def resume(run: RunState) -> bool:
@@ -154,11 +135,11 @@ def resume(run: RunState) -> bool:
         return False
     document, where = read_json(file.path), str(file.path)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        found = document.get("schema") if isinstance(document, dict) else "something else"
-        raise InputError(where=where, key="schema", found=found, expected=SCHEMA)
+        stated = document.get("schema") if isinstance(document, dict) else "something else"
+        raise InputError(where=where, key="schema", found=stated, expected=SCHEMA)
     if document.get("fingerprint") != fingerprint(run):
-        found = "a run of other jobs, pools, policy or settings"
-        raise InputError(where=where, key="fingerprint", found=found, expected="a checkpoint of this run")
+        stated = "a run of other jobs, pools, policy or settings"
+        raise InputError(where=where, key="fingerprint", found=stated, expected="a checkpoint of this run")
     try:
         _restore(run, document)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -186,7 +167,7 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     run.granted = {tuple((pool, count) for pool, count in parts) for parts in document["granted"]}
     for column, text in zip(run.series, document["series"], strict=True):
         column.extend(_read_column(text, "d"))
-    run.slices.extend(tuple(one) for one in document["slices"])
+    run.slices.extend(tuple(row) for row in document["slices"])
     for time_s, kind, number, version, (pool, node, repair_s) in document["node_events"]:
         run.push(time_s, kind, number, version, (pool, node, repair_s))
         if kind == REPAIR:
@@ -230,8 +211,7 @@ def _hold(run: RunState, state: ActiveJob) -> None:
         run.free[pool] -= sum(mask.bit_count() for _, mask in pieces)
     if not state.producing:
         run.push(state.progress_from_s, RESTARTED, state.index, state.version, state)
-    end_s = state.progress_from_s + state.remaining_at * state.iteration_time_s
-    run.push(end_s, END, state.index, state.version, state)
+    expect_end(run, state)
     if run.shared is not None and state.grant is not None:
         run.shared.enter(state, state.grant)
 

@@ -48,7 +48,7 @@ def simulate(
     *,
     settings: Settings | None = None,
 ) -> Result:
-    """Run all jobs under the policy until none is left, and say what became of them.
+    """Run all jobs under the policy until none is left, and return what became of them.
 
     The same arguments give the same result, but for `Result.timing`. InputError where two jobs have one id, one asks
     for a pool that is not there, or the checkpoint is of another run; `settings.PolicyError` where the policy decides
@@ -75,12 +75,12 @@ def _check(jobs: Sequence[Job], pools: Mapping[str, Pool]) -> None:
         if job.pool not in pools:
             raise InputError(where=f"job {job.id}", key="pool", found=job.pool, expected="one of " + ", ".join(pools))
         if not (job.iterations >= 0 and math.isfinite(job.iterations) and math.isfinite(job.submit_s)):
-            found = f"{job.iterations} iterations from {job.submit_s} s"
-            raise InputError(where=f"job {job.id}", found=found, expected="finite figures, iterations of 0 or more")
+            stated = f"{job.iterations} iterations from {job.submit_s} s"
+            raise InputError(where=f"job {job.id}", found=stated, expected="finite figures, iterations of 0 or more")
     for pool in pools.values():
         if pool.devices != pool.nodes * pool.devices_per_node:
-            found = f"{pool.devices} devices of {pool.nodes} nodes of {pool.devices_per_node}"
-            raise InputError(where=f"pool {pool.name}", key="devices", found=found, expected="all nodes to work")
+            stated = f"{pool.devices} devices of {pool.nodes} nodes of {pool.devices_per_node}"
+            raise InputError(where=f"pool {pool.name}", key="devices", found=stated, expected="all nodes to work")
 
 
 def _plan_failures(run: RunState) -> None:
@@ -111,7 +111,7 @@ def _run(run: RunState, keeper: CheckpointWriter | None) -> bool:
         totals.advance(now_s, len(run.waiting), len(run.running))
         run.clock.now_s = now_s
         happened = _take_events(run, now_s)
-        happened = _take_arrivals(run, now_s) or happened
+        happened = take_arrivals(run, now_s) or happened
         if settings.round_s is None:
             if happened:
                 _decide(run)
@@ -191,7 +191,9 @@ def _take_events(run: RunState, now_s: float) -> bool:
     return happened
 
 
-def _take_arrivals(run: RunState, now_s: float) -> bool:
+def take_arrivals(run: RunState, now_s: float) -> bool:
+    """Let the jobs wait that were submitted up to `now_s` (seconds on the run's clock); return whether there were
+    any."""
     jobs, number = run.jobs, run.next_arrival
     first = number
     while number < len(jobs) and jobs[number].submit_s <= now_s:
@@ -209,9 +211,9 @@ def _take_arrivals(run: RunState, now_s: float) -> bool:
 def asked_s(run: RunState, job: Job) -> float:
     """Seconds of an iteration on the Cell that the job asked for, to which rates are relative; where that does not fit,
     as the trace has it."""
-    found = run.iteration_s(job, grant(job.pool, job.devices), None)
-    if found is not None:
-        return found
+    cell_s = run.iteration_s(job, grant(job.pool, job.devices), None)
+    if cell_s is not None:
+        return cell_s
     return job.duration_s / job.iterations if job.iterations > 0 and job.duration_s > 0 else 1.0
 
 
@@ -239,7 +241,7 @@ def _end_restarts(run: RunState, now_s: float) -> None:
 def _fail_node(run: RunState, number: int, count: int, pool: str, node: int, repair_s: float) -> None:
     nodes = run.nodes[pool]
     if nodes.counts[node] < nodes.size:
-        for state in [one for one in run.running.values() if _sits_on(one, pool, node)]:
+        for state in [sitting for sitting in run.running.values() if _sits_on(sitting, pool, node)]:
             evict(run, state)
             if state.failures >= MOST_FAILURES:
                 give_up(run, state, f"its nodes failed {MOST_FAILURES} times")

@@ -55,7 +55,7 @@ def up_time_s(failures: Failures, pool: str, node: int, number: int) -> float:
 def check_listed(failures: Failures, pools: Mapping[str, Pool], *, where: str = "failures") -> None:
     """InputError unless every failure is of a node that there is and that is not down already."""
     up_from: dict[tuple[str, int], float] = {}
-    for failure in sorted(failures.listed, key=lambda one: one.time_s):
+    for failure in sorted(failures.listed, key=lambda listed: listed.time_s):
         pool, node = pools.get(failure.pool), (failure.pool, failure.node)
         if pool is None:
             raise InputError(where=where, key="pool", found=failure.pool, expected="one of " + ", ".join(pools))
@@ -63,11 +63,11 @@ def check_listed(failures: Failures, pools: Mapping[str, Pool], *, where: str = 
             expected = f"a node of {failure.pool}, 0 to {pool.nodes - 1}"
             raise InputError(where=where, key="node", found=failure.node, expected=expected)
         if not (failure.time_s >= 0 and failure.repair_s > 0):
-            found = f"{failure.time_s} and {failure.repair_s}"
-            raise InputError(where=where, key="time_s, repair_s", found=found, expected="0 or more, and above 0")
+            stated = f"{failure.time_s} and {failure.repair_s}"
+            raise InputError(where=where, key="time_s, repair_s", found=stated, expected="0 or more, and above 0")
         if failure.time_s < up_from.get(node, 0.0):
-            found = f"node {failure.node} of {failure.pool} at {failure.time_s:g} s, when it is down already"
-            raise InputError(where=where, key="time_s", found=found, expected=f"{up_from[node]:g} s or later")
+            stated = f"node {failure.node} of {failure.pool} at {failure.time_s:g} s, when it is down already"
+            raise InputError(where=where, key="time_s", found=stated, expected=f"{up_from[node]:g} s or later")
         up_from[node] = failure.time_s + failure.repair_s
 
 
@@ -81,10 +81,10 @@ def read_failures(path: Path) -> Failures:
     lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if lacking:
         raise InputError(where=str(path), key=lacking[0], found="no such column", expected=",".join(COLUMNS))
-    found = []
+    failures = []
     for row in reader:
         try:
-            one = Failure(
+            failure = Failure(
                 time_s=float(row["time_s"]),
                 pool=row["pool"],
                 node=int(row["node"]),
@@ -93,8 +93,8 @@ def read_failures(path: Path) -> Failures:
         except (TypeError, ValueError):
             place, expected = f"{path}: line {reader.line_num}", "a time, a pool, a node's number and a time"
             raise InputError(where=place, found=",".join(map(str, row.values())), expected=expected) from None
-        if not (math.isfinite(one.time_s) and math.isfinite(one.repair_s)):
+        if not (math.isfinite(failure.time_s) and math.isfinite(failure.repair_s)):
             place = f"{path}: line {reader.line_num}"
-            raise InputError(where=place, found=f"{one.time_s}, {one.repair_s}", expected="finite times")
-        found.append(one)
-    return Failures(listed=tuple(found))
+            raise InputError(where=place, found=f"{failure.time_s}, {failure.repair_s}", expected="finite times")
+        failures.append(failure)
+    return Failures(listed=tuple(failures))

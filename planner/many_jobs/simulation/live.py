@@ -13,7 +13,7 @@ from typing import Protocol
 
 from planner.many_jobs.jobs.records import CellBook, Grant, Job, Policy, Pool
 from planner.many_jobs.simulation.applying import apply_decision, end_job, finish, give_up
-from planner.many_jobs.simulation.engine import STALLED_DECISIONS, asked_s
+from planner.many_jobs.simulation.engine import STALLED_DECISIONS, take_arrivals
 from planner.many_jobs.simulation.result import Result, make_result
 from planner.many_jobs.simulation.run_state import RunState
 from planner.many_jobs.simulation.settings import Placement, Settings
@@ -51,7 +51,7 @@ def run_live(
     *,
     settings: Settings | None = None,
 ) -> Result:
-    """Run all jobs under the policy on the machines until none is left.
+    """Run all jobs under the policy on real machines until none is left, and return what became of them.
 
     Of `settings` what policies see counts (`truth`, `restart_s`, `predictor`) and `round_s`; costs of starts are
     whatever they are. In the result the throughput is that of iterations really done, and has no peak (0). A job loses
@@ -88,7 +88,7 @@ class _Live:
             for id_ in ended:
                 self.before[id_] += self.machines.done(id_)
                 finish(run, self.on.pop(id_))
-            happened = self._take_arrivals() or bool(ended)
+            happened = take_arrivals(run, run.clock.now_s) or bool(ended)
             if self._is_due(happened=happened):
                 self._decide()
             if not run.running and run.next_arrival == len(run.jobs) and self._stalls():
@@ -122,18 +122,6 @@ class _Live:
         state.done = float(done)
         state.remaining_at = state.job.iterations - done
         state.progress_from_s = self.run.clock.now_s
-
-    def _take_arrivals(self) -> bool:
-        run, first = self.run, self.run.next_arrival
-        while run.next_arrival < len(run.jobs) and run.jobs[run.next_arrival].submit_s <= run.clock.now_s:
-            job, asked = run.jobs[run.next_arrival], asked_s(run, run.jobs[run.next_arrival])
-            state = ActiveJob(job, run.next_arrival, run.clock, reference_s=asked, jobs_before=run.totals.jobs_s)
-            if run.settings.predictor is not None:
-                state.predicted_s = run.settings.predictor.submitted(job, run.clock.now_s)
-            run.wait(state)
-            run.arrived.append(job.id)
-            run.next_arrival += 1
-        return run.next_arrival > first
 
     def _is_due(self, *, happened: bool) -> bool:
         run, round_s = self.run, self.run.settings.round_s

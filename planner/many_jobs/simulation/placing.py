@@ -31,7 +31,7 @@ class PoolNodes:
     def take(self, wanted: int) -> Pieces:
         """So many free devices on as few nodes as may be; of those, the node with the least left over. The caller knows
         that there are so many."""
-        found = []
+        pieces = []
         while wanted:
             count = self._fitting(wanted)
             node = heappop(self.heaps[count])
@@ -40,9 +40,9 @@ class PoolNodes:
                 mask = _lowest(mask, wanted)
                 count = wanted
             self._hold(node, mask, count)
-            found.append((node, mask))
+            pieces.append((node, mask))
             wanted -= count
-        return tuple(found)
+        return tuple(pieces)
 
     def hold(self, pieces: Pieces) -> None:
         """Take exactly these."""
@@ -98,17 +98,17 @@ def shrink(pieces: Pieces, keep: int) -> tuple[Pieces, Pieces]:
     """Of a job's devices the `keep` that it keeps, on the nodes where it has most, and the rest."""
     kept, rest = [], []
     for node, mask in sorted(pieces, key=lambda piece: (-piece[1].bit_count(), piece[0])):
-        own = mask if mask.bit_count() <= keep else _lowest(mask, keep)
-        keep -= own.bit_count()
-        if own:
-            kept.append((node, own))
-        if own != mask:
-            rest.append((node, mask & ~own))
+        kept_mask = mask if mask.bit_count() <= keep else _lowest(mask, keep)
+        keep -= kept_mask.bit_count()
+        if kept_mask:
+            kept.append((node, kept_mask))
+        if kept_mask != mask:
+            rest.append((node, mask & ~kept_mask))
     return tuple(kept), tuple(rest)
 
 
 def devices_of(placement: Mapping[str, Pieces]) -> Iterator[tuple[str, int, int]]:
-    """The devices by name: (pool, node, index on the node)."""
+    """Return the devices by name: (pool, node, index on the node)."""
     for pool, pieces in placement.items():
         for node, mask in pieces:
             for index in range(mask.bit_length()):
@@ -118,9 +118,9 @@ def devices_of(placement: Mapping[str, Pieces]) -> Iterator[tuple[str, int, int]
 
 def _lowest(mask: int, count: int) -> int:
     """The lowest `count` bits that are set in `mask`."""
-    found = 0
+    lowest = 0
     for _ in range(count):
         bit = mask & -mask
-        found |= bit
+        lowest |= bit
         mask ^= bit
-    return found
+    return lowest

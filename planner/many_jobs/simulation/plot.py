@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.many_jobs.simulation.result import Result
-from profiles.errors import InputError
+from planner.shared.pictures import COLOURS, PictureFormat, picture_bytes, picture_format
 from profiles.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_POINTS = 4000
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d")
-
-
-def check_plot(path: Path) -> Literal["svg", "png"]:
-    """The format that the name ends in; InputError for another, or where there is no folder or no matplotlib."""
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in ("svg", "png"):
-        raise InputError(where="simulate", key="--plot", found=path, expected="a file name that ends in .svg or .png")
-    if not path.resolve().parent.is_dir():
-        raise InputError(where="simulate", key="--plot", found=path, expected="a path in an existing folder")
-    if find_spec("matplotlib") is None:
-        expected = "it to be there: pip install 'cellplan[plot]'"
-        raise InputError(where="simulate", key="--plot", found="no matplotlib in this Python", expected=expected)
-    return "svg" if ending == "svg" else "png"
 
 
 def save_plot(path: Path, results: Mapping[str, Result]) -> None:
     """Draw the results by name, whole or not at all."""
-    write_atomically(path, draw(results, form=check_plot(path)))
+    write_atomically(path, draw(results, form=picture_format(path, where="simulate")))
 
 
-def draw(results: Mapping[str, Result], *, form: Literal["svg", "png"] = "svg") -> bytes:
+def draw(results: Mapping[str, Result], *, form: PictureFormat = "svg") -> bytes:
     """The picture; the same results give the same bytes. They must have their series."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 9.0), layout="constrained")
@@ -68,10 +51,7 @@ def draw(results: Mapping[str, Result], *, form: Literal["svg", "png"] = "svg") 
         axes.set_ylim(0.0, max(1.0, axes.get_ylim()[1]))
     if results:
         throughput.legend(fontsize=8)
-    content = BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "cellplan", "svg.fonttype": "none"}):
-        figure.savefig(content, format=form, dpi=150, metadata={"Date": None} if form == "svg" else {"Software": None})
-    return content.getvalue()
+    return picture_bytes(figure, form)
 
 
 def _steps(axes: Axes, times: Any, values: Sequence[float], style: dict[str, Any]) -> None:

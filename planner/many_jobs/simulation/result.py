@@ -158,7 +158,9 @@ def _summary(run: RunState, devices: int) -> Summary:
     began_s = jobs[0].submit_s if jobs else 0.0
     simulated_s = totals.now_s - began_s
     due = [number for number, job in enumerate(jobs) if job.deadline_s is not None]
-    met = sum(table.status[one] == FINISHED and table.end_s[one] <= (jobs[one].deadline_s or 0.0) for one in due)
+    met = sum(
+        table.status[number] == FINISHED and table.end_s[number] <= (jobs[number].deadline_s or 0.0) for number in due
+    )
     dropped = sum(1 for number in run.ended if table.status[number] != FINISHED)
     return Summary(
         policy=run.policy.name,
@@ -197,15 +199,15 @@ def _summary(run: RunState, devices: int) -> Summary:
 
 def fairness(jobs: Sequence[Job], table: JobTable, devices: int) -> Column:
     """rho of every job (see `Summary`); NaN of one that did not finish or had nothing to do."""
-    found = np.full(len(jobs), math.nan)
+    rho = np.full(len(jobs), math.nan)
     jct, numbers = finished_times(jobs, table)
     for number, jct_s in zip(numbers.tolist(), jct.tolist(), strict=True):
         job = jobs[number]
         share = max(1.0, table.sharing[number] * job.devices / devices)
         alone_s = job.iterations * table.asked_s[number] * share
         if alone_s > 0:
-            found[number] = jct_s / alone_s
-    return found
+            rho[number] = jct_s / alone_s
+    return rho
 
 
 def _mean(values: Column) -> float | None:

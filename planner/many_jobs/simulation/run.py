@@ -16,7 +16,7 @@ from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype,
 from planner.many_jobs.scheduling.measured import cells_on
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
-from planner.many_jobs.simulation.plot import check_plot, save_plot
+from planner.many_jobs.simulation.plot import save_plot
 from planner.many_jobs.simulation.result import Result, summary_json
 from planner.many_jobs.simulation.settings import CheckpointFile, Predictor, Settings, Sharing, Truth
 from planner.many_jobs.simulation.tables import jobs_csv, series_csv
@@ -26,10 +26,11 @@ from planner.many_jobs.traces.read import read_trace
 from planner.many_jobs.traces.records import head, load, window
 from planner.shared.options.record import Progress
 from planner.shared.options.simulate import PolicyOption, ReplayOptions, SimulateOptions, TraceOptions
+from planner.shared.pictures import picture_format
 from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
-from profiles.files import write_atomically
+from profiles.files import check_folder, write_atomically
 
 SCOPE = (
     "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
@@ -42,7 +43,7 @@ class Inputs:
     """What a source means. `notes`: what was left out, drawn or assumed."""
 
     jobs: tuple[Job, ...]
-    pools: dict[str, Pool]
+    pools: Mapping[str, Pool]
     cells: EstimatedCells
     notes: tuple[str, ...]
     skipped: Mapping[str, int] = field(default_factory=dict)
@@ -50,14 +51,13 @@ class Inputs:
 
 def check_files(options: SimulateOptions) -> None:
     """Raise InputError for a file that the run cannot write, whole or not at all, before it begins."""
-    for name in ("jobs_csv", "series_csv"):
-        path: Path | None = getattr(options, name)
-        if path is not None and not path.resolve().parent.is_dir():
-            raise options.wrong(name, found=path, expected="a path in an existing folder")
+    for key, path in (("--jobs-csv", options.jobs_csv), ("--series-csv", options.series_csv)):
+        if path is not None:
+            check_folder(path, where="simulate", key=key)
     if options.timeline is not None:
         check_timeline(options.timeline)
     if options.plot is not None:
-        check_plot(options.plot)
+        picture_format(options.plot, where="simulate")
 
 
 def save_files(options: SimulateOptions, result: Result) -> None:
@@ -133,8 +133,8 @@ def bound_result(result: Result, pools: Mapping[str, Pool], cells: CellBook) -> 
         return None
 
     def counts(jobs: Sequence[Job], pool: Pool) -> tuple[int, ...]:
-        own = {count for ((name, count),) in result.granted if name == pool.name}
-        return tuple(sorted(own.union(counts_of(jobs, pool))))
+        granted = {count for ((name, count),) in result.granted if name == pool.name}
+        return tuple(sorted(granted.union(counts_of(jobs, pool))))
 
     finished = [job for number, job in enumerate(result.jobs) if result.status(number) == "finished"]
     done = bound_run(finished, pools, cells, counts=counts)
@@ -262,9 +262,9 @@ def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tu
     cluster = cells.cluster
     if len(cluster.sites) == 1:
         return None, None, ()
-    from planner.many_jobs.simulation.site_prices import SharedLinks, make_prices, site_truth
+    from planner.many_jobs.simulation.site_prices import SharedLinks, SitePrices, site_truth
 
-    prices = make_prices(cluster)
+    prices = SitePrices(cluster)
     return site_truth(prices, cells), SharedLinks(prices=prices), cluster.site_links
 
 

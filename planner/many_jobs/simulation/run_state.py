@@ -117,8 +117,8 @@ class RunState:
             raise
         except Exception as error:
             last = extract_tb(error.__traceback__)[-1]
-            found = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-            raise self.error(None, found, "a decision") from error
+            failure = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+            raise self.error(None, failure, "a decision") from error
         if not isinstance(decision, Decision):
             raise self.error(None, f"{type(decision).__name__} {decision!r:.80}", "a Decision")
         self.calls_cpu_s.append(time.process_time() - began_cpu_s)
@@ -143,16 +143,16 @@ class RunState:
 
     def iteration_s(self, job: Job, grant: Grant, placement: Placement | None) -> float | None:
         """What an iteration really takes; PolicyError where a truth answers nonsense."""
-        found = self.truth(job, grant, placement)
-        if found is not None and not (isfinite(found) and found > 0):
-            raise self.error(job.id, f"{found} s for an iteration on {describe(grant)}", "a finite time above 0")
-        return found
+        seconds = self.truth(job, grant, placement)
+        if seconds is not None and not (isfinite(seconds) and seconds > 0):
+            raise self.error(job.id, f"{seconds} s for an iteration on {describe(grant)}", "a finite time above 0")
+        return seconds
 
-    def error(self, job: str | None, found: str, expected: str) -> PolicyError:
+    def error(self, job: str | None, decided: str, expected: str) -> PolicyError:
         """A PolicyError that says who, when and which job."""
         about = "" if job is None else f", job {job}"
         where = f"policy {self.policy.name} at {self.clock.now_s:g} s{about}"
-        return PolicyError(where=where, found=found, expected=expected)
+        return PolicyError(where=where, found=decided, expected=expected)
 
 
 class RunView:

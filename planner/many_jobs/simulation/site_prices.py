@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner.many_jobs.jobs.records import CellBook, Grant, Job, Workload
@@ -17,22 +17,20 @@ from profiles.cluster import Cluster
 Key = tuple[str, Workload, Shape]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SitePrices:
-    """Prices plans of grants, each shape of an allocation once. `cost_s`: CPU seconds that making each plan took; it is
-    no part of any result. The only state is caches."""
+    """Prices plans of grants on one cluster, and keeps the price of each shape of an allocation. `cost_s`: CPU seconds
+    that making each plan took; it is no part of any result."""
 
-    cluster: Cluster
-    shapes: Shapes
-    workshop: Workshop = field(default_factory=Workshop)
-    cost_s: dict[Key, float] = field(default_factory=dict, repr=False)
-    _plans: dict[Key, Planned | None] = field(default_factory=dict, repr=False)
-    _shared: dict[tuple[Key, tuple[int, ...]], float] = field(default_factory=dict, repr=False)
+    def __init__(self, cluster: Cluster) -> None:
+        self.shapes, self.workshop = Shapes(cluster), Workshop()
+        self.cost_s: dict[Key, float] = {}
+        self._plans: dict[Key, Planned | None] = {}
+        self._shared: dict[tuple[Key, tuple[int, ...]], float] = {}
 
     def key(self, workload: Workload, grant: Grant) -> tuple[Key, Allocation]:
         """What a grant's price is kept under, and its allocation."""
-        found = self.shapes.of(grant.parts)
-        return (grant.planner, workload, found.shape), found
+        allocation = self.shapes.of(grant.parts)
+        return (grant.planner, workload, allocation.shape), allocation
 
     def plan(self, workload: Workload, grant: Grant) -> Planned | None:
         """The plan of the grant's planner, on a small cluster that stands for the allocation; None where none fits."""
@@ -53,9 +51,9 @@ class SitePrices:
             return planned.time_s
         if (key, users) not in self._shared:
             thinner = replace(planned.setup.cluster, site_links=links_of(key[2], users))
-            found = priced(planned.setup, thinner)
-            assert found is not None
-            self._shared[key, users] = found.time_s
+            slowed = priced(planned.setup, thinner)
+            assert slowed is not None
+            self._shared[key, users] = slowed.time_s
         return self._shared[key, users]
 
     def used_sites(self, workload: Workload, grant: Grant) -> tuple[str, ...]:
@@ -74,11 +72,6 @@ class SitePrices:
             self._plans[key] = self.workshop.plan(planner, workload, self.shapes.cluster_of(shape))
             self.cost_s[key] = time.process_time() - began_s
         return self._plans[key]
-
-
-def make_prices(cluster: Cluster) -> SitePrices:
-    """The prices of a cluster's allocations."""
-    return SitePrices(cluster=cluster, shapes=Shapes(cluster=cluster))
 
 
 def site_truth(prices: SitePrices, cells: CellBook) -> Truth:
@@ -115,6 +108,6 @@ class SharedLinks:
         return self.prices.shared_s(job.workload, grant, in_use)
 
 
-def link_name(one: str, other: str) -> str:
+def link_name(first: str, second: str) -> str:
     """A link by the names of its sites, in whichever order."""
-    return " - ".join(sorted((one, other)))
+    return " - ".join(sorted((first, second)))

@@ -75,21 +75,21 @@ def run_sweep(
     ray_address: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], ...]:
-    """The summaries, in the order of the requests, each with `load`, `seed` and `options`. InputError, NothingFits and
-    MachineError as of a single run; MachineError where a worker died or Ray cannot be reached."""
+    """Return the summaries, in the order of the requests, each with `load`, `seed` and `options`. Raise InputError,
+    NothingFits and MachineError as a single run; MachineError where a worker died or Ray cannot be reached."""
     if ray_address is not None:
         answers = _over_ray(requests, ray_address)
     elif workers == 1:
         answers = map(run_one, requests)
     else:
         answers = _over_cores(requests, workers)
-    found = []
+    summaries = []
     for request, answer in zip(requests, answers, strict=True):
         _raise_error(answer)
-        found.append(answer)
+        summaries.append(answer)
         if progress is not None:
-            progress(len(found), len(requests), None, f"{request.policy}, seed {request.seed}")
-    return tuple(found)
+            progress(len(summaries), len(requests), None, f"{request.policy}, seed {request.seed}")
+    return tuple(summaries)
 
 
 def run_one(request: ReplayOptions) -> dict[str, Any]:
@@ -148,9 +148,9 @@ def _over_ray(requests: Sequence[ReplayOptions], address: str) -> Iterator[dict[
         raise MachineError(f"Ray at {address}: {error}") from error
     try:
         remote = ray.remote(run_one)
-        for one in [remote.remote(request) for request in requests]:
+        for pending in [remote.remote(request) for request in requests]:
             try:
-                yield ray.get(one)
+                yield ray.get(pending)
             except ray.exceptions.RayError as error:
                 raise MachineError(f"Ray at {address}: {error}") from error
     finally:

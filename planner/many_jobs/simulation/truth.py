@@ -7,9 +7,9 @@ from planner.many_jobs.simulation.settings import Placement, Truth
 
 
 def cells_truth(cells: CellBook) -> Truth:
-    """The truth of jobs on one pool: the time of the Cell with the grant's stages, or of the fastest one. None over
-    several pools: what joins them must say how fast that is."""
-    known: dict[tuple[Workload, str, int, int | None], float | None] = {}
+    """Return the truth of jobs on one pool: the time of the Cell with the grant's stages, or of the fastest one. It
+    says None over several pools: what joins them must say how fast that is."""
+    times_s: dict[tuple[Workload, str, int, int | None], float | None] = {}
 
     def truth(job: Job, grant: Grant, placement: Placement | None) -> float | None:
         del placement
@@ -18,10 +18,10 @@ def cells_truth(cells: CellBook) -> Truth:
         pool, devices = grant.parts[0]
         key = (job.workload, pool, devices, grant.stages)
         try:
-            return known[key]
+            return times_s[key]
         except KeyError:
-            found = known[key] = _cell_s(cells, *key)
-            return found
+            seconds = times_s[key] = _cell_s(cells, *key)
+            return seconds
 
     return truth
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
 from planner.one_job.search.mixed_space import Group
 from profiles.cluster import DeviceSlot
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Alike:
     """`first_of` gives the first party asked about that is like another. Groups are alike if their sites are equal but
     for the name, and their devices sit at the same places of them; parties, if their groups are alike in turn and
-    joined by equal links. With `by_name`, where tables of single links count, only a party itself is. The only state is
-    caches."""
+    joined by equal links. With `by_name`, where tables of single links count, only a party itself is."""
 
     groups: Sequence[Group]
     graph: SiteGraph
     by_name: bool
-    _kinds: dict[object, int] = field(default_factory=dict, repr=False)
-    _kind_of: dict[int, int] = field(default_factory=dict, repr=False)
-    _firsts: dict[object, Party] = field(default_factory=dict, repr=False)
+    pricing: Pricing
 
     def first_of(self, party: Party) -> Party:
         """The first party like this one, perhaps itself."""
@@ -33,7 +32,7 @@ class Alike:
             (self.graph.bandwidth_bytes_per_s[a][b], self.graph.latency_s[a][b])
             for a, b in itertools.combinations(party, 2)
         )
-        return self._firsts.setdefault((tuple(map(self._kind, party)), links), party)
+        return self.pricing.keep((self.first_of, tuple(self.kinds[number] for number in party), links), lambda: party)
 
     def moved(self, slots: Sequence[DeviceSlot], first: Party, party: Party) -> tuple[DeviceSlot, ...]:
         """Slots of the one party as the same slots of another like it."""
@@ -46,10 +45,13 @@ class Alike:
         }
         return tuple(to[slot] for slot in slots)
 
-    def _kind(self, number: int) -> int:
-        if number not in self._kind_of:
-            group = self.groups[number]
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """Of each group the first one that is like it."""
+        firsts: dict[object, int] = {}
+        kinds = []
+        for number, group in enumerate(self.groups):
             site = replace(group.own.evaluator.cluster.site(group.site), name="site")
             places = tuple((slot.node, slot.index, slot.group) for slot in group.slots)
-            self._kind_of[number] = self._kinds.setdefault((id(group.own), site, places), number)
-        return self._kind_of[number]
+            kinds.append(firsts.setdefault((group.own.device, site, places), number))
+        return tuple(kinds)

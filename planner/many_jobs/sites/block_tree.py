@@ -6,47 +6,20 @@ stand in a row. A count that is no power of two is halved into the greatest powe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from planner.many_jobs.sites.domains import LEVELS, Domain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
     """By block: its `size` in devices, its `first` device, the block `above` it (-1: none), its `right` half (the left
     one is the next block; 0: it is one device), its `level` (that of the nearest domain that holds it, a number in
     `LEVELS`), its `shape` (equal for blocks that are alike all the way down).
 
     `domains` are the blocks that are whole domains, by level. `parts` are a domain's own parts, () where those are
-    devices. `leaf` is the block of each device.
+    devices. `leaf` is the block of each device. Built whole from the domain of a site, and read-only from then on. A
+    domain with one part is that part, and one of a single device is the device.
     """
 
-    size: list[int]
-    first: list[int]
-    above: list[int]
-    right: list[int]
-    level: list[int]
-    shape: list[int]
-    domains: list[list[int]]
-    parts: dict[int, tuple[int, ...]]
-    leaf: list[int]
-    shapes: int
-
-    @property
-    def devices(self) -> int:
-        """Devices in all."""
-        return self.size[0]
-
-
-def build_tree(domain: Domain) -> Tree:
-    """The tree of a site. A domain with one part is that part, and one of a single device is the device."""
-    return _Builder().build(domain)
-
-
-class _Builder:
-    """Fills the lists from the root down."""
-
-    def __init__(self) -> None:
+    def __init__(self, domain: Domain) -> None:
         self.size: list[int] = []
         self.first: list[int] = []
         self.above: list[int] = []
@@ -56,22 +29,18 @@ class _Builder:
         self.domains: list[list[int]] = [[] for _ in LEVELS]
         self.parts: dict[int, tuple[int, ...]] = {}
         self.leaf: list[int] = []
-        self.known: dict[tuple[int, ...], int] = {}
-
-    def build(self, domain: Domain) -> Tree:
+        self._shapes: dict[tuple[int, ...], int] = {}
         self._domain(domain, -1)
-        return Tree(
-            size=self.size,
-            first=self.first,
-            above=self.above,
-            right=self.right,
-            level=self.level,
-            shape=self.shape,
-            domains=self.domains,
-            parts=self.parts,
-            leaf=self.leaf,
-            shapes=len(self.known),
-        )
+
+    @property
+    def devices(self) -> int:
+        """Devices in all."""
+        return self.size[0]
+
+    @property
+    def shapes(self) -> int:
+        """How many different shapes there are."""
+        return len(self._shapes)
 
     def _domain(self, domain: Domain, above: int) -> int:
         """The block of a domain."""
@@ -99,12 +68,12 @@ class _Builder:
         right = self.right[block] = self._halves(domain, middle, end, level, block, parts)
         self.size[block] = self.size[left] + self.size[right]
         key = (level, self.size[block], self.shape[left], self.shape[right])
-        self.shape[block] = self.known.setdefault(key, len(self.known))
+        self.shape[block] = self._shapes.setdefault(key, len(self._shapes))
         return block
 
     def _device(self, above: int) -> int:
         block = self._add(above, 0)
-        self.shape[block] = self.known.setdefault((0, 1), len(self.known))
+        self.shape[block] = self._shapes.setdefault((0, 1), len(self._shapes))
         self.leaf.append(block)
         return block
 

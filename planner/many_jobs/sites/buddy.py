@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from planner.many_jobs.sites.block_tree import build_tree
+from planner.many_jobs.sites.block_tree import Tree
 from planner.many_jobs.sites.domains import LEVELS, Domain
 from planner.many_jobs.sites.free_blocks import FreeBlocks
 
@@ -42,7 +42,7 @@ class BuddyAllocator:
     """
 
     def __init__(self, domain: Domain) -> None:
-        self.tree = build_tree(domain)
+        self.tree = Tree(domain)
         self.blocks = FreeBlocks(self.tree)
         self.held: dict[int, tuple[int, ...]] = {}
         self._next = 0
@@ -58,14 +58,14 @@ class BuddyAllocator:
 
     def allocate(self, wanted: int) -> Allocation | None:
         """Devices for a request; None if there is no place. ValueError for fewer than 1."""
-        found = self.find(wanted)
-        if not found:
+        chosen = self.find(wanted)
+        if not chosen:
             return None
-        for block in found:
+        for block in chosen:
             self.blocks.take(block)
-        own, self._next = self._next, self._next + 1
-        blocks = self.held[own] = tuple(found)
-        return Allocation(own, self.devices(blocks), blocks, LEVELS[self._level(blocks)])
+        number, self._next = self._next, self._next + 1
+        blocks = self.held[number] = tuple(chosen)
+        return Allocation(number, self.devices(blocks), blocks, LEVELS[self._level(blocks)])
 
     def free(self, allocation: Allocation) -> None:
         """Give the devices back. ValueError if they were given back before."""
@@ -86,11 +86,11 @@ class BuddyAllocator:
         first, size = self.tree.first, self.tree.size
         if len(blocks) == 1:
             return tuple(range(first[blocks[0]], first[blocks[0]] + size[blocks[0]]))
-        found: list[int] = []
+        devices: list[int] = []
         for block in blocks:
-            found += range(first[block], first[block] + size[block])
-        found.sort()
-        return tuple(found)
+            devices += range(first[block], first[block] + size[block])
+        devices.sort()
+        return tuple(devices)
 
     def choose_blocks(self, wanted: int) -> list[int]:
         """As `find`, of a number that is right."""
@@ -105,9 +105,9 @@ class BuddyAllocator:
         exact = blocks.first_free(level, wanted)
         if exact is not None and self._is_tight(exact):
             return [exact]
-        found: list[int] = []
-        self._gather(blocks.domain(level, wanted), wanted, found)
-        return found
+        gathered: list[int] = []
+        self._gather(blocks.domain(level, wanted), wanted, gathered)
+        return gathered
 
     def _is_tight(self, block: int) -> bool:
         """Whether no fewer parts of its domain could have as many devices."""
@@ -122,23 +122,23 @@ class BuddyAllocator:
         spans = sum(tree.first[block] <= tree.first[part] < end for part in parts)
         return spans <= -(-tree.size[block] // max(tree.size[part] for part in parts))
 
-    def _gather(self, domain: int, wanted: int, found: list[int]) -> None:
+    def _gather(self, domain: int, wanted: int, gathered: list[int]) -> None:
         """Free blocks of a domain with `wanted` devices in all: the parts with most free devices whole, and for what
         then lacks the part with the fewest that are enough."""
         count = self.blocks.count
         parts = self.tree.parts.get(domain, ())
         if not parts:
-            self._split(domain, wanted, found)
+            self._split(domain, wanted, gathered)
             return
         ordered, taken = sorted(parts, key=lambda part: -count[part]), 0
         while count[ordered[taken]] < wanted:
-            found += self.blocks.free_within(ordered[taken])
+            gathered += self.blocks.free_within(ordered[taken])
             wanted -= count[ordered[taken]]
             taken += 1
         enough = (part for part in ordered[taken:] if count[part] >= wanted)
-        self._gather(min(enough, key=lambda part: count[part]), wanted, found)
+        self._gather(min(enough, key=lambda part: count[part]), wanted, gathered)
 
-    def _split(self, block: int, wanted: int, found: list[int]) -> None:
+    def _split(self, block: int, wanted: int, gathered: list[int]) -> None:
         """Free blocks of a block with `wanted` devices in all: split it down to the half that has just enough."""
         count, right = self.blocks.count, self.tree.right
         while count[block] != wanted:
@@ -146,12 +146,12 @@ class BuddyAllocator:
             if count[most] < count[least]:
                 most, least = least, most
             if count[most] < wanted:
-                found += self.blocks.free_within(most)
+                gathered += self.blocks.free_within(most)
                 wanted -= count[most]
                 block = least
             else:
                 block = least if wanted <= count[least] < count[most] else most
-        found += self.blocks.free_within(block)
+        gathered += self.blocks.free_within(block)
 
     def _level(self, blocks: tuple[int, ...]) -> int:
         """The level of the lowest domain that holds these."""

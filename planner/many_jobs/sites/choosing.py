@@ -37,7 +37,8 @@ DEFAULT = "compact"
 
 
 def choose_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> tuple[Choice, Held, Score] | None:
-    """The sites by `method`, with the devices by type and the score; None if it finds none. Nothing is taken yet.
+    """Return the sites by `method`, with the devices by type and the score; None if it finds none. Nothing is taken
+    yet.
 
     With `one_type` each type is tried, and the best score wins, of equal ones the type named first. InputError for a
     site or method that there is not.
@@ -59,14 +60,14 @@ def choose_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> 
 
 
 def place_on_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> SitePlacement | NoSites:
-    """Where a job's devices are, with the other ways and why they lose; or why there is no place.
+    """Return where a job's devices are, with the other ways and why they lose; or why there is no place.
 
     Nothing is taken: `table.take(table.held(placement.sites))` does. InputError for a site or method that there is not.
     """
-    found = choose_sites(table, demand, method=method)
-    if found is None:
+    chosen = choose_sites(table, demand, method=method)
+    if chosen is None:
         return _no_place(table, demand, method)
-    choice, held, score = found
+    choice, held, score = chosen
     names = table.topology.names
     links = joining_links(table.topology.forest_neighbours, choice.sites)
     placement = SitePlacement(
@@ -81,7 +82,7 @@ def place_on_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -
 
 
 def why_it_loses(other: Score, best: Score) -> str:
-    """A sentence: in what `other` is behind `best`, in the order of `Score.key`; or that it is not."""
+    """Return a sentence: in what `other` is behind `best`, in the order of `Score.key`; or that it is not."""
     if not other.bandwidth_bytes_per_s and best.bandwidth_bytes_per_s:
         return f"{other.sites} sites that no path joins"
     if other.key < best.key:
@@ -106,21 +107,20 @@ def _alternatives(table: SiteTable, demand: Demand, placement: SitePlacement) ->
     for name in METHODS:
         if name in (placement.method, "exact"):
             continue
-        found = choose_sites(table, demand, method=name)
-        if found is None:
+        other = choose_sites(table, demand, method=name)
+        if other is None:
             yield Alternative(name=name, sites=(), score=None, loses="finds no sites")
             continue
-        shares = table.shares(found[1])
+        shares = table.shares(other[1])
         if shares in seen:
             continue
         seen.add(shares)
-        yield Alternative(name=name, sites=shares, score=found[2], loses=why_it_loses(found[2], placement.score))
+        yield Alternative(name=name, sites=shares, score=other[2], loses=why_it_loses(other[2], placement.score))
 
 
 def _single_sites(table: SiteTable, demand: Demand) -> Iterator[Alternative]:
     """The local site, and the one with most devices, where they were passed over for lack of devices."""
-    options = [(name,) for name in demand.types or table.types] if demand.one_type else [demand.types]
-    rows = [table.free_for(types) for types in options]
+    rows = [table.free_for(types) for types in demand.type_choices(table.types)]
     free = [max(column) for column in zip(*rows, strict=True)]
     local = local_number(table, demand)
     most = max(range(len(free)), key=lambda site: free[site])

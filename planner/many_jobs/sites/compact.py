@@ -46,8 +46,8 @@ def compact_search(
     if size == 1:
         return Choice("one site", ((_nearest(topology, free, wanted, local), wanted),), proved=True)
     groups = _widest_groups(topology, free, wanted, local, size)
-    found, proved = _near(topology, free, wanted, local, groups, size, work)
-    return Choice("sites", fill(found, free, wanted), proved=proved)
+    sites, proved = _near(topology, free, wanted, local, groups, size, work)
+    return Choice("sites", fill(sites, free, wanted), proved=proved)
 
 
 def _fewest(topology: Topology, free: Sequence[int], wanted: int, local: int | None) -> int:
@@ -58,14 +58,14 @@ def _fewest(topology: Topology, free: Sequence[int], wanted: int, local: int | N
 
 def _groups(joined: Sequence[int], free: Sequence[int], wanted: int, size: int, local: int | None) -> list[list[int]]:
     """The sites with free devices by group, most devices first, of groups in which `size` of them have enough."""
-    found: dict[int, list[int]] = {}
+    by_group: dict[int, list[int]] = {}
     for site in sorted((s for s, count in enumerate(free) if count), key=lambda site: -free[site]):
-        found.setdefault(joined[site], []).append(site)
-    own = None if local is None else joined[local]
+        by_group.setdefault(joined[site], []).append(site)
+    home = None if local is None else joined[local]
     return [
         sites
-        for group, sites in found.items()
-        if (own is None or own == group) and sum(free[site] for site in sites[:size]) >= wanted
+        for group, sites in by_group.items()
+        if (home is None or home == group) and sum(free[site] for site in sites[:size]) >= wanted
     ]
 
 
@@ -158,12 +158,12 @@ def _spun(
     for method in (spin_search, first_fit):
         for score in ("incident", "from-local") if local is not None else ("incident",):
             for anchor in ("bandwidth", "free") if method is spin_search else ("bandwidth",):
-                found = method(topology, free, wanted, local, score=score, anchor=anchor)
-                if found is None or len(found.shares) != size or found.sites in seen:
+                choice = method(topology, free, wanted, local, score=score, anchor=anchor)
+                if choice is None or len(choice.shares) != size or choice.sites in seen:
                     continue
-                seen.add(found.sites)
-                if narrowest(topology, found.sites) == width:
-                    yield found.sites
+                seen.add(choice.sites)
+                if narrowest(topology, choice.sites) == width:
+                    yield choice.sites
 
 
 def _grown(

@@ -23,7 +23,7 @@ class Route:
 
 
 def with_topology(cluster: Cluster, topology: Topology) -> Cluster:
-    """The cluster with the links of `topology` between its sites; links of 0 bytes/s are left out."""
+    """Return the cluster with the links of `topology` between its sites; links of 0 bytes/s are left out."""
     names = topology.names
     links = tuple(
         SiteLink(between=(names[a], names[b]), bandwidth_bytes_per_s=width, latency_s=far)
@@ -33,20 +33,20 @@ def with_topology(cluster: Cluster, topology: Topology) -> Cluster:
 
 
 def routes_between(cluster: Cluster, sites: Sequence[str]) -> tuple[Route, ...]:
-    """The ways between every two of `sites` that others join, but no link of their own."""
-    routes, found = routes_of(cluster), []
-    for one, other in itertools.combinations(sites, 2):
-        way = routes.route(one, other)
+    """Return the ways between every two of `sites` that others join, but no link of their own."""
+    routes, ways = routes_of(cluster), []
+    for start, end in itertools.combinations(sites, 2):
+        way = routes.route(start, end)
         if way is None or len(way) < 2:
             continue
-        passed = [one]
+        passed = [start]
         for link in way:
             passed.append(link.between[1] if link.between[0] == passed[-1] else link.between[0])
-        found.append(
+        ways.append(
             Route(
                 sites=tuple(passed),
                 bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s for link in way),
                 latency_s=sum(link.latency_s for link in way),
             )
         )
-    return tuple(found)
+    return tuple(ways)

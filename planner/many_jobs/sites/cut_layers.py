@@ -19,13 +19,13 @@ MOST_BOUNDS = 400
 
 
 def cut_layers(takes_s: Sequence[Floats], loads_s: Sequence[Floats], micro_batches: int) -> tuple[int, ...] | None:
-    """The end of each stage's layers; None where they cannot be held.
+    """Return the end of each stage's layers; None where they cannot be held.
 
     `takes_s[s][first, end]` and `loads_s[s][first, end]` are w and w + sync / m of stage s with layers [first, end);
     infinite where it cannot hold them, and where there are none.
     """
     layers = takes_s[0].shape[0] - 1
-    finite = np.unique(np.concatenate([one[np.isfinite(one)] for one in loads_s]))
+    finite = np.unique(np.concatenate([loads[np.isfinite(loads)] for loads in loads_s]))
     if not len(finite) or _ends(takes_s, loads_s, float(finite[-1]), layers) is None:
         return None
     low, high = 0, len(finite) - 1
@@ -41,11 +41,11 @@ def cut_layers(takes_s: Sequence[Floats], loads_s: Sequence[Floats], micro_batch
     for bound in finite[low : low + MOST_BOUNDS].tolist():
         if best is not None and free[0] + (micro_batches - 1) * bound >= best[0]:
             break
-        found = _ends(takes_s, loads_s, bound, layers)
-        assert found is not None
-        total = found[0] + (micro_batches - 1) * bound
+        bounded = _ends(takes_s, loads_s, bound, layers)
+        assert bounded is not None
+        total = bounded[0] + (micro_batches - 1) * bound
         if best is None or total < best[0]:
-            best = total, found[1]
+            best = total, bounded[1]
     assert best is not None
     return best[1]
 

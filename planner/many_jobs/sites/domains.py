@@ -39,15 +39,6 @@ class Domain:
         return self.devices or sum(part.size for part in self.parts)
 
 
-def uniform_domain(nodes: int, devices: int, *, island: int | None = None, nodes_per_rack: int = 0) -> Domain:
-    """A site of equal nodes, with islands of so many devices (None: the node is one), and racks of so many nodes."""
-    node = _node(devices, island or devices, 1)
-    if not nodes_per_rack or nodes_per_rack >= nodes:
-        return Domain(level="site", parts=(node,) * nodes)
-    counts = [nodes_per_rack] * (nodes // nodes_per_rack) + [nodes % nodes_per_rack] * bool(nodes % nodes_per_rack)
-    return Domain(level="site", parts=tuple(Domain(level="rack", parts=(node,) * count) for count in counts))
-
-
 def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[Domain, tuple[DeviceSlot, ...]]:
     """The domains of a site's devices of one type, and those devices in the order that numbers them.
 
@@ -63,7 +54,7 @@ def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[
             number += group.count
             continue
         per_rack = max(1, group.island_size // group.devices)
-        made = _node(group.devices, min(group.island_size, group.devices), numa_per_node)
+        made = node_domain(group.devices, min(group.island_size, group.devices), numa_per_node)
         for index in range(group.count):
             rack = (position, index // per_rack if per_rack > 1 else -1 - index)
             nodes.append(((number - index % per_rack) // per_pod, rack, made))
@@ -82,8 +73,8 @@ def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[
     return Domain(level="site", parts=parts), tuple(slots)
 
 
-def _node(devices: int, island: int, numa: int) -> Domain:
-    """A node of islands of so many devices, in NUMA domains that are no smaller."""
+def node_domain(devices: int, island: int, numa: int) -> Domain:
+    """Return a node of islands of so many devices, in NUMA domains that are no smaller."""
     if island == devices:
         return Domain(level="node", parts=(Domain(level="island", devices=devices),))
     per_numa = devices // numa if numa > 1 and not devices % numa and not (devices // numa) % island else 0

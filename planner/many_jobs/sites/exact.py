@@ -24,7 +24,7 @@ def exact_search(topology: Topology, free: Sequence[int], wanted: int, local: in
     if len(sites) > MOST_SITES:
         raise ValueError(f"exact search: {len(sites)} sites with free devices, expected at most {MOST_SITES}")
     for size in range(1, len(sites) + 1):
-        found = SiteSets(topology, free, sites, local=local, size=size).best(wanted)
-        if found is not None:
-            return Choice("all sets", fill(found, free, wanted), proved=True)
+        best = SiteSets(topology, free, sites, local=local, size=size).best(wanted)
+        if best is not None:
+            return Choice("all sets", fill(best, free, wanted), proved=True)
     return None

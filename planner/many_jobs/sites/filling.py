@@ -9,21 +9,21 @@ Shares = tuple[tuple[int, int], ...]
 
 
 def fill_in_order(order: Sequence[int], free: Sequence[int], wanted: int) -> Shares | None:
-    """First fit: of each site in order what it has, until there is enough (SpiderFlow, equation 4); None where there is
-    not."""
-    found: list[tuple[int, int]] = []
+    """Return first fit: of each site in order what it has, until there is enough (SpiderFlow, equation 4); None where
+    there is not."""
+    shares: list[tuple[int, int]] = []
     for site in order:
-        own = min(free[site], wanted)
-        if own:
-            found.append((site, own))
-            wanted -= own
+        given = min(free[site], wanted)
+        if given:
+            shares.append((site, given))
+            wanted -= given
             if not wanted:
-                return tuple(found)
+                return tuple(shares)
     return None
 
 
 def fill(sites: Sequence[int], free: Sequence[int], wanted: int) -> Shares:
-    """Of sites that have enough all that each has, most first; the last one gives only the rest."""
-    found = fill_in_order(sorted(sites, key=lambda site: (-free[site], site)), free, wanted)
-    assert found is not None, "the sites have enough"
-    return found
+    """Return, of sites that have enough, all that each has, most first; the last one gives only the rest."""
+    shares = fill_in_order(sorted(sites, key=lambda site: (-free[site], site)), free, wanted)
+    assert shares is not None, "the sites have enough"
+    return shares

@@ -42,9 +42,9 @@ class FreeBlocks:
         """Hold a block, all of which is free; the halves that splitting leaves go into the free lists."""
         tree, count = self.tree, self.count
         size, above, right, shape = tree.size, tree.above, tree.right, tree.shape
-        own = size[block]
-        if count[block] != own:
-            raise ValueError(f"block {block}: {count[block]} of {own} devices free, expected all")
+        devices = size[block]
+        if count[block] != devices:
+            raise ValueError(f"block {block}: {count[block]} of {devices} devices free, expected all")
         inner, over = block, above[block]
         while over >= 0 and count[over] == size[over]:
             other = right[over]
@@ -52,30 +52,30 @@ class FreeBlocks:
                 other = over + 1
             heappush(self._by_shape[shape[other]], other)
             inner, over = over, above[over]
-        end = block + 2 * own - 1
+        end = block + 2 * devices - 1
         count[block:end] = self._zeros[block:end]
         for over in self._above[block]:
-            count[over] -= own
+            count[over] -= devices
         self._stand(self._of[block])
 
     def give(self, block: int) -> None:
         """Free a block, all of which is held, and coalesce: while its buddy is free too, both are the block above."""
         tree, count = self.tree, self.count
         size, above = tree.size, tree.above
-        own = size[block]
+        devices = size[block]
         if count[block]:
-            raise ValueError(f"block {block}: {count[block]} of {own} devices free already, expected none")
-        end = block + 2 * own - 1
+            raise ValueError(f"block {block}: {count[block]} of {devices} devices free already, expected none")
+        end = block + 2 * devices - 1
         count[block:end] = size[block:end]
         for over in self._above[block]:
-            count[over] += own
+            count[over] += devices
         self._stand(self._of[block])
         while above[block] >= 0 and count[above[block]] == size[above[block]]:
             block = above[block]
         heap = self._by_shape[tree.shape[block]]
         heappush(heap, block)
         if len(heap) > 2 * len(size) + 64:
-            self._by_shape[tree.shape[block]] = sorted({one for one in heap if self._is_list_head(one)})
+            self._by_shape[tree.shape[block]] = sorted({entry for entry in heap if self._is_list_head(entry)})
 
     def nearest_level(self, wanted: int) -> int | None:
         """The lowest level with a domain that has so many free devices; None if the site has too few."""
@@ -86,10 +86,10 @@ class FreeBlocks:
 
     def domain(self, level: int, wanted: int) -> int:
         """Of the domains of a level with so many free devices one with the fewest, the first of those."""
-        found = self._fewest(level, wanted)
-        if found is None:
+        fullest = self._fewest(level, wanted)
+        if fullest is None:
             raise ValueError(f"level {level}: no domain has {wanted} free devices")
-        return found
+        return fullest
 
     def first_free(self, level: int, size: int) -> int | None:
         """The first block of exactly this level and size in the free lists."""
@@ -110,11 +110,11 @@ class FreeBlocks:
         count, size, right = self.count, self.tree.size, self.tree.right
         stack = [block]
         while stack:
-            one = stack.pop()
-            if count[one] == size[one]:
-                yield one
-            elif count[one]:
-                stack += (right[one], one + 1)
+            inner = stack.pop()
+            if count[inner] == size[inner]:
+                yield inner
+            elif count[inner]:
+                stack += (right[inner], inner + 1)
 
     def _is_list_head(self, block: int) -> bool:
         count, size, over = self.count, self.tree.size, self.tree.above[block]
@@ -123,14 +123,14 @@ class FreeBlocks:
     def _stand(self, domains: Iterable[int]) -> None:
         """Put domains into the lists by their counts."""
         level_of, count = self.tree.level, self.count
-        for one in domains:
-            free = count[one]
+        for domain in domains:
+            free = count[domain]
             if free:
-                level = level_of[one]
+                level = level_of[domain]
                 heap = self._by_count[level][free]
                 if not heap:
                     self._nonempty[level] |= 1 << free
-                heappush(heap, one)
+                heappush(heap, domain)
                 if len(heap) > 64 and len(heap) > 2 * len(self.tree.domains[level]):
                     heap[:] = [other for other in self.tree.domains[level] if count[other] == free]
 
@@ -152,19 +152,19 @@ class FreeBlocks:
 
 def _blocks_above(tree: Tree) -> list[tuple[int, ...]]:
     """The blocks that each lies in."""
-    found: list[tuple[int, ...]] = []
+    above: list[tuple[int, ...]] = []
     for over in tree.above:
-        found.append(() if over < 0 else (*found[over], over))
-    return found
+        above.append(() if over < 0 else (*above[over], over))
+    return above
 
 
 def _domains_of_blocks(tree: Tree, domains: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """The domains that each block lies in, is, or holds."""
-    found: list[list[int]] = [[] for _ in tree.size]
+    domains_of: list[list[int]] = [[] for _ in tree.size]
     above = _blocks_above(tree)
-    for one in (block for blocks in domains for block in blocks):
-        for block in range(one, one + 2 * tree.size[one] - 1):
-            found[block].append(one)
-        for block in above[one]:
-            found[block].append(one)
-    return [tuple(blocks) for blocks in found]
+    for domain in (block for blocks in domains for block in blocks):
+        for block in range(domain, domain + 2 * tree.size[domain] - 1):
+            domains_of[block].append(domain)
+        for block in above[domain]:
+            domains_of[block].append(domain)
+    return [tuple(blocks) for blocks in domains_of]

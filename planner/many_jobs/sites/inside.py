@@ -8,7 +8,7 @@ node). Then
     T = T_comp(d, p) + max over stages of sync(pattern) + 2 sum of hops + (m - 1) max over stages of its two hops
 
 with m micro-batches and a hop's seconds by the patterns on either side. This module solves it by labels, stage by
-stage; `planner.many_jobs.sites.inside_milp` states the same as an integer program.
+stage; `tests.oracles.inside_milp` states the same as an integer program.
 """
 
 from __future__ import annotations

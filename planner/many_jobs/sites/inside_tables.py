@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import StageSetup
 from planner.many_jobs.sites.inside import MOST_PATTERNS, InsideChoice, InsideOption, Pattern, best_inside, patterns_of
 from planner.one_job.search.mixed_segments import Pricer
@@ -29,14 +28,11 @@ class Inside:
     fill_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InsideTables:
-    """Makes the options of a group of devices. The only state is caches."""
+    """Makes the options of a group of devices."""
 
     pricer: Pricer
-    _sync: dict[object, float] = field(default_factory=dict, repr=False)
-    _hops: dict[object, float] = field(default_factory=dict, repr=False)
-    _relaxed: dict[object, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def ranked(self, number: int, micro_batch: int, share: float, *, most: int, many: bool) -> list[Inside]:
         """The best choices of group `number` that holds `share` of the model: one for each (tp, d, p) that can hold
@@ -62,19 +58,20 @@ class InsideTables:
         """Segments that can hold a layer, by what T is at least: their passes as if all rules fitted. That is known of
         all that share layers and samples alike once it is of one; the fewest replicas, which are on the links alone,
         are asked first."""
-        found = []
-        for segment in sorted(segments, key=lambda one: one.dp):
+        passes: dict[object, Floats] = {}
+        bounds = []
+        for segment in sorted(segments, key=lambda segment: segment.dp):
             key = (segment.groups, segment.layout, segment.samples, self.pricer.batches(segment) == 1)
-            if key not in self._relaxed:
+            if key not in passes:
                 priced = self.pricer.price(segment, many=many or segment.pp > 1)
                 if priced is None:
                     continue
-                self._relaxed[key] = priced.tables[0].relaxed_s().min(axis=0)
+                passes[key] = priced.tables[0].relaxed_s.min(axis=0)
             length, content = self._content(segment, share)
             layers = len(self.pricer.space.model.layers)
-            once_s = float(self._relaxed[key][content]) * share * layers / segment.pp / length
-            found.append(((self.pricer.batches(segment) - 1 + segment.pp) * once_s, segment))
-        return sorted(found, key=lambda one: one[0])
+            once_s = float(passes[key][content]) * share * layers / segment.pp / length
+            bounds.append(((self.pricer.batches(segment) - 1 + segment.pp) * once_s, segment))
+        return sorted(bounds, key=lambda bound: bound[0])
 
     def _option(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
         """The segment's costs; `once_s` are a micro-batch's on one stage."""
@@ -113,7 +110,7 @@ class InsideTables:
     def _in_order(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
         size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
         stages = [self.pricer.space.stage(segment, number) for number in range(segment.pp)]
-        sync = max(self._sum_s(stage, size_bytes) for stage in {stages[0]: 0, stages[-1]: 0})
+        sync = max(self.pricer.sum_s(stage, size_bytes) for stage in {stages[0]: 0, stages[-1]: 0})
         hop = 0.0
         for here, there in itertools.pairwise(stages[:2]):
             hop = float(self.pricer.hop_s(here, there, segment.micro_batch)[1])
@@ -141,7 +138,7 @@ class InsideTables:
         fits = table.fits(min(segment.pp, self.pricer.batches(segment)))[:, content]
         if not fits.any():
             return None
-        takes = np.where(fits, table.relaxed_s()[:, content], np.inf)
+        takes = np.where(fits, table.relaxed_s[:, content], np.inf)
         return float(takes.min()) * share * layers / segment.pp / length
 
     def _content(self, segment: Segment, share: float) -> tuple[int, int]:
@@ -156,38 +153,30 @@ class InsideTables:
         priced = self.pricer.price(segment, many=many or segment.pp > 1)
         if priced is None or segment.dp == 1:
             return 0.0
-        held = priced.tables[0].kinds[0].table.held[0]
         whole = self.pricer.contents.ids[0, len(self.pricer.space.model.layers)]
-        learning = float(np.asarray(held.dense_learning)[whole] + np.asarray(held.experts_learning)[whole])
-        return learning * share * GRAD_WIDTH[self.pricer.recipe.grad_dtype]
-
-    def _sum_s(self, stage: StageSetup, size_bytes: float) -> float:
-        return self.pricer.links.on_axes_of(stage)("all_reduce", size_bytes, "dp") if size_bytes else 0.0
+        return float(self.pricer.gradient_bytes(priced.tables[0])[whole]) * share
 
     def _sync_s(self, segment: Segment, units: list[list[DeviceSlot]], pattern: Pattern, size_bytes: float) -> float:
         if size_bytes == 0:
             return 0.0
-        slots = _first_of(units, pattern, segment.layout.tp)
-        key = (slots, segment.layout.tp, size_bytes)
-        if key not in self._sync:
-            self._sync[key] = self._sum_s(self._stage(segment, slots), size_bytes)
-        return self._sync[key]
+        stage = self._stage(segment, _first_of(units, pattern, segment.layout.tp))
+        return self.pricer.pricing.remember(self.pricer.sum_s, stage, size_bytes)
 
     def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
         """Seconds of a message where every replica's partner sits on its own unit as far as there is one."""
-        tp = segment.layout.tp
-        key = (segment.groups, segment.layout, segment.micro_batch, one, other)
-        if key not in self._hops:
-            taken = [0] * len(units)
-            here = _blocks(units, list(_units_in_turn(one)), taken, tp)
-            there = _blocks(units, _partners(list(_units_in_turn(one)), other), taken, tp)
-            if here is None or there is None:
-                # They do not both fit at once, so no two stages ever have them.
-                self._hops[key] = 0.0
-            else:
-                took = self.pricer.hop_s(self._stage(segment, here), self._stage(segment, there), segment.micro_batch)
-                self._hops[key] = float(took[1])
-        return self._hops[key]
+        # Alike however many stages there are.
+        key = (self._hop_s, segment.groups, segment.layout, segment.micro_batch, one, other)
+        return self.pricer.pricing.keep(key, lambda: self._make_hop_s(segment, units, one, other))
+
+    def _make_hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
+        tp, taken = segment.layout.tp, [0] * len(units)
+        here = _blocks(units, list(_units_in_turn(one)), taken, tp)
+        there = _blocks(units, _partners(list(_units_in_turn(one)), other), taken, tp)
+        if here is None or there is None:
+            # They do not both fit at once, so no two stages ever have them.
+            return 0.0
+        took_s = self.pricer.hop_s(self._stage(segment, here), self._stage(segment, there), segment.micro_batch)
+        return float(took_s[1])
 
     def _stage(self, segment: Segment, slots: tuple[DeviceSlot, ...]) -> StageSetup:
         return replace(self.pricer.space.stage(segment, 0), slots=slots)

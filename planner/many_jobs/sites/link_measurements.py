@@ -77,59 +77,61 @@ class LinkNow:
 
 
 def load_measurements(path: Path, names: Sequence[str]) -> tuple[LinkMeasurement, ...]:
-    """The measurements in a file of either form. InputError for another form, or where none is of a link between two
-    of the sites `names`."""
+    """Return the measurements in a file of either form. Raise InputError for another form, or where none is of a link
+    between two of the sites `names`."""
     data = read_json(path)
-    found = _of_tables(data, path, names) if isinstance(data, list) else _of_state(data, path)
-    known = [one for one in found if set(one.between) <= set(names)]
-    if found and not known:
-        called = "; ".join(sorted({" and ".join(one.between) for one in found}))
+    stated = _of_tables(data, path, names) if isinstance(data, list) else _of_state(data, path)
+    usable = [measured for measured in stated if set(measured.between) <= set(names)]
+    if stated and not usable:
+        called = "; ".join(sorted({" and ".join(measured.between) for measured in stated}))
         raise InputError(where=str(path), found=called, expected=f"links between two of {_brief(names)}")
-    return tuple(known)
+    return tuple(usable)
 
 
 def save_measurements(
-    path: Path, found: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
+    path: Path, measurements: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
 ) -> None:
     """Write the state: each measurement once, by time, but for those so old that they weigh nothing. The last one of
     each link stays, since it may say that the link is down."""
-    ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at_s, one.between, one.bandwidth_bytes_per_s))
-    last = {frozenset(one.between): one for one in ordered}
+    ordered = sorted(
+        dict.fromkeys(measurements),
+        key=lambda measured: (measured.at_s, measured.between, measured.bandwidth_bytes_per_s),
+    )
+    last = {frozenset(measured.between): measured for measured in ordered}
     kept = [
-        one
-        for one in ordered
-        if now_s - one.at_s <= KEPT_HALF_LIVES * half_life_s or last[frozenset(one.between)] is one
+        measured
+        for measured in ordered
+        if now_s - measured.at_s <= KEPT_HALF_LIVES * half_life_s or last[frozenset(measured.between)] is measured
     ]
     rows = [
         {
-            "between": list(one.between),
-            "at_s": one.at_s,
-            "bandwidth_bytes_per_s": one.bandwidth_bytes_per_s,
-            "latency_s": one.latency_s,
+            "between": list(measured.between),
+            "at_s": measured.at_s,
+            "bandwidth_bytes_per_s": measured.bandwidth_bytes_per_s,
+            "latency_s": measured.latency_s,
         }
-        for one in kept
+        for measured in kept
     ]
     lines = ",\n  ".join(json.dumps(row, allow_nan=False) for row in rows)
     write_atomically(path, f'{{"schema": "{LINKS_SCHEMA}", "measurements": [\n  {lines}\n]}}\n')
 
 
 def links_now(
-    topology: Topology, found: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
+    topology: Topology, measurements: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
 ) -> tuple[Topology, tuple[LinkNow, ...]]:
-    """The topology as measured, smoothed and aged to `now_s` by the bandwidth monitor, and each of its links.
-    InputError for a measurement of a later time, by more than clocks differ."""
-    measured = list(found)
-    late = max((one.at_s for one in measured), default=-math.inf)
-    if late > now_s + CLOCKS_DIFFER_S:
-        who = next(one for one in measured if one.at_s == late)
-        what = f"{' and '.join(who.between)} measured at {late:.0f} s, now being {now_s:.0f} s"
+    """Return the topology as measured, smoothed and aged to `now_s` by the bandwidth monitor, and each of its links.
+    Raise InputError for a measurement of a later time, by more than clocks differ."""
+    measured = list(measurements)
+    latest = max(measured, key=lambda measurement: measurement.at_s, default=None)
+    if latest is not None and latest.at_s > now_s + CLOCKS_DIFFER_S:
+        what = f"{' and '.join(latest.between)} measured at {latest.at_s:.0f} s, now being {now_s:.0f} s"
         raise InputError(where="link measurements", key="at_s", found=what, expected="a time that has been")
     monitor = BandwidthMonitor(topology, half_life_s=half_life_s)
     monitor.observe_all(measured)
     names = topology.names
     rows = []
-    for (one, other), state in sorted(monitor.links.items()):
-        between = (names[one], names[other])
+    for (first, second), state in sorted(monitor.links.items()):
+        between = (names[first], names[second])
         width, far, basis = monitor.figures(between, now_s)
         rows.append(
             LinkNow(
@@ -150,13 +152,13 @@ def _of_state(data: Any, path: Path) -> list[LinkMeasurement]:
         expected = f"the schema {LINKS_SCHEMA}, or the list of link tables of `cellplan comm measure --json`"
         raise InputError(where=str(path), key="schema", found=keys or "nothing", expected=expected)
     written: _LinksModel = validate(_LinksModel, data, where=str(path))
-    found = []
+    measurements = []
     for number, row in enumerate(written.measurements):
         first, second = row.between
         if first == second:
             key = f"measurements[{number}].between"
             raise InputError(where=str(path), key=key, found=f"{first} twice", expected="two sites")
-        found.append(
+        measurements.append(
             LinkMeasurement(
                 between=(first, second),
                 at_s=row.at_s,
@@ -164,7 +166,7 @@ def _of_state(data: Any, path: Path) -> list[LinkMeasurement]:
                 latency_s=row.latency_s,
             )
         )
-    return found
+    return measurements
 
 
 def _of_tables(data: list[Any], path: Path, names: Sequence[str]) -> list[LinkMeasurement]:
@@ -177,12 +179,12 @@ def _of_tables(data: list[Any], path: Path, names: Sequence[str]) -> list[LinkMe
         expected = "the list of link tables of `cellplan comm measure --json`"
         raise InputError(where=str(path), found="a list of other things", expected=expected) from None
     at_s = path.stat().st_mtime
-    found = measurements_of(tables, {table.id: at_s for table in tables}, names)
-    if tables and not found:
+    measurements = measurements_of(tables, {table.id: at_s for table in tables}, names)
+    if tables and not measurements:
         called = ", ".join(sorted({table.link for table in tables}))
         expected = f"a link called after two of the sites, as {'--'.join(names[:2])} (`cellplan comm measure --link`)"
         raise InputError(where=str(path), key="link", found=called, expected=expected)
-    return list(found)
+    return list(measurements)
 
 
 def _brief(names: Sequence[str]) -> str:

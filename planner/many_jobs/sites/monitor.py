@@ -48,9 +48,9 @@ class Smoothed:
 
     def add(self, value: float, *, older_s: float, newer_s: float, half_life_s: float) -> Smoothed:
         """With a measurement `older_s` before the latest so far, or `newer_s` after it."""
-        own, before = _weight(older_s, half_life_s), self.weight * _weight(newer_s, half_life_s)
-        weight = own + before
-        return Smoothed(self.mean + (value - self.mean) * (own / weight), weight)
+        fresh, before = _weight(older_s, half_life_s), self.weight * _weight(newer_s, half_life_s)
+        weight = fresh + before
+        return Smoothed(self.mean + (value - self.mean) * (fresh / weight), weight)
 
     def at(self, age_s: float, half_life_s: float, filed: float | None) -> float:
         """The mean `age_s` after the latest measurement, with the file's figure where there is one."""
@@ -87,25 +87,27 @@ class BandwidthMonitor:
         )
         self.links = {tuple(sorted(ends)): LinkState(filed=(width, far)) for ends, width, far in rows}
 
-    def observe(self, found: LinkMeasurement) -> None:
+    def observe(self, measured: LinkMeasurement) -> None:
         """Count a measurement in. InputError if a site is unknown.
 
         One of 0 bytes/s says that the link is down: it stays so until a later one of more, and what was measured before
         is forgotten. A link that the file does not have is added.
         """
         numbers = []
-        for name in found.between:
+        for name in measured.between:
             if name not in self.topology.number:
-                known = ", ".join(self.topology.names[:20])
-                raise InputError(where="link measurement", key="between", found=repr(name), expected=f"one of {known}")
+                some_names = ", ".join(self.topology.names[:20])
+                raise InputError(
+                    where="link measurement", key="between", found=repr(name), expected=f"one of {some_names}"
+                )
             numbers.append(self.topology.number[name])
         ends = tuple(sorted(numbers))
-        self.links[ends] = _counted(self.links.get(ends, LinkState(filed=None)), found, self.half_life_s)
+        self.links[ends] = _counted(self.links.get(ends, LinkState(filed=None)), measured, self.half_life_s)
 
-    def observe_all(self, found: Iterable[LinkMeasurement]) -> None:
+    def observe_all(self, measurements: Iterable[LinkMeasurement]) -> None:
         """Count these in, by time; those of one time in their order."""
-        for one in sorted(found, key=lambda one: one.at_s):
-            self.observe(one)
+        for measured in sorted(measurements, key=lambda measured: measured.at_s):
+            self.observe(measured)
 
     def figures(self, between: tuple[str, str], now_s: float) -> tuple[float, float, Basis]:
         """Bytes/s and s of a link at a time, and where they come from; 0 and `down` for one that nobody knows."""
@@ -117,9 +119,9 @@ class BandwidthMonitor:
         """The topology at a time. Paths that no measurement changed are taken over from the last one."""
         ends = sorted(self.links)
         figures = [_figures(self.links[pair], now_s, self.half_life_s) for pair in ends]
-        width, far = [one[0] for one in figures], [one[1] for one in figures]
+        width, far = [row[0] for row in figures], [row[1] for row in figures]
         if [tuple(pair) for pair in self.topology.ends.tolist()] != ends:
-            rows = [(*pair, *one) for pair, one in zip(ends, zip(width, far, strict=True), strict=True)]
+            rows = [(*pair, *row) for pair, row in zip(ends, zip(width, far, strict=True), strict=True)]
             self.topology = make_topology(self.topology.names, rows)
         else:
             self.topology = self.topology.with_figures(width, far)
@@ -154,17 +156,17 @@ def measurements_of(
     `times_s` says when a table was measured, by its id; one that is not in it was measured at 0 s. Of a link's tables
     that of send_recv counts, else that of the fewest ranks.
     """
-    found: dict[tuple[str, str], list[LinkTable]] = {}
+    tables_of: dict[tuple[str, str], list[LinkTable]] = {}
     for table in tables:
         first, _, second = table.link.partition("--")
         if first in names and second in names and first != second:
             low, high = sorted((first, second))
-            found.setdefault((low, high), []).append(table)
+            tables_of.setdefault((low, high), []).append(table)
     chosen = []
-    for pair, own in sorted(found.items()):
-        for at_s in sorted({times_s.get(table.id, 0.0) for table in own}):
+    for pair, of_pair in sorted(tables_of.items()):
+        for at_s in sorted({times_s.get(table.id, 0.0) for table in of_pair}):
             best = min(
-                (table for table in own if times_s.get(table.id, 0.0) == at_s),
+                (table for table in of_pair if times_s.get(table.id, 0.0) == at_s),
                 key=lambda table: (table.op != "send_recv", table.ranks, table.op, table.id),
             )
             chosen.append(measurement_of(best, pair, at_s))
@@ -175,25 +177,25 @@ def _weight(age_s: float, half_life_s: float) -> float:
     return math.pow(2.0, -age_s / half_life_s)
 
 
-def _counted(state: LinkState, found: LinkMeasurement, half_life_s: float) -> LinkState:
-    if found.at_s <= state.since_s:
+def _counted(state: LinkState, measured: LinkMeasurement, half_life_s: float) -> LinkState:
+    if measured.at_s <= state.since_s:
         return state
-    if not found.bandwidth_bytes_per_s:
-        if found.at_s < state.latest_s:
+    if not measured.bandwidth_bytes_per_s:
+        if measured.at_s < state.latest_s:
             return state
-        return LinkState(filed=state.filed, since_s=found.at_s, latest_s=found.at_s, down=True)
-    fresh = state.latest_s if state.bandwidth.weight else found.at_s
-    older_s, newer_s = max(0.0, fresh - found.at_s), max(0.0, found.at_s - fresh)
+        return LinkState(filed=state.filed, since_s=measured.at_s, latest_s=measured.at_s, down=True)
+    fresh = state.latest_s if state.bandwidth.weight else measured.at_s
+    older_s, newer_s = max(0.0, fresh - measured.at_s), max(0.0, measured.at_s - fresh)
     latency = Smoothed(state.latency.mean, state.latency.weight * _weight(newer_s, half_life_s))
-    if found.latency_s is not None:
-        latency = state.latency.add(found.latency_s, older_s=older_s, newer_s=newer_s, half_life_s=half_life_s)
+    if measured.latency_s is not None:
+        latency = state.latency.add(measured.latency_s, older_s=older_s, newer_s=newer_s, half_life_s=half_life_s)
     return LinkState(
         filed=state.filed,
         bandwidth=state.bandwidth.add(
-            found.bandwidth_bytes_per_s, older_s=older_s, newer_s=newer_s, half_life_s=half_life_s
+            measured.bandwidth_bytes_per_s, older_s=older_s, newer_s=newer_s, half_life_s=half_life_s
         ),
         latency=latency,
-        latest_s=max(found.at_s, fresh),
+        latest_s=max(measured.at_s, fresh),
         since_s=state.since_s,
     )
 

@@ -57,17 +57,17 @@ def widest_forest(count: int, edges: Sequence[Edge]) -> tuple[Edge, ...]:
 
 def widest_from(forest: Neighbours, source: int) -> list[float]:
     """Bytes/s of the widest path from `source` to each site: infinite to itself, 0 where there is none. O(n)."""
-    found = [0.0] * len(forest)
-    found[source] = math.inf
+    widths = [0.0] * len(forest)
+    widths[source] = math.inf
     stack = [source]
     while stack:
         site = stack.pop()
-        width = found[site]
+        width = widths[site]
         for other, bandwidth, _ in forest[site]:
-            if not found[other]:
-                found[other] = min(width, bandwidth)
+            if not widths[other]:
+                widths[other] = min(width, bandwidth)
                 stack.append(other)
-    return found
+    return widths
 
 
 def hops_from(neighbours: Neighbours, source: int) -> tuple[tuple[int, ...], ...]:
@@ -89,9 +89,9 @@ def hops_from(neighbours: Neighbours, source: int) -> tuple[tuple[int, ...], ...
 
 def quickest_from(neighbours: Neighbours, source: int) -> list[float]:
     """Seconds of the path of least latency from `source` to each site; infinite where there is none (Dijkstra)."""
-    found = [math.inf] * len(neighbours)
-    nearer(neighbours, found, source)
-    return found
+    seconds = [math.inf] * len(neighbours)
+    nearer(neighbours, seconds, source)
+    return seconds
 
 
 def nearer(neighbours: Neighbours, far: list[float], source: int) -> None:
@@ -121,29 +121,29 @@ def spanning_s(neighbours: Neighbours, sites: Sequence[int]) -> float:
     far, owner = [math.inf] * len(neighbours), [-1] * len(neighbours)
     heap = [(0.0, site, site) for site in sites]
     while heap:
-        passed, site, own = heappop(heap)
+        passed, site, start = heappop(heap)
         if owner[site] >= 0:
             continue
-        far[site], owner[site] = passed, own
+        far[site], owner[site] = passed, start
         for other, _, latency_s in neighbours[site]:
             if owner[other] < 0:
-                heappush(heap, (passed + latency_s, other, own))
+                heappush(heap, (passed + latency_s, other, start))
     bridges = sorted(
         (far[site] + latency_s + far[other], owner[site], owner[other])
         for site, links in enumerate(neighbours)
         for other, _, latency_s in links
         if site < other and owner[site] != owner[other]
     )
-    groups, found, left = Groups(len(neighbours)), 0.0, len(sites) - 1
+    groups, total_s, left = Groups(len(neighbours)), 0.0, len(sites) - 1
     for length_s, first, second in bridges:
         if groups.merge(first, second):
-            found += length_s
+            total_s += length_s
             left -= 1
-    return math.inf if left else found
+    return math.inf if left else total_s
 
 
 def joining_links(forest: Neighbours, sites: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The forest's links that lie between `sites`: those that their widest paths run over, in order of sites."""
+    """Return the forest's links that lie between `sites`: those that their widest paths run over, in order of sites."""
     above: dict[int, int] = {}
     used: set[tuple[int, int]] = set()
     for start in sorted(sites):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +23,10 @@ class Demand:
     def __post_init__(self) -> None:
         if self.devices < 1 or len(set(self.types)) != len(self.types):
             raise ValueError(f"demand: {self.devices} devices of {self.types}, expected 1 or more, each type once")
+
+    def type_choices(self, there: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the sets of types, of those that are `there`, that one choice of sites may take; () is any type."""
+        return [(name,) for name in self.types or there] if self.one_type else [self.types]
 
 
 class Choice(NamedTuple):
@@ -79,6 +84,10 @@ class Share:
         """Devices of all types."""
         return sum(count for _, count in self.devices)
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {"name": self.site, "devices": dict(self.devices)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
@@ -109,18 +118,18 @@ class SitePlacement:
         return {
             "method": self.method,
             "step": self.step,
-            "sites": [_share_json(share) for share in self.sites],
+            "sites": [share.to_json() for share in self.sites],
             "links": [list(link) for link in self.links],
             "score": self.score.to_json(),
             "proved": self.proved,
             "alternatives": [
                 {
-                    "name": one.name,
-                    "sites": [_share_json(share) for share in one.sites],
-                    "score": None if one.score is None else one.score.to_json(),
-                    "loses": one.loses,
+                    "name": way.name,
+                    "sites": [share.to_json() for share in way.sites],
+                    "score": None if way.score is None else way.score.to_json(),
+                    "loses": way.loses,
                 }
-                for one in self.alternatives
+                for way in self.alternatives
             ],
         }
 
@@ -136,7 +145,3 @@ class NoSites:
     def infeasible(self) -> Infeasible:
         """As the rest of the planner says it."""
         return Infeasible(reason="; ".join((self.reason, *self.changes)), lacking="devices")
-
-
-def _share_json(share: Share) -> dict[str, Any]:
-    return {"name": share.site, "devices": dict(share.devices)}

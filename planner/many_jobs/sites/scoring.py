@@ -14,7 +14,7 @@ MANY, LARGE = 16, 512
 
 
 def score_sites(topology: Topology, sites: Sequence[int], local: int | None) -> Score:
-    """The score of giving devices at `sites`; see `Score`."""
+    """Return the score of giving devices at `sites` to a job submitted at `local` (None: anywhere); see `Score`."""
     return Score(
         sites=len(sites),
         bandwidth_bytes_per_s=narrowest(topology, sites),
@@ -40,14 +40,14 @@ def tree_s(topology: Topology, sites: Sequence[int], local: int | None) -> float
     added = left.pop(0)
     if not left:
         return 0.0
-    found, near = 0.0, topology.quickest(added)
+    total_s, near = 0.0, topology.quickest(added)
     far = {site: near[site] for site in left}
     while True:
         added = min(far, key=far.__getitem__)
-        found += far.pop(added)
+        total_s += far.pop(added)
         if not far:
-            return found
+            return total_s
         near = topology.quickest(added)
-        for site, known in far.items():
-            if near[site] < known:
+        for site, so_far_s in far.items():
+            if near[site] < so_far_s:
                 far[site] = near[site]

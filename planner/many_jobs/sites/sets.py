@@ -34,7 +34,7 @@ class SiteSets:
             for site, far in self.far.items()
         }
         self.left = limit if limit is not None else math.inf
-        self.found: tuple[int, ...] | None = None
+        self.best_set: tuple[int, ...] | None = None
         self.key = (math.inf, math.inf)
 
     @property
@@ -46,9 +46,9 @@ class SiteSets:
         """The widest, then nearest, set with so many devices, in order of devices; None if there is none. `start` is a
         set with so many; it is the answer unless a better one is found."""
         if start is not None:
-            self.found, self.key = tuple(start), self._key(start)
+            self.best_set, self.key = tuple(start), self._key(start)
         self._extend((), 0, wanted, math.inf, 0.0, 0.0)
-        return self.found
+        return self.best_set
 
     def _key(self, chosen: Sequence[int]) -> tuple[float, float]:
         return -narrowest(self.topology, chosen), tree_s(self.topology, chosen, self.local)
@@ -62,7 +62,7 @@ class SiteSets:
         if not slots:
             key = self._key(chosen)
             if key[0] < 0 and key < self.key:
-                self.key, self.found = key, chosen
+                self.key, self.best_set = key, chosen
             return
         for position in range(start, len(self.sites) - slots + 1):
             self.left -= 1

@@ -14,16 +14,16 @@ def explain_shortage(table: SiteTable, demand: Demand) -> NoSites:
     The kinds of change: fewer devices, devices freed on joined sites, links between sites that are not joined, other
     or several device types.
     """
-    known = [name for name in demand.types if name in table.types]
-    if demand.types and not known:
+    types_there = [name for name in demand.types if name in table.types]
+    if demand.types and not types_there:
         have = ", ".join(f"{name} ({sum(row)} free)" for name, row in zip(table.types, table.free, strict=True))
         wanted = " or ".join(demand.types)
         return NoSites(reason=f"no site has {wanted}", changes=(f"ask for one of: {have}",))
-    options: list[tuple[str, ...]] = [tuple(known)]
+    options: list[tuple[str, ...]] = [tuple(types_there)]
     if demand.one_type and table.types:
-        options = [(name,) for name in known or table.types]
-    found = [(types, _Shortage(table, demand, types)) for types in options]
-    types, least = min(found, key=lambda one: (one[1].lacking, -one[1].everywhere))
+        options = [(name,) for name in types_there or table.types]
+    shortages = [(types, _Shortage(table, demand, types)) for types in options]
+    types, least = min(shortages, key=lambda entry: (entry[1].lacking, -entry[1].everywhere))
     if least.lacking <= 0:
         raise ValueError(f"{demand} can be met, expected one that cannot")
     return NoSites(reason=least.reason(types), changes=(*least.changes(types), *_other_types(table, demand, types)))
@@ -42,8 +42,8 @@ class _Shortage:
         held = {part: sum(free[site] for site in sites) for part, sites in groups.items()}
         ranked = sorted(groups, key=lambda part: -held[part])
         if self.local is not None:
-            own = topology.parts[self.local]
-            ranked = [own, *(part for part in ranked if part != own)]
+            home = topology.parts[self.local]
+            ranked = [home, *(part for part in ranked if part != home)]
         self.groups, self.held = [groups[part] for part in ranked], [held[part] for part in ranked]
         self.everywhere = sum(free)
         self.lacking = demand.devices - self.held[0] if self.held else demand.devices
@@ -61,7 +61,7 @@ class _Shortage:
 
     def changes(self, types: Sequence[str]) -> list[str]:
         """Least devices to free, least links to add, most devices that can be asked for."""
-        found = []
+        changes = []
         names = self._names(0)
         of = f" of {' or '.join(types)}" if types else ""
         if self.everywhere >= self.demand.devices:
@@ -70,11 +70,11 @@ class _Shortage:
                 held += self.held[count]
                 count += 1
             ends = "; ".join(self._names(number) for number in range(count))
-            found.append(f"{count - 1} link{'s' * (count > 2)} that join{'s' * (count == 2)} these: {ends}")
-        found.append(f"{self.lacking} more free device{'s' * (self.lacking > 1)}{of} on {names}")
+            changes.append(f"{count - 1} link{'s' * (count > 2)} that join{'s' * (count == 2)} these: {ends}")
+        changes.append(f"{self.lacking} more free device{'s' * (self.lacking > 1)}{of} on {names}")
         if self.held[0]:
-            found.append(f"a job of at most {self.held[0]} devices{of}")
-        return found
+            changes.append(f"a job of at most {self.held[0]} devices{of}")
+        return changes
 
     def _names(self, group: int) -> str:
         names = [self.table.topology.names[site] for site in self.groups[group]]

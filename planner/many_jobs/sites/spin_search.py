@@ -43,14 +43,14 @@ def spin_search(
     for site in order:
         if free[site] >= wanted:
             return Choice("one site", ((site, wanted),))
-    rest, own = wanted, tuple[tuple[int, int], ...]()
+    rest, at_home = wanted, tuple[tuple[int, int], ...]()
     if local is not None and free[local]:
-        rest, own = wanted - free[local], ((local, free[local]),)
+        rest, at_home = wanted - free[local], ((local, free[local]),)
         for site in order:
             if free[site] >= rest and site != local:
-                return Choice("local plus one", (*own, (site, rest)))
-    found = _expand(topology, free, rest, local if own else None, order, local, score, anchor)
-    return None if found is None else Choice("hop expansion", (*own, *found))
+                return Choice("local plus one", (*at_home, (site, rest)))
+    others = _expand(topology, free, rest, local if at_home else None, order, local, score, anchor)
+    return None if others is None else Choice("hop expansion", (*at_home, *others))
 
 
 def first_fit(
@@ -66,11 +66,11 @@ def first_fit(
     by links or not; if they have too little, hop expansion, which then has too little as well."""
     scores = topology.scores(score, local)
     order = sorted(range(len(topology)), key=lambda site: -scores[site])
-    found = fill_in_order(order, free, wanted)
-    if found is not None:
-        return Choice("first fit", found)
-    found = _expand(topology, free, wanted, None, order, local, score, anchor)
-    return None if found is None else Choice("hop expansion", found)
+    shares = fill_in_order(order, free, wanted)
+    if shares is not None:
+        return Choice("first fit", shares)
+    shares = _expand(topology, free, wanted, None, order, local, score, anchor)
+    return None if shares is None else Choice("hop expansion", shares)
 
 
 def _expand(

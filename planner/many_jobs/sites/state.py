@@ -6,7 +6,7 @@ change in place, since every placement changes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.many_jobs.sites.records import Demand, Share
@@ -40,8 +40,8 @@ class SiteTable:
         try:
             return self.topology.number[name]
         except KeyError:
-            known = ", ".join(self.topology.names[:20])
-            raise InputError(where="sites", key=key, found=repr(name), expected=f"one of {known}") from None
+            some_names = ", ".join(self.topology.names[:20])
+            raise InputError(where="sites", key=key, found=repr(name), expected=f"one of {some_names}") from None
 
     def free_for(self, types: Sequence[str]) -> list[int]:
         """Free devices of these types (none: of all) of each site. Not to be changed."""
@@ -59,17 +59,17 @@ class SiteTable:
         if len(numbers) > 1:
             usable = {n: sum(min(self.free[n][site], count) for site, count in shares) for n in numbers}
             numbers.sort(key=lambda n: -usable[n])
-        found = []
+        held = []
         for site, count in shares:
             for number in numbers:
-                own = min(count, self.free[number][site])
-                if own:
-                    found.append((site, number, own))
-                    count -= own
+                taken = min(count, self.free[number][site])
+                if taken:
+                    held.append((site, number, taken))
+                    count -= taken
             if count:
                 name = self.topology.names[site]
                 raise ValueError(f"{name}: {count} more devices than are free of {types or self.types}")
-        return tuple(found)
+        return tuple(held)
 
     def take(self, held: Held) -> None:
         """These are no longer free. ValueError, and nothing is taken, if there are too few."""
@@ -95,7 +95,7 @@ class SiteTable:
         by_site: dict[int, list[tuple[str, int]]] = {}
         for site, number, count in sorted(held):
             by_site.setdefault(site, []).append((self.types[number], count))
-        return tuple(Share(site=self.topology.names[site], devices=tuple(found)) for site, found in by_site.items())
+        return tuple(Share(site=self.topology.names[site], devices=tuple(devices)) for site, devices in by_site.items())
 
     def held(self, shares: Sequence[Share]) -> Held:
         """The reverse of `shares`."""
@@ -113,12 +113,12 @@ class SiteTable:
 
 
 def local_number(table: SiteTable, demand: Demand) -> int | None:
-    """The local site's number; None if the demand names none. InputError if there is no such site."""
+    """Return the local site's number; None if the demand names none. Raise InputError if there is no such site."""
     return None if demand.local is None else table.number(demand.local)
 
 
 def table_of_cluster(cluster: Cluster) -> SiteTable:
-    """The table of a cluster file: what is free, and the links between sites, as the file says."""
+    """Return the table of a cluster file: what is free, and the links between sites, as the file says."""
     names = [site.name for site in cluster.sites]
     number = {name: position for position, name in enumerate(names)}
     types = cluster.device_types
@@ -132,22 +132,3 @@ def table_of_cluster(cluster: Cluster) -> SiteTable:
         for link in cluster.site_links
     ]
     return SiteTable(make_topology(names, links), types, free)
-
-
-def make_table(
-    free: Mapping[str, Mapping[str, int] | int],
-    links: Mapping[tuple[str, str], tuple[float, float]],
-    *,
-    device: str = "device",
-) -> SiteTable:
-    """A table by names: each site's free devices (a number: of the type `device`), each link's (bytes/s, s).
-
-    >>> table = make_table({"north": 8, "south": {"a100-80gb": 4}}, {("north", "south"): (1.25e9, 5e-3)})
-    >>> table.types, table.total
-    (('device', 'a100-80gb'), [8, 4])
-    """
-    by_site = {name: {device: found} if isinstance(found, int) else dict(found) for name, found in free.items()}
-    types = tuple(dict.fromkeys(kind for found in by_site.values() for kind in found))
-    number = {name: position for position, name in enumerate(by_site)}
-    topology = make_topology(tuple(by_site), [(number[a], number[b], *figures) for (a, b), figures in links.items()])
-    return SiteTable(topology, types, [[found.get(kind, 0) for found in by_site.values()] for kind in types])

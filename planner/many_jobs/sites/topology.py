@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,27 @@ ScoreName = Literal["incident", "from-local"]
 """How sites are ranked by bandwidth: the sum of a site's links (SpiderFlow, equation 2), or the widest path from the
 job's own site (equation 3)."""
 
+Key = TypeVar("Key")
+Figures = TypeVar("Figures")
+
 MOST_KEPT = 2_000_000
 """Figures kept of each kind of path; a large graph keeps those of few sites."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Topology:
     """Sites by number, and the links between them: `ends` (links x 2), bytes/s and s of each. A link of 0 bytes/s is
-    down: no path uses it."""
+    down: no path uses it. These never change; paths are kept once they were asked for, up to `MOST_KEPT` figures."""
 
     names: tuple[str, ...]
     ends: NDArray[np.int64]
     bandwidth_bytes_per_s: NDArray[np.float64]
     latency_s: NDArray[np.float64]
+    _widest: dict[int, list[float]] = field(default_factory=dict, init=False, repr=False)
+    _quickest: dict[int, list[float]] = field(default_factory=dict, init=False, repr=False)
+    _hops: dict[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict, init=False, repr=False)
+    _orders: dict[int | None, list[int]] = field(default_factory=dict, init=False, repr=False)
+    _joined: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         count, links = len(self.names), len(self.ends)
@@ -95,43 +103,21 @@ class Topology:
         """Each site's sum of link bandwidths (SpiderFlow, equation 2)."""
         return [math.fsum(bandwidth for _, bandwidth, _ in links) for links in self.neighbours]
 
-    @cached_property
-    def _kept(self) -> dict[str, dict[int, list[float]]]:
-        return {"widest": {}, "quickest": {}}
-
-    @cached_property
-    def _hops(self) -> dict[int, tuple[tuple[int, ...], ...]]:
-        return {}
-
-    @cached_property
-    def _orders(self) -> dict[int | None, list[int]]:
-        return {}
-
-    @cached_property
-    def _joined(self) -> dict[int, list[int]]:
-        return {}
-
     def widest(self, source: int) -> list[float]:
         """Bytes/s of the widest path from `source` to each site; infinite to itself, 0 where there is none."""
-        return self._from("widest", source, lambda: widest_from(self.forest_neighbours, source))
+        return self._widest.get(source) or self._keep(
+            self._widest, source, lambda: widest_from(self.forest_neighbours, source)
+        )
 
     def quickest(self, source: int) -> list[float]:
         """Seconds of the path of least latency from `source` to each site; infinite where there is none."""
-        return self._from("quickest", source, lambda: quickest_from(self.neighbours, source))
-
-    def _from(self, what: str, source: int, make: Callable[[], list[float]]) -> list[float]:
-        kept = self._kept[what]
-        if source not in kept:
-            self._make_room(kept)
-            kept[source] = make()
-        return kept[source]
+        return self._quickest.get(source) or self._keep(
+            self._quickest, source, lambda: quickest_from(self.neighbours, source)
+        )
 
     def hops(self, source: int) -> tuple[tuple[int, ...], ...]:
         """The sites at 0, 1, 2 ... hops from `source`."""
-        if source not in self._hops:
-            self._make_room(self._hops)
-            self._hops[source] = hops_from(self.neighbours, source)
-        return self._hops[source]
+        return self._hops.get(source) or self._keep(self._hops, source, lambda: hops_from(self.neighbours, source))
 
     def scores(self, score: ScoreName, local: int | None) -> list[float]:
         """B of each site, bytes/s: equation 2, or equation 3 from `local` (without one, equation 2)."""
@@ -139,48 +125,53 @@ class Topology:
 
     def order(self, score: ScoreName, local: int | None) -> list[int]:
         """The sites that can be reached from `local` (without one, all), most B first, equal ones by number."""
-        key = local if score == "from-local" else -1 - local if local is not None else None
-        if key not in self._orders:
-            self._make_room(self._orders)
-            scores = self.scores(score, local)
-            parts = self.parts
+
+        def ordered() -> list[int]:
+            scores, parts = self.scores(score, local), self.parts
             sites = [site for site in range(len(self)) if local is None or parts[site] == parts[local]]
-            self._orders[key] = sorted(sites, key=lambda site: -scores[site])
-        return self._orders[key]
+            return sorted(sites, key=lambda site: -scores[site])
+
+        key = local if score == "from-local" else -1 - local if local is not None else None
+        return self._orders.get(key) or self._keep(self._orders, key, ordered)
 
     def joined_by(self, links: int) -> list[int]:
         """A number for each site, equal for those that the forest's `links` widest links join."""
-        if links not in self._joined:
-            self._make_room(self._joined)
+
+        def joined() -> list[int]:
             groups = Groups(len(self))
             for first, second, _, _ in self.forest[:links]:
                 groups.merge(first, second)
-            self._joined[links] = [groups.find(site) for site in range(len(self))]
-        return self._joined[links]
+            return [groups.find(site) for site in range(len(self))]
+
+        return self._joined.get(links) or self._keep(self._joined, links, joined)
 
     def with_figures(self, bandwidth_bytes_per_s: Sequence[float], latency_s: Sequence[float]) -> Topology:
         """The same links with these figures. Hops are taken over if the same links are up, and paths of least latency
         if their latencies are the same too."""
-        found = Topology(
+        changed = Topology(
             names=self.names,
             ends=self.ends,
             bandwidth_bytes_per_s=np.asarray(bandwidth_bytes_per_s, dtype=np.float64),
             latency_s=np.asarray(latency_s, dtype=np.float64),
         )
-        up = found.bandwidth_bytes_per_s > 0
+        up = changed.bandwidth_bytes_per_s > 0
         if np.array_equal(up, self.bandwidth_bytes_per_s > 0):
-            found._hops.update(self._hops)
-            if np.array_equal(found.latency_s[up], self.latency_s[up]):
-                found._kept["quickest"].update(self._kept["quickest"])
-        return found
+            changed._hops.update(self._hops)
+            if np.array_equal(changed.latency_s[up], self.latency_s[up]):
+                changed._quickest.update(self._quickest)
+        return changed
 
-    def _make_room(self, kept: dict[Any, Any]) -> None:
-        if (len(kept) + 1) * len(self) > max(MOST_KEPT, len(self)):
-            kept.clear()
+    def _keep(self, kept: dict[Key, Figures], key: Key, make: Callable[[], Figures]) -> Figures:
+        """What is kept under a key, made where it is not; where there would be too much, all else is forgotten."""
+        if key not in kept:
+            if (len(kept) + 1) * len(self) > max(MOST_KEPT, len(self)):
+                kept.clear()
+            kept[key] = make()
+        return kept[key]
 
 
 def make_topology(names: Sequence[str], links: Sequence[Edge]) -> Topology:
-    """A topology of these sites and links (two sites' numbers, bytes/s, s)."""
+    """Return a topology of these sites and links (two sites' numbers, bytes/s, s)."""
     return Topology(
         names=tuple(names),
         ends=np.array([link[:2] for link in links], dtype=np.int64).reshape(-1, 2),
@@ -190,10 +181,10 @@ def make_topology(names: Sequence[str], links: Sequence[Edge]) -> Topology:
 
 
 def _neighbours(count: int, edges: Sequence[Edge]) -> list[list[tuple[int, float, float]]]:
-    found: list[list[tuple[int, float, float]]] = [[] for _ in range(count)]
+    neighbours: list[list[tuple[int, float, float]]] = [[] for _ in range(count)]
     for first, second, bandwidth, latency in edges:
-        found[first].append((second, bandwidth, latency))
-        found[second].append((first, bandwidth, latency))
-    for links in found:
+        neighbours[first].append((second, bandwidth, latency))
+        neighbours[second].append((first, bandwidth, latency))
+    for links in neighbours:
         links.sort()
-    return found
+    return neighbours

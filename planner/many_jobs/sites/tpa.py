@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from estimator.pricing.link_times import LinkTimes
+from estimator.layers.graph import table_parameters
 from estimator.pricing.optimizers import GRAD_WIDTH
-from estimator.pricing.stage_work import table_parameters, tied_ends
 from models_zoo.layers import Embedding, TransformerBlock
 from planner.many_jobs.sites.alike import Alike
 from planner.many_jobs.sites.inside_tables import InsideTables
@@ -29,9 +28,8 @@ from planner.many_jobs.sites.tpa_pipes import CutPlan, Part, PlanMaker, Priced
 from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
 from planner.many_jobs.sites.tpa_ways import Ways
 from planner.one_job.explicit.recording import record_plan
-from planner.one_job.search.mixed_prices import contents_of
-from planner.one_job.search.mixed_segments import Pricer
-from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of
+from planner.one_job.search.mixed_segments import make_pricer
+from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of, pricing_of
 from planner.one_job.search.request import SearchRequest
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
@@ -111,27 +109,19 @@ class _Search:
         self.request, self.wanted = request, wanted
         self.groups = groups_of(request.spaces)
         # A space of one group leaves even shares to the search on one type of device: a second one brings them back.
-        self.space = MixedSpace(groups=self.groups if len(self.groups) > 1 else self.groups * 2)
-        evaluator = self.space.first.evaluator
-        kernels = {group.own.evaluator.recipe.attention for group in self.space.groups}
-        tables = {table.id: table for group in self.space.groups for table in group.own.link_tables}
-        links = LinkTimes(
-            cluster=evaluator.cluster,
-            parameters=evaluator.parameters,
-            tables=tuple(tables.values()),
-            experts_a_token=evaluator.links.experts_a_token,
-        )
-        self.pricer = Pricer(
-            space=self.space,
-            recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
-            links=links,
-            contents=contents_of(evaluator.layers),
-        )
+        self.pricing = pricing_of(request.spaces)
+        self.space = MixedSpace(groups=self.groups if len(self.groups) > 1 else self.groups * 2, pricing=self.pricing)
+        self.pricer = make_pricer(self.space)
         self.inside = InsideTables(pricer=self.pricer)
         self.maker = PlanMaker(pricer=self.pricer)
-        self.ways = Ways(groups=self.groups, cluster=self.pricer.links.cluster)
+        self.ways = Ways(groups=self.groups, cluster=self.pricer.links.cluster, pricing=self.pricing)
         self.graph, self.traffic = self.ways.graph(self.pricer.recipe.dtype), self._traffic()
-        self.alike = Alike(groups=self.groups, graph=self.graph, by_name=bool(tables) or self.ways.pass_others)
+        self.alike = Alike(
+            groups=self.groups,
+            graph=self.graph,
+            pricing=self.pricing,
+            by_name=bool(self.pricing.link_tables) or self.ways.pass_others,
+        )
         self.choices: dict[object, list[_Choice]] = {}
 
     def run(self, most: int) -> Across | None:
@@ -217,8 +207,9 @@ class _Search:
         recipe, model = self.pricer.recipe, self.space.model
         hidden = next((one.hidden for one in model.layers if isinstance(one, TransformerBlock | Embedding)), 0)
         tied = 0.0
-        if tied_ends(model) and not recipe.lora_rank:
-            tied = 2.0 * table_parameters(model, recipe.vocabulary_multiple, 1) * GRAD_WIDTH[recipe.grad_dtype]
+        if not recipe.lora_rank:
+            table = table_parameters(model, 1, vocabulary_multiple=recipe.vocabulary_multiple)
+            tied = 2.0 * table * GRAD_WIDTH[recipe.grad_dtype]
         samples = recipe.global_batch * max(1, recipe.seq_len)
         return Traffic(message_bytes=max(1.0, 2.0 * samples * hidden * DTYPE_BYTES[recipe.dtype]), tied_bytes=tied)
 

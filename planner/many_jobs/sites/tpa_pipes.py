@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import evaluate
-from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Overlap, Setup, StageSetup
+from estimator.schedules import flying_micro_batches
 from planner.many_jobs.sites.cut_layers import cut_layers
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.mixed_cuts import flying_of
 from planner.one_job.search.mixed_prices import StageTable
 from planner.one_job.search.mixed_segments import Pricer
 from planner.one_job.search.mixed_space import Segment
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 
-Floats = NDArray[np.float64]
 PIECE_BYTES = 2.0**28
 """Bytes of gradients by which what a byte of them takes is measured."""
 
@@ -76,12 +75,11 @@ class CutPlan:
     looks_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanMaker:
-    """Makes plans of parts in order. The only state is a cache."""
+    """Makes plans of parts in order."""
 
     pricer: Pricer
-    _byte_s: dict[object, float] = field(default_factory=dict, repr=False)
 
     def cut(self, parts: Sequence[Part]) -> CutPlan | None:
         """The plan of these parts whose layers are cut for the sum of passes and the slowest stage; None where the
@@ -144,7 +142,7 @@ class PlanMaker:
         if count > len(self.pricer.space.model.layers):
             return None
         micro_batches = self.pricer.batches(parts[0].segment)
-        flying = flying_of("1f1b", count, micro_batches)
+        flying = flying_micro_batches("1f1b", count, 1, micro_batches)[:, 0].astype(int).tolist()
         found: list[_Stage] = []
         for number, part in enumerate(parts):
             priced = self.pricer.price(part.segment, many=count > 1)
@@ -158,21 +156,15 @@ class PlanMaker:
 
     def _takes(self, stage: _Stage, fits: NDArray[np.bool_], ids: NDArray[np.int64]) -> Floats:
         """Passes of a micro-batch by first and last layer, under the fastest rule that fits."""
-        own = np.where(fits, stage.table.relaxed_s(), np.inf).min(axis=0)
+        own = np.where(fits, stage.table.relaxed_s, np.inf).min(axis=0)
         return np.where(ids >= 0, own[ids], np.inf)
 
     def _sync(self, stage: _Stage, ids: NDArray[np.int64]) -> Floats:
         """What a stage's gradients take, by first and last layer, as their bytes."""
         if stage.setup.dp == 1:
             return np.zeros(ids.shape)
-        key = (stage.setup.slots, stage.setup.tp)
-        if key not in self._byte_s:
-            took = self.pricer.links.on_axes_of(stage.setup)("all_reduce", PIECE_BYTES, "dp")
-            self._byte_s[key] = took / PIECE_BYTES
-        held = stage.table.kinds[0].table.held[0]
-        learning = np.asarray(held.dense_learning) + np.asarray(held.experts_learning)
-        size = learning * GRAD_WIDTH[self.pricer.recipe.grad_dtype]
-        return np.where(ids >= 0, size[ids] * self._byte_s[key], 0.0)
+        byte_s = self.pricer.pricing.remember(self.pricer.sum_s, stage.setup, PIECE_BYTES) / PIECE_BYTES
+        return np.where(ids >= 0, self.pricer.gradient_bytes(stage.table)[ids] * byte_s, 0.0)
 
     def _broken(
         self, stages: Sequence[_Stage], masks: Sequence[NDArray[np.bool_]], contents: Sequence[int]
@@ -186,7 +178,7 @@ class PlanMaker:
 
     def _alike(self, stages: Sequence[_Stage]) -> list[tuple[int, list[int]]]:
         """Parts by number, each with the stages that have one rule."""
-        whole = self.pricer.space.constraints.tool is not None
+        whole = self.pricer.space.constraints.alike
         parts = dict.fromkeys(0 if whole else stage.part for stage in stages)
         return [(part, [n for n, stage in enumerate(stages) if whole or stage.part == part]) for part in parts]
 
@@ -203,7 +195,7 @@ class PlanMaker:
         for _, own in self._alike(stages):
             kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in own])
             # Stages of the same table and layers take as long.
-            pairs = {(id(stages[number].table), contents[number]): number for number in own}.values()
+            pairs = {(stages[number].table, contents[number]): number for number in own}.values()
             costs = np.full(len(kept), np.inf)
             for rule in np.flatnonzero(kept).tolist():
                 costs[rule] = max(
@@ -247,10 +239,10 @@ class PlanMaker:
                 micro_batch=micro_batch,
             )
         )
-        found = evaluate(setup, link_tables=self.pricer.links.tables, parameters=self.pricer.links.parameters)
-        if isinstance(found, Infeasible) or found.out_of_memory is not None:
+        evaluation = evaluate(setup, self.pricer.pricing)
+        if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
             return None
-        return Priced(setup=setup, evaluation=found) if math.isfinite(found.iteration_time_s) else None
+        return Priced(setup=setup, evaluation=evaluation) if math.isfinite(evaluation.iteration_time_s) else None
 
 
 def _only_thriftiest(fits: NDArray[np.bool_]) -> NDArray[np.bool_]:

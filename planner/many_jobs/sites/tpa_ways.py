@@ -5,22 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from estimator.communication.groups import routes_of
+from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
 from planner.one_job.search.mixed_space import Group
 from profiles.cluster import Cluster
 from profiles.vocabulary import DType
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ways:
-    """Groups on a cluster. The only state is a cache."""
+    """Groups on a cluster."""
 
     groups: Sequence[Group]
     cluster: Cluster
-    _rings: dict[Party, Party] = field(default_factory=dict, repr=False)
+    pricing: Pricing
 
     def graph(self, dtype: DType) -> SiteGraph:
         """The groups with what joins each two: the fabric inside a site, between sites the thinnest link on the way and
@@ -41,16 +42,17 @@ class Ways:
 
     def in_ring(self, party: Party) -> Party:
         """The groups in the order in which a ring through their sites has most bandwidth, each type together."""
-        if party not in self._rings:
-            ring = routes_of(self.cluster).best_ring([self.groups[number].site for number in party])
-            types = list(dict.fromkeys(self.groups[number].own.device for number in party))
+        return self.pricing.remember(self._in_ring, party)
 
-            def place(number: int) -> tuple[int, int]:
-                group = self.groups[number]
-                return types.index(group.own.device), 0 if ring is None else ring.order.index(group.site)
+    def _in_ring(self, party: Party) -> Party:
+        ring = routes_of(self.cluster).best_ring([self.groups[number].site for number in party])
+        types = list(dict.fromkeys(self.groups[number].own.device for number in party))
 
-            self._rings[party] = tuple(sorted(party, key=place))
-        return self._rings[party]
+        def place(number: int) -> tuple[int, int]:
+            group = self.groups[number]
+            return types.index(group.own.device), 0 if ring is None else ring.order.index(group.site)
+
+        return tuple(sorted(party, key=place))
 
     def _width(self, one: Group, other: Group) -> tuple[float, float]:
         if one.site == other.site:

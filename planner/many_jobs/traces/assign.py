@@ -40,7 +40,7 @@ def assign_workloads(
     dtype: DType = "bf16",
     parameters_of: Callable[[str], int] | None = None,
 ) -> tuple[Job, ...]:
-    """The jobs of a trace's rows, in its order.
+    """Return the jobs of a trace's rows, in its order.
 
     What a row states stays: model, batch, device, iterations, deadline, priority. The rest is drawn, each kind of
     draw from a stream of its own that depends on `seed` and the row's place in the trace alone. The pool is drawn by
@@ -139,7 +139,7 @@ def _deadline(row: TraceRow, spans: tuple[float, float], drawn: float) -> float:
 
 @cache
 def count_parameters(model: str) -> int:
-    """Parameters of the model that `model` names, counted from its layers."""
+    """Return the parameters of the model that `model` names, counted from its layers."""
     loaded = load_any_model(model)
     return build_graph(loaded, shard=Shard(seq_len=loaded.seq_len), degrees=()).parameters
 

@@ -100,13 +100,13 @@ def read(text: TextIO, into: Collector) -> Trace:
         if not job_id:
             raise BadCell("job_id", "nothing", "an id")
         submit_time_s = number(cells[submit_at], "submit_time_s")
-        found = {
+        stated = {
             name: read_cell(cell, name)
             for place, name, read_cell in others
             if (cell := cells[place]) and not cell.isspace()
         }
         if deadline_at is not None and cells[deadline_at].strip():
-            found["deadline_s"] = _deadline(cells[deadline_at], submit_time_s)
+            stated["deadline_s"] = _deadline(cells[deadline_at], submit_time_s)
         into.add(
             TraceRow(
                 line=line,
@@ -114,7 +114,7 @@ def read(text: TextIO, into: Collector) -> Trace:
                 submit_time_s=submit_time_s,
                 duration_s=positive(cells[duration_at], "duration_s"),
                 gpus=into.gpus(positive(cells[gpus_at], "gpus"), "gpus"),
-                **found,  # type: ignore[arg-type]
+                **stated,  # type: ignore[arg-type]
             )
         )
 

@@ -35,9 +35,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 class BadCell(Exception):  # noqa: N818  never leaves this package: it becomes an InputError with file and line
     """A cell, or a whole line (`key` None), that is not what it should be."""
 
-    def __init__(self, key: str | None, found: str, expected: str) -> None:
-        super().__init__(f"{key or 'line'}: found {found}, expected {expected}")
-        self.key, self.found, self.expected = key, found, expected
+    def __init__(self, key: str | None, seen: str, expected: str) -> None:
+        super().__init__(f"{key or 'line'}: found {seen}, expected {expected}")
+        self.key, self.found, self.expected = key, seen, expected
 
 
 def number(text: str, key: str, *, least: float = 0.0) -> float:
@@ -109,20 +109,20 @@ def date_at(seconds: float) -> datetime | None:
 
 def span_s(text: str, key: str) -> float:
     """Seconds of Slurm's `[days-][hours:]minutes:seconds`."""
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
         raise BadCell(key, _shown(text), "a span like 1-02:03:04")
-    days, hours, minutes, seconds = found.groups(default="0")
+    days, hours, minutes, seconds = match.groups(default="0")
     return ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60 + float(seconds)
 
 
 @lru_cache(maxsize=4096)
 def size_gb(text: str, key: str) -> float:
     """GB (1e9 bytes) of Slurm's sizes, whose G is 2^30; a bare number is MiB."""
-    found = _SIZE.fullmatch(text.strip().upper())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip().upper())
+    if match is None:
         raise BadCell(key, _shown(text), "a size like 512G")
-    return float(found[1]) * _POWERS[found[2] or "M"] / 1e9
+    return float(match[1]) * _POWERS[match[2] or "M"] / 1e9
 
 
 @lru_cache(maxsize=256)

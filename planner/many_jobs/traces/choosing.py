@@ -68,9 +68,9 @@ class Chooser:
                 raise InputError(where=where, key="model", found=error.found, expected=error.expected) from error
             batch = row.global_batch or model.global_batch
             if batch is None:
-                found = f"nothing, and {row.model} has no published one"
+                lacking = f"nothing, and {row.model} has no published one"
                 where = f"{self.source}, line {row.line}"
-                raise InputError(where=where, key="global_batch", found=found, expected="samples an iteration")
+                raise InputError(where=where, key="global_batch", found=lacking, expected="samples an iteration")
             self._stated[key] = Workload(model=row.model, global_batch=batch, dtype=self.dtype)
         return self._stated[key]
 
@@ -110,15 +110,15 @@ class Chooser:
         to fit some. `global_batch` is the row's, where it states one."""
         pool, devices = stand_in(pool, devices, self.pools)
         family = pick(family_shares(self.distribution), numbers[0])
-        one = self.distribution[family]
-        size = pick(size_shares(devices, len(one.models)), numbers[1])
-        choice = (family, size, int(numbers[2] * len(one.global_batches)))
+        drawn_family = self.distribution[family]
+        size = pick(size_shares(devices, len(drawn_family.models)), numbers[1])
+        choice = (family, size, int(numbers[2] * len(drawn_family.global_batches)))
         key = (pool, devices, choice, global_batch)
         if key not in self._drawn:
-            found = self._first(fallbacks(self.distribution, choice), pool, devices, global_batch)
-            found = found or self._first(all_choices(self.distribution), pool, devices, global_batch)
-            assert found is not None
-            self._drawn[key] = found
+            workload = self._first(fallbacks(self.distribution, choice), pool, devices, global_batch)
+            workload = workload or self._first(all_choices(self.distribution), pool, devices, global_batch)
+            assert workload is not None
+            self._drawn[key] = workload
         return self._drawn[key]
 
     def _spread(self, names: tuple[str, ...], devices: int) -> bool:
@@ -155,8 +155,8 @@ class Chooser:
                 stand_in(name, devices, self.pools) for name in names if devices <= devices_like(name, self.pools)
             )
             names = tuple(name for name, _ in asked)
-            found = " or ".join(f"{count} of {name}" for name, count in asked)
-            place = f"the devices that stand for its {devices} over several pools ({found})"
+            asked_for = " or ".join(f"{count} of {name}" for name, count in asked)
+            place = f"the devices that stand for its {devices} over several pools ({asked_for})"
         if workload is None:
             return f"{where}: no model of the distribution fits on {place}"
         least = [least for name in names if (least := self.cells.least_devices(workload, name)) is not None]

@@ -53,10 +53,10 @@ class Collector:
             raise InputError(where=f"{self.where}, line {line}", key=bad.key, found=bad.found, expected=bad.expected)
         self.skipped.append((line, f"malformed: {bad}"))
 
-    def refuse(self, found: str, expected: str, *, line: int | None = None) -> NoReturn:
+    def refuse(self, seen: str, expected: str, *, line: int | None = None) -> NoReturn:
         """InputError about the file as a whole, lenient or not."""
         raise InputError(
-            where=self.where if line is None else f"{self.where}, line {line}", found=found, expected=expected
+            where=self.where if line is None else f"{self.where}, line {line}", found=seen, expected=expected
         )
 
     def gpus(self, asked: float, key: str) -> int:

@@ -13,5 +13,5 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 def draws(seed: int, purpose: Purpose, count: int) -> list[float]:
     """`count` numbers of [0, 1), which depend on seed and purpose alone; those of fewer rows are the first of these."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *purpose.encode()])))
-    found: list[float] = generator.random(count).tolist()
-    return found
+    numbers: list[float] = generator.random(count).tolist()
+    return numbers

@@ -40,11 +40,11 @@ def open_text(path: Path) -> Iterator[TextIO]:
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(where=where, found=f"a damaged gzip file ({error})", expected="a whole one") from None
     except UnicodeDecodeError as error:
-        found = f"a byte that is not UTF-8 ({error.object[error.start : error.start + 1]!r})"
-        raise InputError(where=where, found=found, expected="text in UTF-8") from None
+        problem = f"a byte that is not UTF-8 ({error.object[error.start : error.start + 1]!r})"
+        raise InputError(where=where, found=problem, expected="text in UTF-8") from None
     except OSError as error:
-        found = f"an error ({error.strerror or error})"
-        raise InputError(where=where, found=found, expected="a readable trace file") from None
+        problem = f"an error ({error.strerror or error})"
+        raise InputError(where=where, found=problem, expected="a readable trace file") from None
 
 
 class Table:
@@ -58,14 +58,14 @@ class Table:
             self._reader = csv.reader(text, strict=True)
         self.header: tuple[str, ...] = ()
 
-    def read_header(self, known: Sequence[str], required: Sequence[str]) -> dict[str, int]:
+    def read_header(self, columns: Sequence[str], required: Sequence[str]) -> dict[str, int]:
         """The place of each known column, by its name in `known` (any case); InputError where a required one lacks or
         one is there twice."""
         try:
             names = [name.strip() for name in next(self._reader, [])]
         except csv.Error as error:
             self._into.refuse(f"a header that is no CSV ({error})", "names of columns", line=1)
-        spelled = {name.lower(): name for name in known}
+        spelled = {name.lower(): name for name in columns}
         self.header = tuple(spelled.get(name.lower(), name) for name in names)
         for name in set(self.header) - {""}:
             if self.header.count(name) > 1:
@@ -76,7 +76,7 @@ class Table:
                 self._into.refuse(
                     f"no column {name!r} in the header ({shown})", "columns " + ", ".join(required), line=1
                 )
-        return {name: place for place, name in enumerate(self.header) if name in known}
+        return {name: place for place, name in enumerate(self.header) if name in columns}
 
     def each(self, width: int, parse: Callable[[int, list[str]], None], *, wanted: str) -> None:
         """Call `parse` with line number and cells of each row that is not blank; what it finds malformed, and lines

@@ -91,7 +91,7 @@ def find_tables(path: Path) -> tuple[Path, Path | None]:
 def read(text: TextIO, into: Collector, *, jobs: Path | None) -> Trace:
     """The trace in a task table, with what the job table at `jobs` adds; InputError where (unless lenient) a line is
     wrong."""
-    found: dict[str, _Job] = {}
+    by_name: dict[str, _Job] = {}
     table = Table(text, into, form="csv")
 
     def parse(line: int, cells: list[str]) -> None:
@@ -100,7 +100,7 @@ def read(text: TextIO, into: Collector, *, jobs: Path | None) -> Trace:
         name = cells[0].strip()
         if not name:
             raise BadCell("job_name", "nothing", "a name")
-        job = found.setdefault(name, _Job(line))
+        job = by_name.setdefault(name, _Job(line))
         try:
             _add_task(job, cells)
         except BadCell:
@@ -109,7 +109,7 @@ def read(text: TextIO, into: Collector, *, jobs: Path | None) -> Trace:
 
     table.each(len(TASK_COLUMNS), parse, wanted="of a pai_task_table")
     submitted = _read_jobs(jobs, into) if jobs is not None else {}
-    for name, job in found.items():
+    for name, job in by_name.items():
         if not job.malformed:
             _add(name, job, submitted.get(name), into)
     return into.trace("pai")
@@ -144,22 +144,22 @@ def _add_task(job: _Job, cells: list[str]) -> None:
 
 def _read_jobs(path: Path, into: Collector) -> dict[str, _Submitted]:
     """When, and by whom, each job was submitted."""
-    found: dict[str, _Submitted] = {}
+    submitted: dict[str, _Submitted] = {}
     notes = Collector(where=str(path), lenient=into.lenient, fractional=into.fractional)
 
     def parse(line: int, cells: list[str]) -> None:
         if line == 1 and tuple(cells) == JOB_COLUMNS:
             return
         name, _, user, status, start, _ = ("" if cell in BLANK else cell.strip() for cell in cells)
-        if name in found:
+        if name in submitted:
             raise BadCell("job_name", f"{name!r} again", "each job once")
         submit_s = number(start, "start_time") if start else 0.0
-        found[name] = _Submitted(submit_s or None, intern(user), status_of(status))
+        submitted[name] = _Submitted(submit_s or None, intern(user), status_of(status))
 
     with open_text(path) as text:
         Table(text, notes, form="csv").each(len(JOB_COLUMNS), parse, wanted="of a pai_job_table")
     into.skipped += [(line, f"{reason} ({path.name})") for line, reason in notes.skipped]
-    return found
+    return submitted
 
 
 def _add(name: str, job: _Job, submitted: _Submitted | None, into: Collector) -> None:
@@ -174,7 +174,7 @@ def _add(name: str, job: _Job, submitted: _Submitted | None, into: Collector) ->
     if duration_s <= 0:
         return into.skip(job.line, NEVER_RAN)
     submit_s = submitted.submit_s if submitted is not None else None
-    gpu_type = max(sorted(job.by_device), key=lambda one: job.by_device[one])
+    gpu_type = max(sorted(job.by_device), key=lambda device: job.by_device[device])
     status = submitted.status if submitted is not None and submitted.status else _worst(job.statuses)
     try:
         gpus = into.gpus(job.gpus, "plan_gpu")

@@ -48,10 +48,10 @@ def _entries(text: str, into: Collector) -> Iterator[tuple[int, int, Any]]:
         try:
             entry, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            found = f"no JSON in column {error.colno} ({error.msg})"
+            problem = f"no JSON in column {error.colno} ({error.msg})"
             if error.pos >= len(text):
-                found = "a file that ends too early"
-            into.refuse(found, f"job {place} of the list", line=error.lineno)
+                problem = "a file that ends too early"
+            into.refuse(problem, f"job {place} of the list", line=error.lineno)
         except (ValueError, RecursionError) as error:
             into.refuse(f"no readable JSON ({error})", f"job {place} of the list", line=line)
         yield line, place, entry

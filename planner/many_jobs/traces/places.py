@@ -20,8 +20,8 @@ def pools_of(row: TraceRow, pools: Mapping[str, Pool], unknown: UnknownDevice, *
         return tuple(pools)
     if wanted in pools:
         return (wanted,)
-    found = _pools_with(wanted, pools)
-    if not found and unknown == "refuse":
+    fitting = _pools_with(wanted, pools)
+    if not fitting and unknown == "refuse":
         raise InputError(
             where=f"{source}, line {row.line}",
             key="device",
@@ -29,7 +29,7 @@ def pools_of(row: TraceRow, pools: Mapping[str, Pool], unknown: UnknownDevice, *
             expected=f"a device of the cluster ({', '.join(sorted({pool.device for pool in pools.values()}))}), "
             "or --unknown-device draw",
         )
-    return found or tuple(pools)
+    return fitting or tuple(pools)
 
 
 def _pools_with(wanted: str, pools: Mapping[str, Pool]) -> tuple[str, ...]:
@@ -41,8 +41,8 @@ def _pools_with(wanted: str, pools: Mapping[str, Pool]) -> tuple[str, ...]:
         canonical = load_device(wanted).name
     except InputError:
         canonical = plain
-    found = tuple(name for name, pool in pools.items() if pool.device == canonical)
-    return found or tuple(name for name, pool in pools.items() if pool.device.startswith(f"{plain}-"))
+    same_device = tuple(name for name, pool in pools.items() if pool.device == canonical)
+    return same_device or tuple(name for name, pool in pools.items() if pool.device.startswith(f"{plain}-"))
 
 
 def devices_of(
@@ -78,8 +78,8 @@ def devices_like(name: str, pools: Mapping[str, Pool]) -> int:
 def stand_in(name: str, devices: int, pools: Mapping[str, Pool]) -> tuple[str, int]:
     """Where a Cell stands for a job of this pool: its own devices there, or, where it asks for more than the pool has,
     the largest power of two of them that the largest pool of the type has."""
-    own = pools[name]
-    if devices <= own.devices:
+    asked = pools[name]
+    if devices <= asked.devices:
         return name, devices
-    largest = max((pool for pool in pools.values() if pool.device == own.device), key=lambda pool: pool.devices)
+    largest = max((pool for pool in pools.values() if pool.device == asked.device), key=lambda pool: pool.devices)
     return largest.name, 1 << (min(devices, largest.devices).bit_length() - 1)

@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[TextIO, Collector], Trace]] = {
 def read_trace(
     path: str | Path, *, format: TraceFormat = "auto", lenient: bool = False, fractional: Fractional = "round-up"
 ) -> Trace:
-    """The trace in a file (plain or gzip; for PAI also the folder of its tables).
+    """Return the trace in a file (plain or gzip; for PAI also the folder of its tables).
 
     Args:
         path: the file.
@@ -78,9 +78,9 @@ def _detect(path: Path) -> str:
         return "cellplan"
     if "job_table" in path.name or "task_table" in path.name or _is_task(names):
         return "pai"
-    found = repr(line if len(line) <= 80 else line[:77] + "...") if line else "an empty file"
+    first_line = repr(line if len(line) <= 80 else line[:77] + "...") if line else "an empty file"
     forms = "our CSV (job_id,submit_time_s,duration_s,gpus,...) or the form of Philly, Helios, PAI or sacct -P"
-    raise InputError(where=f"{path}, line 1", found=found, expected=f"{forms}; or name it (format=...)")
+    raise InputError(where=f"{path}, line 1", found=first_line, expected=f"{forms}; or name it (format=...)")
 
 
 def _is_task(cells: list[str]) -> bool:

@@ -69,15 +69,15 @@ def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
 
 
 def head(trace: Trace, count: int) -> Trace:
-    """The first `count` jobs."""
+    """Return the trace with its first `count` jobs. Raise InputError for fewer than one."""
     if count < 1:
         raise InputError(where="trace", key="head", found=count, expected="at least one job")
     return replace(trace, rows=trace.rows[:count])
 
 
 def window(trace: Trace, first_s: float, last_s: float) -> Trace:
-    """The jobs submitted in [`first_s`, `last_s`) on the trace's clock, which then shows 0 at `first_s`; InputError
-    where there are none."""
+    """Return the trace with the jobs submitted in [`first_s`, `last_s`) seconds on its clock, which then shows 0 at
+    `first_s`. Raise InputError where there are none."""
     if not first_s < last_s:
         raise InputError(where="trace", key="window", found=f"{first_s} to {last_s}", expected="a first before a last")
     with collection_paused():
@@ -85,16 +85,16 @@ def window(trace: Trace, first_s: float, last_s: float) -> Trace:
             _moved(row, row.submit_time_s - first_s) for row in trace.rows if first_s <= row.submit_time_s < last_s
         )
     if not rows:
-        found = f"no job in {first_s:g} to {last_s:g} s"
+        nothing = f"no job in {first_s:g} to {last_s:g} s"
         span = f"{trace.rows[0].submit_time_s:g} to {trace.rows[-1].submit_time_s:g} s" if trace.rows else "nothing"
-        raise InputError(where=trace.source, key="window", found=found, expected=f"a part of {span}")
+        raise InputError(where=trace.source, key="window", found=nothing, expected=f"a part of {span}")
     zero = trace.zero + timedelta(seconds=first_s) if trace.zero is not None else None
     return replace(trace, rows=rows, zero=zero)
 
 
 def load(trace: Trace, factor: float) -> Trace:
-    """The same jobs arriving `factor` times as fast: gaps between submissions are divided by it, counted from the
-    first job. Durations stay, and deadlines stay as far behind their submissions."""
+    """Return the same jobs arriving `factor` times as fast: gaps between submissions are divided by it, counted from
+    the first job. Durations stay, and deadlines stay as far behind their submissions."""
     if not 0 < factor < float("inf"):
         raise InputError(where="trace", key="load", found=factor, expected="a factor above 0")
     if not trace.rows:

@@ -60,39 +60,39 @@ def read(text: TextIO, into: Collector) -> Trace:
             into.refuse(f"none of {', '.join(names)} in the header", "one of them", line=1)
 
     def parse(line: int, cells: list[str]) -> None:
-        found = {name: "" if cells[place] in BLANK else cells[place].strip() for name, place in places.items()}
-        _add(line, found, into)
+        filled = {name: "" if cells[place] in BLANK else cells[place].strip() for name, place in places.items()}
+        _add(line, filled, into)
 
     table.each(len(table.header), parse, wanted="as the header has; is there a '|' in a job's name?")
     ignored = tuple(name for name in table.header if name and name not in places)
     return into.trace("sacct", ignored=ignored)
 
 
-def _add(line: int, found: dict[str, str], into: Collector) -> None:
-    job_id = found["JobID"]
+def _add(line: int, filled: dict[str, str], into: Collector) -> None:
+    job_id = filled["JobID"]
     if not job_id:
         raise BadCell("JobID", "nothing", "an id")
     if "." in job_id:
         return into.skip(line, STEP)
-    gpus, device, mem_gb = _resources(found)
+    gpus, device, mem_gb = _resources(filled)
     if gpus == 0:
         return into.skip(line, NO_GPUS)
-    submit_s = date_s(found["Submit"], "Submit")
-    status = status_of(found["State"])
+    submit_s = date_s(filled["Submit"], "Submit")
+    status = status_of(filled["State"])
     if not status:
         raise BadCell("State", "nothing", "a state such as COMPLETED")
     if status in _RUNNING:
         return into.skip(line, UNFINISHED)
-    if not found["Start"]:
+    if not filled["Start"]:
         return into.skip(line, NEVER_RAN)
-    start_s = date_s(found["Start"], "Start")
-    duration_s = _duration(found, start_s)
+    start_s = date_s(filled["Start"], "Start")
+    duration_s = _duration(filled, start_s)
     if duration_s == 0:
         return into.skip(line, NEVER_RAN)
     nodes, cpus, priority = (
-        found.get("NNodes"),
-        found.get("AllocCPUS") or found.get("NCPUS"),
-        found.get("Priority"),
+        filled.get("NNodes"),
+        filled.get("AllocCPUS") or filled.get("NCPUS"),
+        filled.get("Priority"),
     )
     return into.add(
         TraceRow(
@@ -104,9 +104,9 @@ def _add(line: int, found: dict[str, str], into: Collector) -> None:
             nodes=int(number(nodes, "NNodes")) or None if nodes else None,
             cpus=number(cpus, "AllocCPUS") if cpus else None,
             mem_gb=mem_gb,
-            user=intern(found.get("User", "")),
-            vc_or_department=intern(found.get("Account") or found.get("Partition") or ""),
-            job_type_or_name=intern(found.get("JobName", "")),
+            user=intern(filled.get("User", "")),
+            vc_or_department=intern(filled.get("Account") or filled.get("Partition") or ""),
+            job_type_or_name=intern(filled.get("JobName", "")),
             status=intern(_STATES.get(status, status)),
             queue_s=start_s - submit_s if start_s >= submit_s else None,
             device=intern(device),
@@ -115,11 +115,11 @@ def _add(line: int, found: dict[str, str], into: Collector) -> None:
     )
 
 
-def _resources(found: dict[str, str]) -> tuple[float, str, float | None]:
+def _resources(filled: dict[str, str]) -> tuple[float, str, float | None]:
     """GPUs, the type of most of them, and GB of memory, of AllocTRES or else of ReqTRES."""
     for key in _ONE_OF[0]:
         total, typed, mem_gb = 0.0, dict[str, float](), None
-        for part in found.get(key, "").split(","):
+        for part in filled.get(key, "").split(","):
             if part.startswith("mem="):
                 mem_gb = size_gb(part[4:], key)
             elif match := _GPU.fullmatch(part):
@@ -133,12 +133,12 @@ def _resources(found: dict[str, str]) -> tuple[float, str, float | None]:
     return 0.0, "", None
 
 
-def _duration(found: dict[str, str], start_s: float) -> float:
-    if raw := found.get("ElapsedRaw"):
+def _duration(filled: dict[str, str], start_s: float) -> float:
+    if raw := filled.get("ElapsedRaw"):
         return number(raw, "ElapsedRaw")
-    if elapsed := found.get("Elapsed"):
+    if elapsed := filled.get("Elapsed"):
         return span_s(elapsed, "Elapsed")
-    end = found.get("End", "")
+    end = filled.get("End", "")
     duration_s = date_s(end, "End") - start_s
     if duration_s < 0:
         raise BadCell("End", repr(end), "a time after Start")

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from estimator.cells.cell import CellEstimate, CellFailure, StageEstimate
-from estimator.cells.job import Job
-from estimator.cells.stage_options import Machine
+from estimator.cells.cell import CellEstimate, CellFailure
+from estimator.cells.stage_pricing import Favour
 from estimator.layers.graph import LayerGraph, LayerNode, build_graph
 from estimator.profiling.lookup import to_layer_time
 from models_zoo.model import Model
-from planner.one_job.cells.planning import estimate_figures
+from planner.one_job.explicit.figures import count_setup_flops
+from planner.one_job.explicit.recording import record_estimate, record_stages
 from planner.shared.model_sizes import model_sizes
-from planner.shared.plan import PlanEstimate
+from planner.shared.plan import PlanEstimate, PlanStage
 from profiles.measurements import Profile
 from profiles.vocabulary import Device, Infeasible, Shard
 
@@ -85,54 +85,53 @@ def describe_profile(profile: Profile) -> dict[str, Any]:
     }
 
 
-def describe_cells(
-    job: Job, cells: Sequence[tuple[Machine, CellEstimate | CellFailure]], *, best: CellEstimate | None
-) -> list[dict[str, Any]]:
-    """Every Cell with the same keys; the figures of one that cannot be had are None, and `reason` says why."""
+def describe_cells(cells: Sequence[CellEstimate | CellFailure], *, best: CellEstimate | None) -> list[dict[str, Any]]:
+    """Return every Cell with the same keys; the figures of one that cannot be had are None, and `reason` says why."""
     return [
-        _describe_failure(cell)
-        if isinstance(cell, CellFailure)
-        else _describe_estimate(job, machine, cell) | {"best": cell is best}
-        for machine, cell in cells
+        _describe_failure(cell) if isinstance(cell, CellFailure) else _describe_estimate(cell) | {"best": cell is best}
+        for cell in cells
     ]
 
 
-def _describe_estimate(job: Job, machine: Machine, cell: CellEstimate) -> dict[str, Any]:
+def _describe_estimate(cell: CellEstimate) -> dict[str, Any]:
+    setup, evaluation = cell.setup, cell.evaluation
     return {
         "device": cell.device,
-        "devices": cell.devices,
-        "stages": len(cell.stages),
+        "devices": setup.devices,
+        "stages": len(setup.stages),
         "fits": True,
         "reason": None,
         "lacking_bytes": None,
         "assembly": list(cell.assembly),
-        "micro_batch": cell.micro_batch,
-        "micro_batches": cell.micro_batches,
-        **asdict(estimate_figures(job, machine, cell)),
+        "micro_batch": setup.micro_batch,
+        "micro_batches": setup.micro_batches,
+        **asdict(record_estimate(setup, evaluation, count_setup_flops(setup))),
         "provenance": {
-            "compute": cell.compute_provenance,
-            "communication": cell.communication_provenance,
-            "communication_basis": list(cell.communication_basis),
+            "compute": evaluation.compute_provenance,
+            "communication": evaluation.communication_provenance,
+            "link_table_ids": list(evaluation.link_table_ids),
         },
-        "split": [_describe_stage(stage) for stage in cell.stages],
+        "split": [
+            _describe_stage(stage, favour)
+            for stage, favour in zip(record_stages(setup, evaluation), cell.assembly, strict=True)
+        ],
         "assemblies": cell.assemblies,
         "dropped": list(cell.dropped),
     }
 
 
-def _describe_stage(stage: StageEstimate) -> dict[str, Any]:
-    option = stage.option
+def _describe_stage(stage: PlanStage, favour: Favour) -> dict[str, Any]:
     return {
-        "layers": [stage.first, stage.end],
-        "devices": len(stage.slots),
-        "favour": stage.favour,
-        "dp": option.parallelism.dp,
-        "tp": option.parallelism.tp,
-        "recompute": option.parallelism.recompute,
-        "compute_s": option.compute_s,
-        "blocking_collectives_s": option.blocking_s,
-        "transfer_s": stage.transfer_s,
-        "memory_bytes": option.memory.peak_bytes,
+        "layers": list(stage.chunks[0]),
+        "devices": len(stage.ranks),
+        "favour": favour,
+        "dp": stage.dp,
+        "tp": stage.tp,
+        "zero": stage.sharding.zero,
+        "recompute": asdict(stage.recompute),
+        "compute_s": stage.compute_s,
+        "communication_s": stage.communication_s,
+        "memory_bytes": stage.memory_bytes,
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from planner.one_job.cells.describe import describe_cells
@@ -11,43 +10,40 @@ from planner.one_job.cells.request import (
     best_cell,
     can_be_had,
     describe_sources,
-    open_existing,
     read_request,
     search_cells,
     why_nothing_fits,
 )
-from planner.one_job.explicit.dispatch import options_of_cells, read_any_request, whole_training
+from planner.one_job.explicit.dispatch import read_any_request
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
-from planner.shared.options import EstimateOptions
+from planner.one_job.timeline.events import make_timeline
+from planner.one_job.timeline.save import save_timeline, timeline_form
+from planner.shared.inputs import open_existing
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan_file import save_plan
-from profiles.errors import InputError, NothingFits
+from profiles.errors import NothingFits
 
 
-def estimate_cells(
-    model: str | None, *, cluster: str | None, output: Path | None, store: Path | None, options: EstimateOptions
-) -> dict[str, Any]:
-    """All Cells; NothingFits, with the same value in it, if none can be had."""
-    if model is None or cluster is None:
-        found = "no model" if model is None else "no cluster"
-        raise InputError(where="estimate", found=found, expected="a model and a cluster, or a plan file")
-    if output is not None:
+def estimate_cells(options: EstimateOptions) -> dict[str, Any]:
+    """Return all Cells; raise NothingFits, with the same value in it, if none can be had."""
+    if options.output is not None:
         expected = "a plan to write, which --tp, --pp, --dp or another degree makes; or `cellplan plan`"
-        raise InputError(where="estimate", key="--output", found=output, expected=expected)
-    with open_existing(store) as opened:
-        request = read_request(model, cluster=cluster, store=opened, **options_of_cells(options))
+        raise options.wrong("output", found=options.output, expected=expected)
+    with open_existing(options.store) as opened:
+        request = read_request(options, store=opened)
         cells = search_cells(request, opened)
         possible = can_be_had(cells)
-        machine, best = best_cell(cells) if possible else (None, None)
-        sources = describe_sources(request, machine, best, opened) if machine and best else ()
-    job = request.job
+        best = best_cell(cells) if possible else None
+        sources = describe_sources(request, best, opened) if best else ()
+    recipe = request.job.recipe
     result = {
-        "model": job.model.name,
+        "model": request.job.model.name,
         "cluster": request.cluster.text,
-        "global_batch": job.global_batch,
-        "seq_len": job.seq_len or None,
-        "dtype": job.dtype,
-        "cells": describe_cells(job, cells, best=best),
+        "global_batch": recipe.global_batch,
+        "seq_len": recipe.seq_len or None,
+        "dtype": recipe.dtype,
+        "cells": describe_cells(cells, best=best),
         "assumptions": [*request.assumptions, *sources],
     }
     if not possible:
@@ -55,24 +51,22 @@ def estimate_cells(
     return result
 
 
-def estimate_plan(
-    model: str | None,
-    *,
-    cluster: str | None,
-    plan: Path | None,
-    output: Path | None,
-    store: Path | None,
-    options: EstimateOptions,
-) -> dict[str, Any]:
-    """One explicit plan, written to `output` if it fits; NothingFits, with the same value in it, if it does not."""
-    with open_existing(store) as opened:
-        request = read_any_request(model, cluster=cluster, plan=plan, store=opened, options=options)
-        measured = partial(evaluate_with_store, store=opened, profiles=options.get("profiles"))
-        found = estimate_explicit(request, whole=whole_training(options), evaluate=measured)
-    result = describe_estimated(found)
-    if found.shortfall is not None:
-        message = f"{request.reference} on {found.plan.cluster}: the plan does not fit; {found.shortfall}"
-        raise NothingFits(message, result=result)
-    if output is not None:
-        save_plan(found.plan, output)
+def estimate_plan(options: EstimateOptions) -> dict[str, Any]:
+    """Return the estimate of one explicit plan; write the plan and its timeline where the options say, if it fits.
+    Raise NothingFits, with the same value in it, if it does not."""
+    if options.timeline is not None:
+        timeline_form(options.timeline)
+    with open_existing(options.store) as opened:
+        request = read_any_request(options, store=opened)
+        evaluate = partial(evaluate_with_store, store=opened, profiles=options.profiles)
+        estimated = estimate_explicit(request, whole=options, evaluate=evaluate)
+        result = describe_estimated(estimated)
+        if estimated.shortfall is not None:
+            message = f"{request.reference} on {estimated.plan.cluster}: the plan does not fit; {estimated.shortfall}"
+            raise NothingFits(message, result=result)
+        if options.output is not None:
+            save_plan(estimated.plan, options.output)
+        if options.timeline is not None:
+            drawn = make_timeline(estimated.plan, where="plan", store=opened, profiles=options.profiles)
+            save_timeline(drawn, options.timeline)
     return result

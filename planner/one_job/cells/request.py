@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Unpack, cast
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules
 from estimator.cells.estimate import estimate_cells
-from estimator.cells.job import Job, default_global_batch
-from estimator.cells.stage_options import Machine
+from estimator.cells.job import CELL_SCHEDULES, Job, cell_recipe, default_global_batch
+from estimator.cells.stage_pricing import Hardware
 from estimator.frontends.load import load_any_model
-from estimator.host_cpu import cpu_name
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
-from models_zoo.model import Model
-from planner.shared.options import JobOptions, with_defaults
+from planner.one_job.explicit.request import recompute_rules
+from planner.shared.inputs import load_place, token_count
+from planner.shared.options.estimate import DegreeOptions, EstimateOptions, WholeTrainingOptions
+from planner.shared.options.record import entries
+from planner.shared.options.training import SoftwareOptions
 from profiles.cluster import Cluster, most_on_one_node
-from profiles.cluster_file import load_cluster
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError, NothingFits
-from profiles.measurements import DeviceRates, Origin, device_from_rates
+from profiles.measurements import Origin
 from profiles.store import ProfileStore
-from profiles.vocabulary import Device, DType
+from profiles.vocabulary import Device, LinkTable
 
-Cell = tuple[Machine, CellEstimate | CellFailure]
+Cell = CellEstimate | CellFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,76 +46,64 @@ class Request:
     profiles: Framework | None = None
 
 
-@contextmanager
-def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
-    """The profile store at `path`; None where there is no such file, which means that nothing is measured."""
-    if path is None or not path.exists():
-        yield None
-        return
-    with ProfileStore(path) as store:
-        yield store
+EXPLICIT = "an explicit plan, which --tp, --pp, --dp or another degree makes it"
 
 
-def read_request(reference: str, *, cluster: str, store: ProfileStore | None, **options: Unpack[JobOptions]) -> Request:
-    """The records behind a request; InputError where a part of it is wrong. `planner.shared.options` has the
-    defaults."""
-    chosen = cast(JobOptions, with_defaults(JobOptions, options))
+def check_cells(options: EstimateOptions) -> None:
+    """Raise InputError for options that only an explicit plan can have."""
+    for name in (*entries(SoftwareOptions), *entries(DegreeOptions), *entries(WholeTrainingOptions)):
+        if name in options.changed():
+            raise options.wrong(name, found=getattr(options, name), expected=EXPLICIT)
+    if options.schedule not in CELL_SCHEDULES:
+        expected = f"one of {', '.join(CELL_SCHEDULES)}, or {EXPLICIT}"
+        raise options.wrong("schedule", found=options.schedule, expected=expected)
+
+
+def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Request:
+    """Return the records behind a request for Cells; raise InputError where a part of it is wrong."""
+    check_cells(options)
+    reference, cluster = options.model, options.cluster
+    if reference is None or cluster is None:
+        found = "no model" if reference is None else "no cluster"
+        raise InputError(where="estimate", found=found, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference)
-    tokens = token_count(model, chosen["seq_len"])
-    place = load_place(
-        cluster, model, store=store, dtype=chosen["dtype"], seq_len=tokens, optimizer=chosen["optimizer"]
-    )
+    tokens = token_count(model, options.seq_len)
+    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumptions = list(place.notes)
-    global_batch = chosen["global_batch"]
+    global_batch = options.global_batch
     if global_batch is None:
         free = Counter(slot.device for slot in place.free_slots)
-        devices = chosen["devices"] or max(free.values(), default=1)
+        devices = options.devices or max(free.values(), default=1)
         global_batch, sentence = default_global_batch(model, tokens, devices)
         assumptions.append(sentence)
+    if global_batch < 1:
+        raise InputError(where="job", key="--global-batch", found=global_batch, expected="at least 1")
     job = Job(
         model=model,
-        global_batch=global_batch,
-        seq_len=tokens,
-        dtype=chosen["dtype"],
-        optimizer_name=chosen["optimizer"],
-        schedule=chosen["schedule"],
-        recompute=chosen["recompute"],
-        zero=chosen["zero"],
-        attention=chosen["attention"],
-        sequence_parallel=chosen["sequence_parallel"],
-        micro_batches=chosen["micro_batches"],
-        micro_batch_per_rank=chosen["micro_batch"],
+        recipe=cell_recipe(
+            global_batch=global_batch,
+            seq_len=tokens,
+            dtype=options.dtype,
+            optimizer=options.optimizer,
+            schedule=options.schedule,
+        ),
+        attention=options.attention,
+        recompute="auto" if options.recompute == "auto" else recompute_rules(options.recompute)[0],
+        zero=(0, 1, 2, 3) if options.zero is None else (options.zero,),
+        sequence_parallel=options.sequence_parallel,
+        micro_batches=options.micro_batches,
+        micro_batch_per_rank=options.micro_batch,
     )
     return Request(
         reference=reference,
         job=job,
         cluster=place,
-        devices=chosen["devices"],
-        stages=chosen["stages"],
-        rules=CellRules(partition=chosen["partition"], formula=chosen["formula"], assembly=chosen["assembly"]),
+        devices=options.devices,
+        stages=options.stages,
+        rules=CellRules(partition=options.partition, formula=options.formula, assembly=options.assembly),
         assumptions=(*assumptions, *_describe_defaults(job)),
-        profiles=chosen["profiles"],
+        profiles=options.profiles,
     )
-
-
-def load_place(
-    text: str, model: Model, *, store: ProfileStore | None, dtype: DType, seq_len: int, optimizer: str
-) -> Cluster:
-    """The cluster that `text` means; this host's own devices are described by what `store` has measured on them."""
-
-    def local_device() -> Device | None:
-        rates = _local_rates(store, model, dtype, seq_len, optimizer) if store else None
-        return device_from_rates(rates) if rates else None
-
-    return load_cluster(text, local_device=local_device)
-
-
-def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, optimizer: str) -> DeviceRates | None:
-    """Rates of this host's CPU, with as many threads as its measured layer times have."""
-    origins = find_origins(store, model.layers, device=LOCAL_DEVICE, optimizer=optimizer, dtype=dtype, seq_len=tokens)
-    threads = origins[0].threads if origins else None
-    found = store.rates(LOCAL_DEVICE, hardware=cpu_name(), threads=threads)
-    return found or store.rates(LOCAL_DEVICE, hardware=cpu_name())
 
 
 def _origins(request: Request, store: ProfileStore, device: str) -> tuple[Origin, ...]:
@@ -127,20 +112,11 @@ def _origins(request: Request, store: ProfileStore, device: str) -> tuple[Origin
         store,
         job.model.layers,
         device=device,
-        optimizer=job.optimizer_name,
-        dtype=job.dtype,
-        seq_len=job.seq_len,
+        optimizer=job.recipe.optimizer,
+        dtype=job.recipe.dtype,
+        seq_len=job.recipe.seq_len,
         framework=request.profiles,
     )
-
-
-def token_count(model: Model, seq_len: int | None) -> int:
-    """Tokens per sample: `seq_len`, or the model's own where it is None. InputError for tokens of a model without."""
-    if seq_len is not None and not model.seq_len:
-        raise InputError(
-            where=f"model {model.name}", key="--seq-len", found=seq_len, expected="none: the model has no tokens"
-        )
-    return model.seq_len if seq_len is None else seq_len
 
 
 def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]:
@@ -153,69 +129,82 @@ def find_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]
 
 def why_nothing_fits(request: Request, cells: tuple[Cell, ...]) -> str:
     """A sentence about `cells`, none of which can be had, and the one that lacks least."""
-    failures = [cell for _, cell in cells if isinstance(cell, CellFailure)]
+    failures = [cell for cell in cells if isinstance(cell, CellFailure)]
     return f"{request.reference} on {request.cluster.text}: {_describe_nearest_miss(failures)}"
 
 
 def search_cells(request: Request, store: ProfileStore | None) -> tuple[Cell, ...]:
-    """All Cells that were asked for, those that cannot be had among them, with measured times from `store`."""
-
-    def lookup_for(device: Device) -> Lookup:
-        origins = _origins(request, store, device.name) if store else ()
-        if store is None or not origins:
-            return nothing_measured
-        devices = [slot for slot in request.cluster.free_slots if slot.device == device.name]
-        return lookup_in_store(
-            store,
-            device=device.name,
-            optimizer=request.job.optimizer_name,
-            origin=origins[0],
-            workers=most_on_one_node(devices[: request.devices]),
-        )
-
+    """Return all Cells that were asked for, those that cannot be had among them, with measured times from `store`."""
     return estimate_cells(
         request.job,
         request.cluster,
         rules=request.rules,
         devices=request.devices,
         stages=request.stages,
-        link_tables_for=lambda device: usable_link_tables(store, device.name, request.profiles) if store else (),
-        lookup_for=lookup_for,
+        link_tables_for=lambda device: _tables_for(request, store, device),
+        lookup_for=lambda device: _lookup_for(request, store, device),
+    )
+
+
+def hardware_of(request: Request, store: ProfileStore | None, cell: CellEstimate) -> Hardware:
+    """Return what `cell` runs on, with what `store` has measured of it."""
+    device = request.cluster.group_of(cell.setup.stages[0].slots[0]).device
+    return Hardware(
+        cluster=request.cluster,
+        device=device,
+        link_tables=_tables_for(request, store, device),
+        lookup=_lookup_for(request, store, device),
+    )
+
+
+def _tables_for(request: Request, store: ProfileStore | None, device: Device) -> tuple[LinkTable, ...]:
+    return usable_link_tables(store, device.name, request.profiles) if store else ()
+
+
+def _lookup_for(request: Request, store: ProfileStore | None, device: Device) -> Lookup:
+    origins = _origins(request, store, device.name) if store else ()
+    if store is None or not origins:
+        return nothing_measured
+    devices = [slot for slot in request.cluster.free_slots if slot.device == device.name]
+    return lookup_in_store(
+        store,
+        device=device.name,
+        optimizer=request.job.recipe.optimizer,
+        origin=origins[0],
+        workers=most_on_one_node(devices[: request.devices]),
     )
 
 
 def can_be_had(cells: tuple[Cell, ...]) -> bool:
     """Whether any of `cells` can be had."""
-    return any(isinstance(cell, CellEstimate) for _, cell in cells)
+    return any(isinstance(cell, CellEstimate) for cell in cells)
 
 
-def best_cell(cells: tuple[Cell, ...]) -> tuple[Machine, CellEstimate]:
-    """The fastest of the Cells that can be had; of equals the first."""
-    possible = [(machine, cell) for machine, cell in cells if isinstance(cell, CellEstimate)]
-    return min(possible, key=lambda found: found[1].iteration_time_s)
+def best_cell(cells: tuple[Cell, ...]) -> CellEstimate:
+    """Return the fastest of the Cells that can be had; of equals the first."""
+    possible = (cell for cell in cells if isinstance(cell, CellEstimate))
+    return min(possible, key=lambda cell: cell.iteration_time_s)
 
 
 def count_assemblies(cells: tuple[Cell, ...]) -> int:
-    """Assemblies compared in all Cells: the size of the space in which the best one is the best."""
-    return sum(cell.assemblies for _, cell in cells if isinstance(cell, CellEstimate))
+    """Return how many assemblies were compared in all Cells."""
+    return sum(cell.assemblies for cell in cells if isinstance(cell, CellEstimate))
 
 
-def describe_sources(
-    request: Request, machine: Machine, cell: CellEstimate, store: ProfileStore | None
-) -> tuple[str, ...]:
-    """Where the Cell's measured layer times come from, unless from all that this host has measured; and what stands in
-    for measurements that it lacks."""
-    device = machine.device.name
+def describe_sources(request: Request, cell: CellEstimate, store: ProfileStore | None) -> tuple[str, ...]:
+    """Return sentences on where the Cell's measured layer times come from, unless from all that this host has measured;
+    and on what stands in for measurements that it lacks."""
+    device, evaluation = cell.device, cell.evaluation
     origins = _origins(request, store, device) if store else ()
     said = []
-    if cell.compute_provenance != "modelled" and (len(origins) > 1 or device != LOCAL_DEVICE):
+    if evaluation.compute_provenance != "modelled" and (len(origins) > 1 or device != LOCAL_DEVICE):
         others = f"; {len(origins) - 1} more in the store not used" if len(origins) > 1 else ""
         said.append(f"layer times of {device} measured on {_describe_origin(origins[0])}{others}")
-    if cell.compute_provenance != "measured":
-        used = [stage.option.parallelism for stage in cell.stages]
-        degrees = ",".join(str(tp) for tp in sorted({way.tp for way in used}))
-        samples = ",".join(str(count) for count in sorted({cell.micro_batch // way.dp for way in used}))
-        which = "none" if cell.compute_provenance == "modelled" else "not all"
+    if evaluation.compute_provenance != "measured":
+        stages = cell.setup.stages
+        degrees = ",".join(map(str, sorted({stage.tp for stage in stages})))
+        samples = ",".join(map(str, sorted({cell.setup.samples_per_rank(stage) for stage in stages})))
+        which = "none" if evaluation.compute_provenance == "modelled" else "not all"
         efficiencies = load_operator_efficiencies(device)
         carried = f", carried over from {efficiencies.carried_over}" if efficiencies.carried_over else ""
         said.append(
@@ -223,9 +212,10 @@ def describe_sources(
             f" {device}: the operator model fills in ({efficiencies.architecture}{carried});"
             f" {_profile_command(request, device, origins)}"
         )
-    if cell.communication_provenance not in ("measured", None):
-        which = "no collective has" if cell.communication_provenance == "modelled" else "not all collectives have"
-        tables = "tables of other sizes, ranks or operations, else " if cell.link_table_ids else ""
+    if evaluation.communication_provenance not in ("measured", None):
+        lacking = evaluation.communication_provenance == "modelled"
+        which = "no collective has" if lacking else "not all collectives have"
+        tables = "tables of other sizes, ranks or operations, else " if evaluation.link_table_ids else ""
         said.append(f"{which} a measured link table at its size: {tables}the links' catalogue rates fill in")
     return tuple(said)
 
@@ -237,13 +227,20 @@ def _describe_origin(origin: Origin) -> str:
 
 def _profile_command(request: Request, device: str, origins: tuple[Origin, ...]) -> str:
     """How to measure what the Cells of `request` on `device` need, in words."""
-    job = request.job
+    job, recipe = request.job, request.job.recipe
     local = device == LOCAL_DEVICE
     words = ["cellplan", "profile", request.reference, "--cluster", request.cluster.text]
-    words += ["--device", "cpu" if local else "cuda:0", "--global-batch", str(job.global_batch), "--dtype", job.dtype]
+    words += [
+        "--device",
+        "cpu" if local else "cuda:0",
+        "--global-batch",
+        str(job.global_batch),
+        "--dtype",
+        recipe.dtype,
+    ]
     options: tuple[tuple[str, object, object], ...] = (
-        ("--seq-len", job.seq_len, job.model.seq_len),
-        ("--optimizer", job.optimizer_name, "adamw"),
+        ("--seq-len", recipe.seq_len, job.model.seq_len),
+        ("--optimizer", recipe.optimizer, "adamw"),
         ("--attention", job.attention, None),
         ("--threads", origins[0].threads if local and origins else 1, 1),
     )
@@ -254,18 +251,26 @@ def _profile_command(request: Request, device: str, origins: tuple[Origin, ...])
 
 def _describe_defaults(job: Job) -> tuple[str, ...]:
     """What a plan takes for granted, in sentences."""
-    precision = job.dtype if job.dtype in ("fp32", "tf32") else f"{job.dtype} with fp32 master weights"
+    recipe = job.recipe
+    precision = recipe.dtype if recipe.dtype in ("fp32", "tf32") else f"{recipe.dtype} with fp32 master weights"
     attention = f"{job.attention} attention" if job.attention else "flash attention where the device has it, else math"
-    recompute = {"auto": "only where needed to fit", "none": "none", "full": "full"}[job.recompute]
     given = job.micro_batch_per_rank
     per_rank = (
         f"{given} samples per rank of a data-parallel stage with an even share of the devices; a tensor-parallel stage"
         " takes the whole micro-batch on every rank (--micro-batch)"
     )
+    if job.recompute == "auto":
+        recompute = "only where needed to fit, in as few layers as need be"
+    else:
+        kind, layers = job.recompute
+        recompute = kind if layers is None else f"{kind} of {layers} layers a stage"
+    zero = "ZeRO 0 to 3 as each stage is fastest" if len(job.zero) > 1 else f"ZeRO {job.zero[0]}"
+    beside = " and ".join(sorted(recipe.overlap)) or "no"
     return (
         *([per_rank] if given else []),
-        f"{job.schedule} schedule, {job.optimizer_name} in {precision}, ZeRO {job.zero}, {attention}",
-        f"recomputation {recompute}; sequence parallelism {'on' if job.sequence_parallel else 'off'}",
+        f"{recipe.schedule} schedule, {recipe.optimizer} in {precision}, gradients in {recipe.grad_dtype}, {attention}",
+        f"{zero} (--zero); recomputation {recompute} (--recompute); sequence parallelism beside tp where it can be",
+        f"{beside} communication beside compute, as {recipe.software.name} software does",
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from estimator.cells.job import default_global_batch
 from models_zoo.model import Model
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 
 
@@ -21,7 +21,7 @@ class Batch:
 
 
 def choose_batch(
-    model: Model, seq_len: int, dp: int, devices: int, options: Mapping[str, Any], *, interleaved_over: int = 1
+    model: Model, seq_len: int, dp: int, devices: int, options: EstimateOptions, *, interleaved_over: int = 1
 ) -> Batch:
     """The batch that `options` mean for `dp` replicas on `devices` devices.
 
@@ -29,21 +29,16 @@ def choose_batch(
     `interleaved_over` stages); a micro-batch that nobody gave is one sample per rank. InputError where they contradict.
     """
     assumed = []
-    count, micro_batch = options["micro_batches"], options["micro_batch"]
-    if count not in ("fit", "crius", "best") and not isinstance(count, int):
-        _refuse("--micro-batches", repr(count), "a number of micro-batches")
-    for key, value in (("--global-batch", options["global_batch"]), ("--micro-batch", micro_batch)):
-        if value is not None and value < 1:
-            _refuse(key, value, "at least 1")
+    count, micro_batch = options.micro_batches, options.micro_batch
     if isinstance(count, int):
-        return _from_count(count, micro_batch, dp, options["global_batch"])
+        return _from_count(count, micro_batch, dp, options.global_batch)
     if count != "fit":
         _refuse("--micro-batches", count, "a number: an explicit plan has nothing left to choose")
     if micro_batch is None:
         micro_batch = 1
         assumed.append("micro-batch of 1 sample per rank (--micro-batch)")
     unit = micro_batch * dp
-    global_batch = options["global_batch"]
+    global_batch = options.global_batch
     if global_batch is None:
         usual, sentence = default_global_batch(model, seq_len, devices)
         step = unit * interleaved_over
@@ -58,8 +53,6 @@ def choose_batch(
 
 def _from_count(count: int, micro_batch: int | None, dp: int, global_batch: int | None) -> Batch:
     """The batch of `count` micro-batches: two of the three numbers tell the third."""
-    if count < 1:
-        _refuse("--micro-batches", count, "at least 1")
     if global_batch is None:
         if micro_batch is None:
             _refuse("--micro-batches", f"{count} and no batch", "--global-batch or --micro-batch beside it")

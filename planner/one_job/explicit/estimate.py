@@ -13,6 +13,7 @@ from estimator.pricing.training import POWER_SHARE, Training, estimate_training
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest, refuse, refuse_infeasible
+from planner.shared.options.estimate import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from profiles.vocabulary import Infeasible
@@ -32,16 +33,6 @@ PARTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
-    """A whole training that is asked for: tokens, failures a device and day, seconds of a checkpoint and a restart."""
-
-    train_tokens: float
-    failure_rate: float = 0.0
-    checkpoint_time: float = 0.0
-    restart_time: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
     """A plan with what it is estimated to take. `shortfall` None: it fits."""
 
@@ -52,7 +43,7 @@ class Estimated:
 
 
 def estimate_explicit(
-    request: ExplicitRequest, *, whole: Whole | None = None, evaluate: Evaluate | None = None
+    request: ExplicitRequest, *, whole: WholeTrainingOptions | None = None, evaluate: Evaluate | None = None
 ) -> Estimated:
     """The first of the request's setups that fits, or the last one. InputError where one cannot be evaluated at all.
 
@@ -86,8 +77,8 @@ def _first_that_fits(setups: tuple[Setup, ...], evaluate: Evaluate) -> tuple[Set
     return last
 
 
-def _training(setup: Setup, evaluation: Evaluation, whole: Whole | None) -> Training | None:
-    if whole is None:
+def _training(setup: Setup, evaluation: Evaluation, whole: WholeTrainingOptions | None) -> Training | None:
+    if whole is None or whole.train_tokens is None:
         return None
     if not setup.recipe.seq_len:
         refuse("--train-tokens", f"{whole.train_tokens:g}", f"none: {setup.model.name} has no tokens")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
 from estimator.profiling.lookup import find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
@@ -21,9 +22,10 @@ def evaluate_with_store(
     if store is None:
         return evaluate(setup)
     device = setup.stages[0].slots[0].device
-    return evaluate(
-        setup, lookup=_lookup(setup, store, device, profiles), link_tables=usable_link_tables(store, device, profiles)
+    pricing = Pricing(
+        lookup=_lookup(setup, store, device, profiles), link_tables=usable_link_tables(store, device, profiles)
     )
+    return evaluate(setup, pricing)
 
 
 def _lookup(setup: Setup, store: ProfileStore, device: str, profiles: Framework | None) -> Lookup:

@@ -8,8 +8,8 @@ from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, StageSetup
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place
 from planner.one_job.explicit.request import ExplicitRequest, canonical
+from planner.shared.inputs import load_place
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanStage, device_types
 from planner.shared.plan_parts import PlanRecipe

@@ -51,7 +51,7 @@ def record_plan(setup: Setup, evaluation: Evaluation, *, reference: str, assumpt
             for rank, slot in enumerate(slots)
         ),
         rank_axis_order=("tp", "cp", "dp", "pp"),
-        stages=_record_stages(setup, evaluation),
+        stages=record_stages(setup, evaluation),
         estimate=record_estimate(setup, evaluation, flops),
         provenance=PlanProvenance(
             compute=evaluation.compute_provenance,
@@ -103,7 +103,8 @@ def _record_recipe(recipe: Recipe) -> PlanRecipe:
     )
 
 
-def _record_stages(setup: Setup, evaluation: Evaluation) -> tuple[PlanStage, ...]:
+def record_stages(setup: Setup, evaluation: Evaluation) -> tuple[PlanStage, ...]:
+    """Return the stages of `setup` with their figures, as the plan file keeps them."""
     stages, first_rank = [], 0
     for number, stage in enumerate(setup.stages):
         stages.append(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast, get_args
+from typing import NoReturn, get_args
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.build import uniform_setup
@@ -13,9 +12,10 @@ from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, Ze
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.batch import Batch, choose_batch
-from planner.shared.options import SharedOptions, options_of
+from planner.shared.inputs import load_place, token_count
+from planner.shared.options.estimate import EstimateOptions
+from planner.shared.options.training import CellOptions, TrainingOptions
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -58,16 +58,19 @@ def refuse(key: str, found: object, expected: str) -> NoReturn:
 
 
 def read_explicit(
-    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any], model: Model | None = None
+    options: EstimateOptions, *, store: ProfileStore | None, model: Model | None = None
 ) -> ExplicitRequest:
-    """The setup behind `options` (all of `planner.shared.options.EstimateOptions`); InputError where they contradict
-    each other, the model or the cluster. `model` None: what `reference` names."""
+    """Return the setups behind `options`. Raise InputError where they contradict each other, the model or the cluster.
+    `model` None: what the options name."""
+    reference, cluster = options.model, options.cluster
+    if reference is None or cluster is None:
+        lacking = "MODEL" if reference is None else "--cluster"
+        expected = "a model and a cluster, or --plan"
+        raise InputError(where="estimate", key=lacking, found="nothing", expected=expected)
     _refuse_cell_options(options)
     model = load_any_model(reference) if model is None else model
-    tokens = token_count(model, options["seq_len"])
-    place = load_place(
-        cluster, model, store=store, dtype=options["dtype"], seq_len=tokens, optimizer=options["optimizer"]
-    )
+    tokens = token_count(model, options.seq_len)
+    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumed = list(place.notes)
     framework = named_framework(options, assumed)
     grid = _grid(model, place, options, assumed)
@@ -94,7 +97,7 @@ def make_recipe(
     model: Model,
     place: Cluster,
     slots: tuple[DeviceSlot, ...],
-    options: Mapping[str, Any],
+    options: TrainingOptions,
     *,
     framework: Framework,
     global_batch: int,
@@ -105,19 +108,19 @@ def make_recipe(
     """What `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
     recipe = Recipe(
         global_batch=global_batch,
-        seq_len=token_count(model, options["seq_len"]),
-        dtype=options["dtype"],
-        grad_dtype=options["grad_dtype"] or dict(framework.grad_dtype)[options["dtype"]],
-        optimizer=options["optimizer"],
+        seq_len=token_count(model, options.seq_len),
+        dtype=options.dtype,
+        grad_dtype=options.grad_dtype or dict(framework.grad_dtype)[options.dtype],
+        optimizer=options.optimizer,
         schedule=schedule,
         attention=_attention(options, place, slots, assumed),
-        vocabulary_multiple=options["vocab_pad"] or framework.vocabulary_multiple,
+        vocabulary_multiple=options.vocab_pad or framework.vocabulary_multiple,
         lora_rank=_lora_rank(options, model),
         frozen_layers=_frozen(options, model),
         moe_capacity_factor=_capacity(options, model),
-        moe_imbalance=options["moe_imbalance"],
-        overlap=framework.overlap_under(zero) if options["overlap"] is None else frozenset(options["overlap"]),
-        software=overruled(framework.software, options["feature"]),
+        moe_imbalance=options.moe_imbalance,
+        overlap=framework.overlap_under(zero) if options.overlap is None else frozenset(options.overlap),
+        software=overruled(framework.software, options.feature),
     )
     assumed += _defaults(options, recipe)
     return recipe
@@ -143,50 +146,46 @@ def _canonical_stage(stage: StageSetup) -> StageSetup:
     )
 
 
-def _refuse_cell_options(options: Mapping[str, Any]) -> None:
+def _refuse_cell_options(options: EstimateOptions) -> None:
     """What only Cells have is not silently ignored."""
-    for name, (_, option) in options_of(SharedOptions).items():
-        if option.group == "cells" and options[name] != option.default:
-            refuse(f"--{name}", options[name], "none: an explicit plan has --pp stages and nothing left to choose")
+    for name in options.part(CellOptions).changed():
+        refuse(f"--{name}", getattr(options, name), "none: an explicit plan has --pp stages and nothing left to choose")
 
 
-def named_framework(options: Mapping[str, Any], assumed: list[str]) -> Framework:
+def named_framework(options: TrainingOptions, assumed: list[str]) -> Framework:
     """Return the training software that the options name, or the generic one."""
-    if options["software"] is None:
+    if options.software is None:
         assumed.append("training software: none named; what most do today (--software)")
-    return load_framework(options["software"], where="plan", key="--software")
+    return load_framework(options.software, where="plan", key="--software")
 
 
-def _grid(model: Model, place: Cluster, options: Mapping[str, Any], assumed: list[str]) -> Grid:
+def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[str]) -> Grid:
     """All degrees: those said, 1, and for dp what the devices leave."""
-    for name in DEGREE_NAMES:
-        if options[name] is not None and options[name] < 1:
-            refuse(f"--{name}", options[name], "at least 1")
-    said = {name: options[name] or 1 for name in DEGREE_NAMES if name != "dp"}
+    said = {name: getattr(options, name) or 1 for name in DEGREE_NAMES if name != "dp"}
     if not _has_experts(model):
         for name in ("ep", "etp"):
             if said[name] > 1:
                 refuse(f"--{name}", said[name], f"none: {model.name} has no experts")
-    elif options["etp"] is None and said["tp"] > 1:
+    elif options.etp is None and said["tp"] > 1:
         # Megatron Core's default; with ep given, experts are usually whole.
-        said["etp"] = said["tp"] if options["ep"] is None else 1
+        said["etp"] = said["tp"] if options.ep is None else 1
         how = f"shared by the tp ranks: etp {said['etp']}" if said["etp"] > 1 else "whole on a rank: etp 1"
         assumed.append(f"each expert's matrices {how} (--etp)")
     free = len(place.free_slots)
-    wanted = options["devices"] or free
+    wanted = options.devices or free
     if not 1 <= wanted <= free:
         refuse("--devices", wanted, f"from 1 to the {free} free devices of {place.text}")
     beside = said["tp"] * said["pp"] * said["cp"]
-    dp = options["dp"]
+    dp = options.dp
     if dp is None:
         if wanted % beside:
             refuse("--tp, --pp, --cp", f"tp * pp * cp = {beside} on {wanted} devices", "a divisor of the devices")
         dp = wanted // beside
         assumed.append(f"dp {dp}: {wanted} devices over tp * pp * cp = {beside} (--dp)")
     grid = Grid(dp=dp, **said)
-    if grid.devices > wanted or (options["devices"] and grid.devices != wanted):
+    if grid.devices > wanted or (options.devices and grid.devices != wanted):
         found = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
-        refuse("--tp, --pp, --dp, --cp", found, f"the {wanted} devices" if options["devices"] else f"at most {wanted}")
+        refuse("--tp, --pp, --dp, --cp", found, f"the {wanted} devices" if options.devices else f"at most {wanted}")
     if grid.devices < wanted:
         assumed.append(f"{grid.devices} of the {wanted} free devices are used, the first ones")
     return grid
@@ -197,22 +196,22 @@ def _has_experts(model: Model) -> bool:
     return any(isinstance(block.feed_forward, Experts) for block in blocks)
 
 
-def _schedule(options: Mapping[str, Any], grid: Grid, assumed: list[str]) -> ScheduleName:
-    schedule = cast(ScheduleName, options["schedule"])
+def _schedule(options: EstimateOptions, grid: Grid, assumed: list[str]) -> ScheduleName:
+    schedule = options.schedule
     if grid.vpp > 1 and schedule == "1f1b":
         assumed.append(f"interleaved schedule: 1f1b with {grid.vpp} chunks of layers a stage (--schedule)")
         schedule = "interleaved"
     if schedule == "interleaved" and grid.vpp == 1:
-        refuse("--vpp", "1" if options["vpp"] else "nothing", "at least 2 chunks a stage for the interleaved schedule")
+        refuse("--vpp", "1" if options.vpp else "nothing", "at least 2 chunks a stage for the interleaved schedule")
     if grid.vpp > 1 and grid.pp == 1:
         refuse("--vpp", f"{grid.vpp} with pp = 1", "more than one stage to interleave")
     return schedule
 
 
 def _attention(
-    options: Mapping[str, Any], place: Cluster, slots: tuple[DeviceSlot, ...], assumed: list[str]
+    options: TrainingOptions, place: Cluster, slots: tuple[DeviceSlot, ...], assumed: list[str]
 ) -> AttentionKernel:
-    said = cast(AttentionKernel | None, options["attention"])
+    said = options.attention
     if said is not None:
         return said
     has_flash = all(group.flash_attention for group in {place.group_of(slot).device for slot in slots})
@@ -220,52 +219,48 @@ def _attention(
     return "flash" if has_flash else "math"
 
 
-def _frozen(options: Mapping[str, Any], model: Model) -> tuple[int, int] | None:
-    frozen = cast(tuple[int, int] | None, options["freeze"])
+def _frozen(options: TrainingOptions, model: Model) -> tuple[int, int] | None:
+    frozen = options.freeze
     if frozen is not None:
         layers = len(model.layers)
         if not 0 <= frozen[0] < frozen[1] <= layers:
             refuse("--freeze", f"{frozen[0]}:{frozen[1]}", f"FIRST:END within the model's layers 0:{layers}")
-        if options["lora"]:
+        if options.lora:
             refuse("--freeze, --lora", "both", "one of them: adapters freeze all layers")
         if frozen == (0, layers):
             refuse("--freeze", f"{frozen[0]}:{frozen[1]}", "a layer left that learns")
     return frozen
 
 
-def _lora_rank(options: Mapping[str, Any], model: Model) -> int:
-    rank = cast(int | None, options["lora"]) or 0
+def _lora_rank(options: TrainingOptions, model: Model) -> int:
+    rank = options.lora or 0
     widths = [layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock)]
     if widths and rank > min(widths):
         refuse("--lora", rank, f"at most {min(widths)}: adapters narrower than the model's layers")
     return rank
 
 
-def _capacity(options: Mapping[str, Any], model: Model) -> float | None:
-    factor = cast(float | None, options["moe_capacity"])
+def _capacity(options: TrainingOptions, model: Model) -> float | None:
+    factor = options.moe_capacity
     if not _has_experts(model):
         for name, unstated in (("moe_capacity", None), ("moe_imbalance", 1.0)):
-            if options[name] != unstated:
-                refuse(f"--{name.replace('_', '-')}", options[name], f"none: {model.name} has no experts")
+            if getattr(options, name) != unstated:
+                refuse(f"--{name.replace('_', '-')}", getattr(options, name), f"none: {model.name} has no experts")
         return None
-    if factor is not None and factor <= 0:
-        refuse("--moe-capacity", factor, "above 0")
-    if options["moe_imbalance"] < 1:
-        refuse("--moe-imbalance", options["moe_imbalance"], "at least 1: the fullest rank's tokens over the mean")
     return factor
 
 
-def _defaults(options: Mapping[str, Any], recipe: Recipe) -> list[str]:
+def _defaults(options: TrainingOptions, recipe: Recipe) -> list[str]:
     """Sentences about what the recipe takes for granted."""
     precision = recipe.dtype if recipe.dtype in ("fp32", "tf32") else f"{recipe.dtype} with fp32 master weights"
     said = [f"{recipe.schedule} schedule, {recipe.optimizer} in {precision}, gradients in {recipe.grad_dtype}"]
-    if options["overlap"] is None:
+    if options.overlap is None:
         beside = " and ".join(sorted(recipe.overlap)) or "no"
         said.append(f"{beside} communication beside compute, as {recipe.software.name} software does (--overlap)")
     beyond = ", ".join(f"{name}={value}" for name, value in features_beyond_generic(recipe.software).items())
     if beyond:
         said.append(f"{recipe.software.name} software, beyond what most do: {beyond} (--feature)")
-    if options["vocab_pad"] is None and recipe.vocabulary_multiple > 1:
+    if options.vocab_pad is None and recipe.vocabulary_multiple > 1:
         said.append(f"vocabulary padded to a multiple of {recipe.vocabulary_multiple} * tp (--vocab-pad)")
     return said
 
@@ -277,13 +272,13 @@ def _setups(
     grid: Grid,
     batch: Batch,
     slots: tuple[DeviceSlot, ...],
-    options: Mapping[str, Any],
+    options: EstimateOptions,
     assumed: list[str],
 ) -> tuple[Setup, ...]:
     """One setup for each recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, assumed)
     found = []
-    for kind, layers in recompute_rules(options["recompute"]):
+    for kind, layers in recompute_rules(options.recompute):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
         setup = uniform_setup(
@@ -292,12 +287,12 @@ def _setups(
             recipe,
             **{name: getattr(grid, name) for name in DEGREE_NAMES},
             micro_batch_per_rank=batch.micro_batch_per_rank,
-            sequence_parallel=options["sequence_parallel"],
+            sequence_parallel=options.sequence_parallel,
             zero=zero,
             shard=shard,
             recompute=kind,
             recompute_layers=layers,
-            offload=frozenset(options["offload"]),
+            offload=frozenset(options.offload),
             devices=slots,
         )
         if isinstance(setup, Infeasible):
@@ -310,36 +305,35 @@ def _setups(
     return tuple(found)
 
 
-def _sharding(options: Mapping[str, Any], grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
+def _sharding(options: EstimateOptions, grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
     zero = _zero(options)
-    if options["hsdp"] is None:
+    if options.hsdp is None:
         return zero, None
-    shard, replicate = options["hsdp"]
+    shard, replicate = options.hsdp
     ranks = grid.dp * grid.cp
     if min(shard, replicate) < 1 or shard * replicate != ranks:
         refuse("--hsdp", f"{shard}x{replicate}", f"SHARDxREPLICATE with SHARD * REPLICATE = dp * cp = {ranks}")
-    if options["zero"] == 0:
+    if not options.zero:
         assumed.append("ZeRO 3: what --hsdp shards (--zero)")
     return zero, shard
 
 
-def _zero(options: Mapping[str, Any]) -> ZeroStage:
+def _zero(options: EstimateOptions) -> ZeroStage:
     """The stage of ZeRO: --hsdp alone shards weights."""
-    return 3 if options["zero"] == 0 and options["hsdp"] is not None else cast(ZeroStage, options["zero"])
+    return 3 if not options.zero and options.hsdp is not None else options.zero or 0
 
 
 def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
-    """What `--recompute` means: kinds, each with the number of layers (None: all), to be tried in turn.
+    """Return what `--recompute` means: kinds, each with the number of layers (None: all), to be tried in turn.
 
     >>> recompute_rules("full:8")
     (('full', 8),)
     """
     if text == "auto":
         return (("none", None), ("selective", None), ("full", None))
-    kind, colon, layers = text.partition(":")
-    if kind not in get_args(RecomputeKind) or (colon and (kind == "none" or not re.fullmatch(r"[1-9]\d{0,8}", layers))):
-        refuse("--recompute", repr(text), "auto, none, selective, full, or full:LAYERS such as full:8")
-    return ((cast(RecomputeKind, kind), int(layers) if colon else None),)
+    word, _, layers = text.partition(":")
+    kind: RecomputeKind = next(kind for kind in get_args(RecomputeKind) if kind == word)
+    return ((kind, int(layers) if layers else None),)
 
 
 def refuse_infeasible(found: Infeasible) -> NoReturn:

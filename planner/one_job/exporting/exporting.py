@@ -6,10 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from planner.one_job.cells.request import open_existing
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
+from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.shared.inputs import open_existing
 from planner.shared.options.running import ExportOptions
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, MachineError, NothingFits
@@ -18,7 +19,7 @@ from profiles.files import parse_json, write_atomically
 
 def list_formats() -> list[dict[str, str]]:
     """The formats, each with a line about it."""
-    return [{"format": name, "summary": found.summary} for name, found in FORMATS.items()]
+    return [{"format": name, "summary": summary} for name, summary in FORMATS.items()]
 
 
 def export_plan(options: ExportOptions) -> dict[str, Any]:
@@ -29,8 +30,10 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
     try:
         export = exporter(plan, context)
     except CannotExpress as refusal:
-        with open_existing(options.store) as opened:
-            search = find_nearest(plan, exporter=exporter, context=context, store=opened)
+        search = Search(refused_time_s=plan.estimate.iteration_time_s, nearest=None)
+        if options.to in TOOLS:
+            with open_existing(options.store) as opened:
+                search = find_nearest(plan, tool=TOOLS[options.to], context=context, store=opened)
         if not options.nearest or search.nearest is None:
             raise NothingFits(
                 _say_refusal(refusal, search), result=_describe_refusal(options.to, refusal, search)

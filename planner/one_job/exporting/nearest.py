@@ -1,40 +1,39 @@
 """The nearest plan that a tool can run, where it cannot run the plan itself.
 
-From the plan's own degrees, made alike in all stages, a search changes what the tool's refusals name, one thing at a
-time, until the tool accepts a plan that fits; of those that differ from the plan in as few things, the fastest counts.
-It is bounded: `MOST_LOOKS` plans are looked at.
+From the plan's own degrees, made alike in all stages, one decision is changed, then two, and so on: whatever the tool's
+record allows is priced, until some plan fits; of those that differ from the plan in as few things, the fastest counts.
+The search is bounded: `MOST_LOOKS` plans are priced.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations, product
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ScheduleName, Setup, ZeroStage
-from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, Exporter
-from planner.one_job.tools.shape import MEGATRON_ORDER
+from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.shape import MEGATRON_ORDER, Shape, job_of_recipe
+from planner.one_job.tools.tool import TrainingTool
+from planner.one_job.tools.writing import write_plan
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible, RecomputeKind
 
 MOST_LOOKS = 240
+MOST_CHANGES = 5
 ENOUGH = 10
 """So many plans that the tool accepts and that fit are compared at most."""
-
-ONE_STAGE: dict[str, Any] = {"vpp": 1, "schedule": "1f1b", "own_split": False}
-
-Evaluate = Callable[[Setup], Evaluation | Infeasible]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,22 +95,33 @@ class Search:
 
 
 def find_nearest(
-    plan: Plan, *, exporter: Exporter, context: ExportContext, store: ProfileStore | None = None
+    plan: Plan, *, tool: TrainingTool, context: ExportContext, store: ProfileStore | None = None
 ) -> Search:
-    """The fastest of the nearest plans that `exporter` accepts and that fit."""
-
-    def evaluate(setup: Setup) -> Evaluation | Infeasible:
-        return evaluate_with_store(setup, store=store)
-
+    """Return the fastest of the nearest plans that `tool` runs and that fit."""
     try:
         setup = _own_setup(plan, store)
     except InputError:
         return Search(refused_time_s=plan.estimate.iteration_time_s, nearest=None)
-    own = evaluate(setup)
-    refused = plan.estimate.iteration_time_s if isinstance(own, Infeasible) else own.iteration_time_s
-    found = list(_accepted(plan, setup, evaluate, exporter, context))
-    best = min(found, key=lambda one: one.plan.estimate.iteration_time_s, default=None)
-    return Search(refused_time_s=refused, nearest=best)
+    priced = evaluate_with_store(setup, store=store)
+    refused_s = plan.estimate.iteration_time_s if isinstance(priced, Infeasible) else priced.iteration_time_s
+    accepted: list[Nearest] = []
+    looks, closest = 0, MOST_CHANGES
+    for changes, features in _by_distance(setup, tool):
+        if changes > closest or looks >= MOST_LOOKS or len(accepted) >= ENOUGH:
+            break
+        candidate = _build(setup, features)
+        if candidate is None:
+            continue
+        looks += 1
+        evaluation = evaluate_with_store(candidate, store=store)
+        if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
+            continue
+        nearest = _written(plan, candidate, evaluation, tool, context)
+        if nearest is not None:
+            accepted.append(nearest)
+            closest = changes
+    best = min(accepted, key=lambda nearest: nearest.plan.estimate.iteration_time_s, default=None)
+    return Search(refused_time_s=refused_s, nearest=best)
 
 
 def _own_setup(plan: Plan, store: ProfileStore | None) -> Setup:
@@ -123,84 +133,67 @@ def _own_setup(plan: Plan, store: ProfileStore | None) -> Setup:
     return read_plan(plain, where="plan", store=store).setups[0]
 
 
-def _accepted(
-    plan: Plan, setup: Setup, evaluate: Evaluate, exporter: Exporter, context: ExportContext
-) -> Iterator[Nearest]:
-    """Plans that the tool accepts and that fit, nearest first."""
-    roots = list(_roots(setup))
-
-    def distance(features: Features) -> int:
-        return min(features.distance(root) for root in roots)
-
-    waiting, seen = list(roots), set(roots)
-    accepted, furthest = 0, len(DECISIONS)
-    for _ in range(MOST_LOOKS):
-        if not waiting or accepted >= ENOUGH or distance(waiting[0]) > furthest:
-            return
-        features = waiting.pop(0)
-        key = _try(plan, setup, features, evaluate, exporter, context)
-        if isinstance(key, Nearest):
-            accepted += 1
-            furthest = distance(features)
-            yield key
-            continue
-        for child in _repairs(features, key, setup, is_root=features in roots):
-            if child not in seen:
-                seen.add(child)
-                waiting.append(child)
-        waiting.sort(key=distance)
-
-
-def _try(
-    plan: Plan, setup: Setup, features: Features, evaluate: Evaluate, exporter: Exporter, context: ExportContext
-) -> Nearest | str:
-    """The plan of these features if the tool accepts it and it fits; else the key that is wrong with it."""
-    made = _build(setup, features)
-    evaluation = None if made is None else evaluate(made)
-    if made is None or evaluation is None or isinstance(evaluation, Infeasible):
-        return "degrees"
-    candidate = record_plan(made, evaluation, reference=plan.model.reference, assumptions=plan.assumptions)
+def _written(
+    plan: Plan, setup: Setup, evaluation: Evaluation, tool: TrainingTool, context: ExportContext
+) -> Nearest | None:
+    """The candidate as a plan with the tool's files; None where the tool cannot run it."""
+    candidate = record_plan(setup, evaluation, reference=plan.model.reference, assumptions=plan.assumptions)
     changes = describe_changes(plan, candidate)
     said = f"changed for a tool that cannot run the plan as it was: {'; '.join(changes)}"
     candidate = replace(candidate, assumptions=(*plan.assumptions, said))
     try:
-        export = exporter(candidate, context)
-    except CannotExpress as refusal:
-        return refusal.key
-    if evaluation.out_of_memory is not None:
-        return "memory"
-    return Nearest(plan=candidate, export=export, changes=changes)
+        return Nearest(plan=candidate, export=write_plan(candidate, tool, context), changes=changes)
+    except CannotExpress:
+        return None
+
+
+def _by_distance(setup: Setup, tool: TrainingTool) -> Iterator[tuple[int, Features]]:
+    """What the tool's record allows, as far as degrees, state, schedule and precision tell, in the order of how many
+    decisions differ from the plan's own."""
+    roots = list(_roots(setup))
+    if tool.job_refusal(replace(job_of_recipe(setup.model, setup.recipe), optimizer="adamw", grad_dtype=None)):
+        return
+    waiting: dict[int, dict[Features, None]] = {}
+    for changes in range(MOST_CHANGES + 1):
+        for root in roots:
+            for features in _changed(root, setup, changes):
+                if _allowed(features, setup, tool):
+                    apart = min(features.distance(other) for other in roots)
+                    waiting.setdefault(apart, {})[features] = None
+        yield from ((changes, features) for features in waiting.pop(changes, {}))
+
+
+def _allowed(features: Features, setup: Setup, tool: TrainingTool) -> bool:
+    """Whether the tool's record allows the features, as far as they tell."""
+    dp, left = divmod(setup.devices, features.tp * features.cp * features.pp)
+    if left or not dp:
+        return False
+    recipe = replace(setup.recipe, optimizer=features.optimizer, grad_dtype=features.grad_dtype)
+    shard = (features.shard or dp * features.cp) if features.zero else 1
+    names = ("tp", "cp", "pp", "ep", "etp", "vpp", "sequence_parallel", "zero", "schedule", "recompute")
+    shape = Shape(
+        **{name: getattr(features, name) for name in names},
+        job=job_of_recipe(setup.model, recipe),
+        dp=dp,
+        shard=shard,
+        replicate=dp * features.cp // shard,
+        offload=tuple(features.offload),
+    )
+    runs = (features.pp == 1 or features.schedule in tool.schedules) and features.recompute in tool.recompute
+    return runs and bool(tool.allows_degrees(shape)) and tool.allows_state(shape)
 
 
 def _build(setup: Setup, features: Features) -> Setup | None:
     """The setup of these features with micro-batches as large as the plan's, or the next smaller; None for none."""
     slots = tuple(slot for stage in setup.stages for slot in stage.slots)
-    dp, left = divmod(len(slots), features.tp * features.cp * features.pp)
-    if left or not dp:
-        return None
+    dp = len(slots) // (features.tp * features.cp * features.pp)
     recipe = replace(
         setup.recipe, schedule=features.schedule, optimizer=features.optimizer, grad_dtype=features.grad_dtype
     )
+    names = ("tp", "pp", "cp", "ep", "etp", "vpp", "sequence_parallel", "zero", "shard", "recompute", "offload")
+    build = partial(uniform_setup, setup.model, setup.cluster, recipe, dp=dp, devices=slots)
     for samples in range(-(-setup.micro_batch // dp), 0, -1):
-        made = uniform_setup(
-            setup.model,
-            setup.cluster,
-            recipe,
-            tp=features.tp,
-            pp=features.pp,
-            dp=dp,
-            cp=features.cp,
-            ep=features.ep,
-            etp=features.etp,
-            vpp=features.vpp,
-            micro_batch_per_rank=samples,
-            sequence_parallel=features.sequence_parallel,
-            zero=features.zero,
-            shard=features.shard,
-            recompute=features.recompute,
-            offload=features.offload,
-            devices=slots,
-        )
+        made = build(micro_batch_per_rank=samples, **{name: getattr(features, name) for name in names})
         if isinstance(made, Setup):
             return _with_own_split(made, setup, features)
     return None
@@ -217,126 +210,84 @@ def _with_own_split(made: Setup, setup: Setup, features: Features) -> Setup | No
 
 
 def _roots(setup: Setup) -> Iterator[Features]:
-    """The plan's own features with one value for all stages: each stage's in turn, those that most stages have first;
-    where none divides the devices, without tensor or context parallelism."""
+    """The plan's own features with one value for all stages: each stage's in turn, those that most stages have
+    first."""
     stages, recipe = setup.stages, setup.recipe
-    vpp = len(stages[0].chunks) if recipe.schedule == "interleaved" else 1
     kinds: list[RecomputeKind] = ["full", "selective", "none"]
-    strongest = next(kind for kind in kinds if any(stage.recompute == kind for stage in stages))
-    tried: list[Features] = []
-    for stage in stages:
-        root = Features(
+    tried = [
+        Features(
             tp=stage.tp,
             cp=stage.cp,
             pp=len(stages),
             ep=stage.ep,
             etp=stage.etp,
-            vpp=vpp,
+            vpp=len(stages[0].chunks) if recipe.schedule == "interleaved" else 1,
             own_split=True,
             schedule=recipe.schedule,
-            zero=max(one.zero for one in stages),
+            zero=max(other.zero for other in stages),
             shard=stage.shard,
-            sequence_parallel=any(one.sequence_parallel for one in stages) and stage.tp > 1,
-            recompute=strongest,
-            offload=frozenset(part for one in stages for part in one.offload),
+            sequence_parallel=any(other.sequence_parallel for other in stages) and stage.tp > 1,
+            recompute=next(kind for kind in kinds if any(other.recompute == kind for other in stages)),
+            offload=frozenset(part for other in stages for part in other.offload),
             optimizer=recipe.optimizer,
             grad_dtype=recipe.grad_dtype,
         )
-        tried.append(root)
+        for stage in stages
+    ]
     yield from sorted(dict.fromkeys(tried), key=tried.count, reverse=True)
 
 
-def _repairs(features: Features, key: str, setup: Setup, *, is_root: bool) -> Iterator[Features]:
-    """`features` with one thing changed that the key of a refusal names. Degrees that go nowhere are left there, unless
-    they are the plan's own (`is_root`)."""
-    name = re.sub(r"^stages\[\d*\]\.?", "", key)
-    if name.startswith("sharding") or name == "memory":
-        yield from _other_sharding(features)
-    if name.startswith("recompute") or name == "memory":
-        yield from _other_recompute(features, heavier=name == "memory")
-    if name == "schedule":
-        yield from _other_schedule(features)
-    if name == "sequence_parallel":
-        yield replace(features, sequence_parallel=not features.sequence_parallel)
-        yield replace(features, sequence_parallel=False, tp=1, etp=min(features.etp, 1))
-    if name == "offload":
-        yield replace(features, offload=frozenset())
-        yield from (replace(features, offload=features.offload - {part}) for part in sorted(features.offload))
-        yield from _other_sharding(features)
-    if name == "optimizer":
-        yield replace(features, optimizer="adamw")
-    if name == "recipe.grad_dtype":
-        widths: tuple[GradDType, ...] = ("fp32", "bf16", "fp16")
-        yield from (replace(features, grad_dtype=width) for width in widths if width != features.grad_dtype)
-        yield from _other_sharding(features)
-    if name in ("ep", "etp"):
-        yield from _other_experts(features, setup)
-        yield from _other_sharding(features)
-    if name == "chunks":
-        yield replace(features, own_split=False)
-    if name in ("tp", "cp"):
-        yield from _other_degrees(features, setup, (name,))
-    if name in ("dp", "ranks", "micro_batch_shares") or (name == "degrees" and is_root):
-        yield from _other_degrees(features, setup, ("tp", "cp", "pp"))
-    if name in ("chunks", "batch.micro_batches"):
-        yield from _other_degrees(features, setup, ("pp",))
-    if name == "memory" and features.recompute == "full":
-        yield from _other_degrees(features, setup, ("tp", "pp"))
-    if features.pp > 1 and (key == "stages" or name in ("tp", "ep") or name.startswith("sharding")):
-        yield replace(features, pp=1, **ONE_STAGE)
+def _changed(root: Features, setup: Setup, changes: int) -> Iterator[Features]:
+    """`root` with so many decisions made otherwise."""
+    for decisions in combinations(_alternatives(root, setup), changes):
+        for values in product(*decisions):
+            yield _settled(root, replace(root, **{name: value for each in values for name, value in each.items()}))
 
 
-def _other_sharding(features: Features) -> Iterator[Features]:
-    stages: tuple[ZeroStage, ...] = (1, 3, 2, 0)
-    if features.shard is not None:
-        yield replace(features, shard=None)
-    nearest = sorted(stages, key=lambda zero: abs(zero - features.zero))
-    yield from (replace(features, zero=zero, shard=None) for zero in nearest if zero != features.zero)
+def _alternatives(root: Features, setup: Setup) -> list[list[dict[str, Any]]]:
+    """For each decision the other values there are, the nearest first."""
+    degrees = sorted((n for n in range(1, setup.devices + 1) if setup.devices % n == 0), key=lambda n: -n)
+    interleaved = root.schedule in ("interleaved", "dualpipe")
+    pairs = [(root.ep, 1), (root.ep, root.tp), (1, root.tp), (1, 1)]
+    experts = job_of_recipe(setup.model, setup.recipe).experts
+    options: list[Iterable[dict[str, Any]]] = [
+        *([{name: n} for n in _nearest(degrees, getattr(root, name))] for name in ("tp", "cp", "pp")),
+        [{"vpp": 1, "schedule": name, "own_split": not interleaved} for name in ("1f1b", "gpipe")],
+        [{"own_split": False}],
+        [{"ep": ep, "etp": etp} for ep, etp in dict.fromkeys(pairs)] if experts else [],
+        [{"zero": zero, "shard": None} for zero in (*_nearest((1, 3, 2, 0), root.zero, by_ratio=False), root.zero)],
+        [{"sequence_parallel": not root.sequence_parallel}],
+        [{"recompute": kind} for kind in ("none", "selective", "full")],
+        [{"offload": frozenset()}, *({"offload": root.offload - {part}} for part in sorted(root.offload))],
+        [{"optimizer": "adamw"}],
+        [{"grad_dtype": width} for width in ("fp32", "bf16", "fp16")],
+    ]
+    own = [
+        [values for values in each if any(getattr(root, name) != value for name, value in values.items())]
+        for each in options
+    ]
+    return [each for each in own if each]
 
 
-def _other_recompute(features: Features, *, heavier: bool) -> Iterator[Features]:
-    kinds: tuple[RecomputeKind, ...] = ("none", "selective", "full")
-    own = kinds.index(features.recompute)
-    for kind in kinds[own + 1 :] if heavier else kinds:
-        if kind != features.recompute:
-            yield replace(features, recompute=kind)
+def _nearest(values: Iterable[int], to: int, *, by_ratio: bool = True) -> list[int]:
+    def apart(value: int) -> float:
+        return max(value, to) / max(1, min(value, to)) if by_ratio else abs(value - to)
+
+    return sorted((value for value in values if value != to), key=apart)
 
 
-def _other_schedule(features: Features) -> Iterator[Features]:
-    plain: tuple[Literal["1f1b"], Literal["gpipe"]] = ("1f1b", "gpipe")
-    same = features.own_split and features.schedule not in ("interleaved", "dualpipe")
-    for name in plain:
-        if name != features.schedule:
-            yield replace(features, schedule=name, vpp=1, own_split=same)
-    if features.pp > 1:
-        yield replace(features, pp=1, **ONE_STAGE)
-
-
-def _other_experts(features: Features, setup: Setup) -> Iterator[Features]:
-    pairs = [(features.ep, 1), (features.ep, features.tp), (1, features.tp), (1, 1)]
-    blocks = [layer for layer in setup.model.layers if isinstance(layer, TransformerBlock)]
-    counts = {block.feed_forward.count for block in blocks if isinstance(block.feed_forward, Experts)}
-    for ep, etp in pairs:
-        if all(count % ep == 0 for count in counts) and (ep, etp) != (features.ep, features.etp):
-            yield replace(features, ep=ep, etp=etp)
-
-
-def _other_degrees(features: Features, setup: Setup, names: tuple[str, ...]) -> Iterator[Features]:
-    """The degrees next to these: one of `names` doubled, halved or left out; experts follow tp."""
-    devices = setup.devices
-    for name in names:
-        own = getattr(features, name)
-        for value in dict.fromkeys((own * 2, own // 2, 1, *(stage.tp for stage in setup.stages if name == "tp"))):
-            if not value or value == own or devices % value:
-                continue
-            changed = replace(features, **{name: value})
-            if changed.tp != features.tp and features.etp == features.tp:
-                changed = replace(changed, etp=changed.tp)
-            if changed.tp == 1:
-                changed = replace(changed, sequence_parallel=False)
-            if changed.pp == 1:
-                changed = replace(changed, **ONE_STAGE)
-            yield replace(changed, shard=None, own_split=changed.own_split and changed.pp == features.pp)
+def _settled(root: Features, features: Features) -> Features:
+    """`features` with what follows from other degrees than `root`'s: experts follow tp, one stage has no schedule."""
+    if features.tp != root.tp and features.etp == root.etp == root.tp:
+        features = replace(features, etp=features.tp)
+    if features.tp == 1:
+        features = replace(features, sequence_parallel=False)
+    if features.pp == 1:
+        features = replace(features, vpp=1, schedule="1f1b", own_split=False)
+    degrees = attrgetter("tp", "cp", "pp")
+    if degrees(features) != degrees(root):
+        features = replace(features, shard=None, own_split=features.own_split and features.pp == root.pp)
+    return features
 
 
 def describe_changes(plan: Plan, other: Plan) -> tuple[str, ...]:

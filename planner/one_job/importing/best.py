@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from estimator.profiling.setting import Framework
-from planner.one_job.cells.request import open_existing
 from planner.one_job.explicit.estimate import Evaluate
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest
@@ -14,7 +13,8 @@ from planner.one_job.importing.comparison import FindBest
 from planner.one_job.search.best import find_best
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.request import SearchRequest, request_on
-from planner.shared.options import Tool
+from planner.shared.inputs import open_existing
+from planner.shared.options.common import Tool
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.store import ProfileStore

@@ -7,7 +7,7 @@ A model that no zoo name stands for is written as a `config.json` beside the pla
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,28 +18,26 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, open_existing
-from planner.one_job.explicit.dispatch import flag, whole_training
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
-from planner.one_job.tools.deepspeed.read import read_deepspeed
+from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.import_records import Imported, Reader
-from planner.one_job.tools.megatron.read import read_megatron
 from planner.one_job.tools.pipeline import with_blocks
-from planner.one_job.tools.torchtitan.read import read_torchtitan
-from planner.shared.options import EstimateOptions, beyond_default, with_defaults
+from planner.one_job.tools.tool import load
+from planner.shared.inputs import load_place, open_existing
+from planner.shared.options.estimate import EstimateOptions
+from planner.shared.options.record import entries
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits
 from profiles.files import write_atomically
 from profiles.store import ProfileStore
 
-READERS: dict[str, Reader] = {
-    "megatron": read_megatron,
-    "torchtitan": read_torchtitan,
-    "deepspeed": read_deepspeed,
+READERS: dict[str, str] = {
+    name.removesuffix("-toml"): tool.read for name, tool in TOOLS.items() if tool.read is not None
 }
+"""By launcher, what reads its settings."""
 
 OWN_CHOICE = ("software", "devices")
 """Options that hold though the settings say something else: what stands in for a launcher, and where it runs."""
@@ -54,43 +52,35 @@ class ImportedModel:
     config: str | None
 
 
-def estimate_imported(
-    launcher: str,
-    settings: str,
-    *,
-    model: str | None,
-    cluster: str | None,
-    output: Path | None,
-    store: Path | None,
-    options: EstimateOptions,
-    find_best: FindBest | None = None,
-) -> dict[str, Any]:
-    """The explicit plan that the settings are, as `planner.one_job.cells.estimating.estimate_plan` gives it, with
-    `launcher` and `comparison` besides; NothingFits, with the same value in it, if it does not fit."""
-    read = READERS.get(launcher)
-    if read is None:
+def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = None) -> dict[str, Any]:
+    """Return the estimate of the explicit plan that a launcher's settings are, as `estimate_plan` of
+    `planner.one_job.cells.estimating` gives it, with `launcher` and `comparison` besides; raise NothingFits, with the
+    same value in it, if it does not fit."""
+    if options.launcher is None or options.cluster is None:
+        expected = "a cluster beside --from"
+        raise InputError(where="estimate", key="--cluster", found="nothing", expected=expected)
+    launcher, settings = options.launcher
+    if launcher not in READERS:
         raise InputError(where="estimate", key="--from", found=repr(launcher), expected=f"one of {', '.join(READERS)}")
-    if cluster is None:
-        raise InputError(where="estimate", key="--cluster", found="nothing", expected="a cluster beside --from")
-    given = with_defaults(EstimateOptions, options)
-    imported = read(settings, model=model, options=given)
-    found_model = find_model(imported, output)
-    with open_existing(store) as opened:
-        request = read_imported(imported, found_model, cluster=cluster, store=opened, given=given)
-        evaluate = partial(evaluate_with_store, store=opened, profiles=given["profiles"])
-        found = estimate_explicit(request, whole=whole_training(options), evaluate=evaluate)
+    read: Reader = load(READERS[launcher])
+    imported = read(settings, model=options.model, options=options)
+    imported_model = find_model(imported, options.output)
+    with open_existing(options.store) as opened:
+        request = read_imported(imported, imported_model, store=opened, given=options)
+        evaluate = partial(evaluate_with_store, store=opened, profiles=options.profiles)
+        estimated = estimate_explicit(request, whole=options, evaluate=evaluate)
         best = find_best(request, evaluate) if find_best is not None else None
-    result = describe_estimated(found) | {
+    result = describe_estimated(estimated) | {
         "launcher": {"format": launcher, "setting": imported.setting},
-        "comparison": describe_comparison(compare(found.plan, best, fits=found.shortfall is None)),
+        "comparison": describe_comparison(compare(estimated.plan, best, fits=estimated.shortfall is None)),
     }
-    if found.shortfall is not None:
-        message = f"{imported.setting} on {found.plan.cluster}: the setting does not fit; {found.shortfall}"
+    if estimated.shortfall is not None:
+        message = f"{imported.setting} on {estimated.plan.cluster}: the setting does not fit; {estimated.shortfall}"
         raise NothingFits(message, result=result)
-    if output is not None:
-        if found_model.config is not None:
-            write_atomically(found_model.reference, found_model.config)
-        save_plan(found.plan, output)
+    if options.output is not None:
+        if imported_model.config is not None:
+            write_atomically(imported_model.reference, imported_model.config)
+        save_plan(estimated.plan, options.output)
     return result
 
 
@@ -116,18 +106,17 @@ def read_imported(
     imported: Imported,
     found: ImportedModel,
     *,
-    cluster: str,
     store: ProfileStore | None,
-    given: Mapping[str, Any],
+    given: EstimateOptions,
 ) -> ExplicitRequest:
     """The explicit request of the settings, with what no option says put on its setups. InputError in the settings' own
     words."""
     options = merge_options(imported, given)
     try:
-        options["hsdp"] = options["hsdp"] or _sharing(imported, found.model, cluster, store, options)
-        request = read_explicit(found.reference, cluster=cluster, store=store, options=options, model=found.model)
+        options = replace(options, hsdp=options.hsdp or _sharing(imported, found.model, store, options))
+        request = read_explicit(replace(options, model=found.reference), store=store, model=found.model)
     except InputError as error:
-        raise _in_own_words(error, imported, beyond_default(EstimateOptions, given)) from None
+        raise _in_own_words(error, imported, given.changed()) from None
     said = list(imported.assumptions)
     if found.config is not None and not Path(found.reference).suffix:
         said.append("the model is not in the catalogue: -o PLAN writes its config.json beside the plan")
@@ -138,41 +127,43 @@ def read_imported(
     )
 
 
-def merge_options(imported: Imported, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options: those of the settings, and `given` where these say nothing. InputError where both speak and differ,
-    but for `OWN_CHOICE`."""
-    merged = dict(given)
-    own: dict[str, Any] = {**imported.options, **({"devices": imported.devices} if imported.devices else {})}
-    said = set(beyond_default(EstimateOptions, given))
-    for name, value in own.items():
-        if name in said and given[name] != value and name not in OWN_CHOICE:
+def merge_options(imported: Imported, given: EstimateOptions) -> EstimateOptions:
+    """Return all options: those of the settings, and `given` where these say nothing. Raise InputError where both speak
+    and differ, but for `OWN_CHOICE`."""
+    stated = {**imported.options, **({"devices": imported.devices} if imported.devices else {})}
+    said = given.changed()
+    for name, value in stated.items():
+        if name in said and getattr(given, name) != value and name not in OWN_CHOICE:
             key = imported.words.get(name, flag(name))
-            found = f"{value}, and {flag(name)} {given[name]} beside it"
+            found = f"{value}, and {flag(name)} {getattr(given, name)} beside it"
             raise InputError(where=imported.setting, key=key, found=found, expected="one of them")
-        if name not in said:
-            merged[name] = value
-    return merged
+    return replace(given, **{name: value for name, value in stated.items() if name not in said})
+
+
+def flag(name: str) -> str:
+    """Return an option's name on the command line."""
+    return entries(EstimateOptions)[name].flag
 
 
 def _sharing(
-    imported: Imported, model: Model, cluster: str, store: ProfileStore | None, options: Mapping[str, Any]
+    imported: Imported, model: Model, store: ProfileStore | None, options: EstimateOptions
 ) -> tuple[int, int] | None:
     """The ranks that share the state and the copies of it, where the settings say one of these."""
     if imported.shard is None and imported.copies is None:
         return None
-    devices = options["devices"]
+    devices = options.devices
     if devices is None:
         place = load_place(
-            cluster,
+            options.cluster or "",
             model,
             store=store,
-            dtype=options["dtype"],
-            seq_len=options["seq_len"] or model.seq_len,
-            optimizer=options["optimizer"],
+            dtype=options.dtype,
+            seq_len=options.seq_len or model.seq_len,
+            optimizer=options.optimizer,
         )
         devices = len(place.free_slots)
-    beside = (options["tp"] or 1) * (options["pp"] or 1)
-    ranks = (options["dp"] or 0) * (options["cp"] or 1) or devices // beside
+    beside = (options.tp or 1) * (options.pp or 1)
+    ranks = (options.dp or 0) * (options.cp or 1) or devices // beside
     parts = imported.shard or imported.copies or 1
     if ranks % parts:
         found = f"{parts}, of {ranks} data-parallel ranks"
@@ -191,9 +182,9 @@ def _in_own_words(error: InputError, imported: Imported, given: Collection[str])
     )
 
 
-def _adjusted(setup: Setup, imported: Imported, options: Mapping[str, Any]) -> Setup:
+def _adjusted(setup: Setup, imported: Imported, options: EstimateOptions) -> Setup:
     """What the settings say and no option does: features of the software (less those stated), blocks of each chunk."""
-    software = overruled(replace(setup.recipe.software, **imported.software), options["feature"])
+    software = overruled(replace(setup.recipe.software, **imported.software), options.feature)
     setup = replace(setup, recipe=replace(setup.recipe, software=software))
     if imported.blocks is None or setup.recipe.schedule == "dualpipe":
         return setup

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from estimator.frontends.load import load_any_model
+from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.frameworks import choose_framework, load_profiler
 from estimator.profiling.plan import plan_profile
 from estimator.profiling.run import ensure_rate
 from estimator.profiling.setting import Setting
-from planner.one_job.cells.request import read_request, token_count
+from planner.one_job.cells.request import read_request
 from planner.one_job.profiling.profile_run import StageRequest, cut_out, run_profile
+from planner.shared.inputs import token_count
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.measuring import ProfileOptions
 from profiles.cluster import most_on_one_node
 from profiles.hardware import device_names, load_device
@@ -42,17 +45,17 @@ def _setting(options: ProfileOptions) -> Setting:
 
 def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, store: ProfileStore) -> dict[str, Any]:
     ensure_rate(store, setting, options.dtype)  # The cluster local:NxM is described by them.
-    request = read_request(
+    asked = EstimateOptions(
         options.model,
         cluster=cluster,
-        store=store,
         global_batch=options.global_batch,
         seq_len=options.seq_len,
         dtype=options.dtype,
-        optimizer=options.optimizer,
+        optimizer=cast(OptimizerName, options.optimizer),
         attention=options.attention,
         sequence_parallel=options.sequence_parallel,
     )
+    request = read_request(asked, store=store)
     device = _device_name(setting)
     tasks = plan_cell_profile(request.job, request.cluster, device)
     workers = most_on_one_node([slot for slot in request.cluster.slots if slot.device == device])

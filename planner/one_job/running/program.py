@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, cast
 
 from estimator.schedules.orders import Shape, schedule_problem, shape_of
 from models_zoo.layers import (
@@ -199,8 +199,8 @@ def tied_tables(model: Model) -> dict[int, str]:
     for number, layer in enumerate(model.layers):
         if isinstance(layer, Embedding):
             table_names[number] = "tokens.weight"
-        elif isinstance(layer, Head) and layer.tied:
-            table_names[number] = "vocabulary.weight"
+        elif isinstance(layer, Head) and layer.holds_table:
+            table_names[number] = "vocabulary.weight" if layer.tied else "tokens.weight"
     return table_names if len(table_names) > 1 else {}
 
 
@@ -230,6 +230,9 @@ def _as_run(layer: Layer, plan: Plan) -> Layer:
     """Without dropout, and with the capacity that the plan states."""
     if isinstance(layer, Embedding | TransformerBlock) and layer.dropout:
         layer = replace(layer, dropout=False)
+    if isinstance(layer, Head) and layer.prediction:
+        blocks = tuple(cast(TransformerBlock, _as_run(block, plan)) for block in layer.prediction.blocks)
+        return replace(layer, prediction=replace(layer.prediction, blocks=blocks))
     factor = plan.recipe.moe_capacity_factor if plan.recipe else None
     if factor is not None and isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts):
         layer = replace(layer, feed_forward=replace(layer.feed_forward, capacity_factor=factor))

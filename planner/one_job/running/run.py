@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from estimator.frontends.load import load_any_model
 from estimator.pricing.outcome import Evaluation
 from estimator.profiling.host_memory import free_host_memory_bytes
+from models_zoo.layers import without_jax
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.running.comparison import describe_estimated, describe_measured, differences, say_differences
@@ -27,6 +28,7 @@ from planner.shared.options.running import RunOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, NothingFits
+from profiles.files import check_folder
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 
@@ -51,7 +53,8 @@ def run_plan(options: RunOptions) -> dict[str, Any] | None:
         speaks = world is None or world.rank == 0
         estimate = _Estimate(None, "not asked for on this rank")
         if speaks:
-            _check_folder(options.trace)
+            if options.trace is not None:
+                check_folder(options.trace, where="run", key="--trace")
             if options.profile:
                 _profile(opened, program, options, on_gpu=on_gpu)
             estimate = _estimate(plan, program, opened, options, on_gpu=on_gpu)
@@ -71,15 +74,12 @@ def _check(program: Program, options: RunOptions) -> None:
             found=f"{options.backend}, which is not installed",
             expected=f"an installed framework: `pip install {options.backend}`",
         )
+    lacking = without_jax(program.model.layers) if options.backend == "jax" else None
+    if lacking:
+        found = f"jax, for a model with {lacking}"
+        raise InputError(where="run", key="--backend", found=found, expected="torch, which runs every layer of the zoo")
     if options.data is not None:
         load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
-
-
-def _check_folder(trace: Path | None) -> None:
-    """Before hours of training, not after them."""
-    if trace is not None and not trace.resolve().parent.is_dir():
-        stated = f"{trace} in no folder"
-        raise InputError(where="run", key="--trace", found=stated, expected="a path in an existing folder")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from estimator.communication.measure_torch import World
+from estimator.communication.measuring import World
 from estimator.worker_processes import (
     Limits,
     WorkerSpec,

@@ -95,26 +95,35 @@ def trace_events(program: Program, ranks: RankSpans, basis: str, *, first_proces
 def process_events(process: int, name: str, spans: Iterable[Span]) -> Iterator[dict[str, Any]]:
     """The events of one process."""
     spans = tuple(spans)
-    yield _metadata("process_name", process, 0, name)
+    yield metadata_event("process_name", process, 0, name)
     yield {"name": "process_sort_index", "ph": "M", "pid": process, "tid": 0, "args": {"sort_index": process}}
     for row, title in dict.fromkeys(ROWS[span.kind] for span in spans):
-        yield _metadata("thread_name", process, row, title)
+        yield metadata_event("thread_name", process, row, title)
     for span in spans:
-        # Whole nanoseconds, of both ends: rounded lengths would let neighbours overlap by one.
-        start_us, end_us = round(span.start_s * 1e6, 3), round(span.end_s * 1e6, 3)
-        yield {
-            "name": span.name,
-            "cat": span.kind,
-            "ph": "X",
-            "ts": start_us,
-            "dur": round(end_us - start_us, 3),
-            "pid": process,
-            "tid": ROWS[span.kind][0],
-            "args": _arguments(span),
-        }
+        place = (process, ROWS[span.kind][0])
+        yield slice_event(span.name, span.kind, place, (span.start_s, span.end_s), _arguments(span))
 
 
-def _metadata(name: str, process: int, thread: int, value: str) -> dict[str, Any]:
+def slice_event(
+    name: str, kind: str, place: tuple[int, int], span_s: tuple[float, float], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the event of something that lasts from one time to another (s), in a row (process, thread) of a trace."""
+    # Whole nanoseconds, of both ends: rounded lengths would let neighbours overlap by one.
+    start_us, end_us = round(span_s[0] * 1e6, 3), round(span_s[1] * 1e6, 3)
+    return {
+        "name": name,
+        "cat": kind,
+        "ph": "X",
+        "ts": start_us,
+        "dur": round(end_us - start_us, 3),
+        "pid": place[0],
+        "tid": place[1],
+        "args": arguments,
+    }
+
+
+def metadata_event(name: str, process: int, thread: int, value: str) -> dict[str, Any]:
+    """Return the event that names a process or a thread of a trace."""
     return {"name": name, "ph": "M", "pid": process, "tid": thread, "args": {"name": value}}
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from estimator.pricing.recipe import Recipe
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
+from planner.shared.options.search import SpaceOptions
+from planner.shared.options.training import TrainingOptions
 
 
-def training_assumed(model: Model, recipe: Recipe, options: Mapping[str, Any]) -> list[str]:
+def training_assumed(model: Model, recipe: Recipe, options: TrainingOptions) -> list[str]:
     """Of the training: the tokens, what is computed and kept in which type, how experts are used."""
     said = []
-    if options["seq_len"] is None and recipe.seq_len:
+    if options.seq_len is None and recipe.seq_len:
         said.append(f"{recipe.seq_len} tokens a sample, the model's own (--seq-len)")
     precision = recipe.dtype if recipe.dtype in ("fp32", "tf32") else f"{recipe.dtype} with fp32 master weights"
     said.append(
@@ -25,25 +24,29 @@ def training_assumed(model: Model, recipe: Recipe, options: Mapping[str, Any]) -
     return said
 
 
-def freedom_assumed(devices: int, options: Mapping[str, Any], *, has_host: bool) -> list[str]:
+def freedom_assumed(devices: int, options: SpaceOptions, *, has_host: bool) -> list[str]:
     """Of the space: what is open because nobody said otherwise. `has_host`: there is memory beside the devices'."""
     said = []
-    if options["devices"] is None:
+    if options.devices is None:
         said.append(f"all {devices} free devices may be used (--devices)")
-    fixed = {text.partition("=")[0].strip().replace("-", "_") for text in options["fix"]}
+    fixed = {text.partition("=")[0].strip().replace("-", "_") for text in options.fix}
     choices = {
         "samples a rank": ("micro_batch", None),
         "micro-batches": ("micro_batches", None),
         "recomputation": ("recompute", "auto"),
         "ZeRO": ("zero", None),
     }
-    left = {what: name for what, (name, default) in choices.items() if options[name] == default and name not in fixed}
+    left = {
+        what: name
+        for what, (name, default) in choices.items()
+        if getattr(options, name) == default and name not in fixed
+    }
     if left:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in left.values())
         said.append(f"{_listed(list(left))} {'are' if len(left) > 1 else 'is'} open ({flags})")
-    if has_host and not options["no_offload"]:
+    if has_host and not options.no_offload:
         said.append("the optimizer's state may be in host memory (--no-offload)")
-    if options["tool"] is None:
+    if options.tool is None:
         said.append("any training framework that runs the plan (--tool)")
     return said
 

@@ -88,10 +88,12 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
         return None
     pace = setup.stages[evaluation.pipeline.bottleneck]
     own = next(own for own in request.spaces if own.device == pace.slots[0].device)
-    tables = {table.id: table for other in request.spaces for table in other.link_tables}
+    tables = {table.id: table for other in request.spaces for table in other.pricing.link_tables}
     return Candidate(
-        found=mixed_found(setup, evaluation, mixed.value, own),
-        space=replace(own, link_tables=tuple(tables.values())),
+        found=mixed_found(setup, evaluation, mixed.value),
+        space=replace(
+            own, evaluator=replace(own.evaluator, pricing=own.pricing.but(link_tables=tuple(tables.values())))
+        ),
         setup=setup,
         evaluation=evaluation,
         simulated_s=simulated_s(setup, evaluation),
@@ -135,7 +137,7 @@ def setup_of(found: Found, own: DeviceSpace) -> Setup:
 def evaluate_found(found: Found, own: DeviceSpace) -> Candidate:
     """The plan by itself, and by events. RuntimeError if that is not what the search took it for: a bug."""
     setup = setup_of(found, own)
-    evaluation = evaluate(setup, lookup=own.lookup, link_tables=own.link_tables)
+    evaluation = evaluate(setup, own.pricing)
     if isinstance(evaluation, Infeasible):
         raise RuntimeError(f"a plan that was priced is not possible: {evaluation.reason}")
     took = evaluation.iteration_time_s

@@ -3,74 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from estimator.pricing.recipe import ScheduleName, ZeroStage
-from planner.shared.options import Freedom, Tool
+from planner.one_job.tools.catalogue import TOOLS
+from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.tool import TrainingTool
+from planner.shared.options.common import Tool
+from planner.shared.options.search import Freedom
 from profiles.errors import InputError
 from profiles.vocabulary import RecomputeKind
 
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]
 NUMBERS: tuple[Number, ...] = get_args(Number)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolLimits:
-    """What a training framework can run. `sharded_pipelines`: ZeRO stages that it has with more than one stage."""
-
-    schedules: tuple[ScheduleName, ...]
-    recompute: tuple[RecomputeKind, ...]
-    counts_recomputed_layers: bool
-    zero: tuple[ZeroStage, ...]
-    sharded_pipelines: tuple[ZeroStage, ...]
-    shards_within_nodes: bool
-    context_parallel: bool
-    splits_experts: bool
-    offloads_optimizer: bool
-    basis: str
-
-
-TOOLS: dict[Tool, ToolLimits] = {
-    "megatron": ToolLimits(
-        schedules=("1f1b", "interleaved"),
-        recompute=("none", "selective", "full"),
-        counts_recomputed_layers=True,
-        zero=(0, 1),
-        sharded_pipelines=(0, 1),
-        shards_within_nodes=False,
-        context_parallel=True,
-        splits_experts=True,
-        offloads_optimizer=True,
-        basis="Megatron-LM core 0.12: distributed optimizer (ZeRO 1), forward_backward_pipelining with and without"
-        " interleaving, --recompute-granularity, --optimizer-cpu-offload",
-    ),
-    "torchtitan": ToolLimits(
-        schedules=("1f1b", "gpipe", "interleaved"),
-        recompute=("none", "selective", "full"),
-        counts_recomputed_layers=False,
-        zero=(0, 3),
-        sharded_pipelines=(0, 3),
-        shards_within_nodes=True,
-        context_parallel=True,
-        splits_experts=True,
-        offloads_optimizer=False,
-        basis="torchtitan 0.2: FSDP2 and HSDP, torch.distributed.pipelining's schedules, activation checkpointing none,"
-        " selective or full",
-    ),
-    "deepspeed": ToolLimits(
-        schedules=("1f1b",),
-        recompute=("none", "full"),
-        counts_recomputed_layers=False,
-        zero=(0, 1, 2, 3),
-        sharded_pipelines=(0, 1),
-        shards_within_nodes=True,
-        context_parallel=False,
-        splits_experts=False,
-        offloads_optimizer=True,
-        basis="DeepSpeed 0.16: PipelineEngine refuses ZeRO 2 and 3 (runtime/pipe/engine.py), ZeRO-Offload",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +46,51 @@ class Constraints:
         return self.least.get(name, value) <= value <= self.most.get(name, value)
 
     @property
-    def limits(self) -> ToolLimits | None:
-        """What the named tool can run."""
+    def training_tool(self) -> TrainingTool | None:
+        """The record of the named tool."""
         return TOOLS[self.tool] if self.tool else None
+
+    @property
+    def alike(self) -> bool:
+        """Whether the named tool wants all stages alike."""
+        return self.training_tool is not None and self.training_tool.alike
+
+    @property
+    def open_schedules(self) -> tuple[ScheduleName, ...]:
+        """Schedules that the user and the tool allow."""
+        tool = self.training_tool
+        return tuple(name for name in self.schedules if tool is None or name in tool.schedules)
+
+    @property
+    def open_recompute(self) -> tuple[RecomputeKind, ...]:
+        """Kinds of recomputation that the user and the tool allow."""
+        tool = self.training_tool
+        return tuple(kind for kind in self.recompute if tool is None or kind in tool.recompute)
+
+    @property
+    def open_sequence_parallel(self) -> tuple[bool, ...]:
+        """Whether tp ranks may share the tokens: what the tool allows, the user's wish first."""
+        tool = self.training_tool
+        allowed = (True, False) if tool is None else tool.sequence_parallel()
+        return tuple(shares for shares in self.sequence_parallel if shares in allowed) or allowed
+
+    def open_zero(self, shape: Shape) -> tuple[ZeroStage, ...]:
+        """Stages of ZeRO that the user and the tool allow under the degrees of `shape`, the first of equal ones where
+        there is nothing to share."""
+        tool = self.training_tool
+        stages = [zero for zero in self.zero if self.permits("zero", zero)]
+        if shape.ranks == 1:
+            stages.sort()
+        if tool is not None:
+            shards = {zero: shape.ranks if zero else 1 for zero in stages}
+            states = [replace(shape, zero=zero, shard=shards[zero]) for zero in stages]
+            stages = [zero for zero, state in zip(stages, states, strict=True) if runs_state(tool, state)]
+        return tuple(stages[:1] if shape.ranks == 1 else stages)
+
+
+def runs_state(tool: TrainingTool, shape: Shape) -> bool:
+    """Return whether the tool holds the state of `shape` so, and as it is priced."""
+    return tool.allows_state(shape) and tool.is_searched(shape)
 
 
 def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimator.bulk.bounds import least_by_cut_s, least_by_state_s, least_in_memory_s, least_in_turn, least_s
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
-from estimator.bulk.passes import Floats
 from estimator.bulk.pipeline import Pipeline
-from estimator.bulk.places import Placement
+from estimator.bulk.places import Placement, Places
 from estimator.bulk.records import Degrees, Family, Rule, StateRule
+from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.cuts import Cut, cuts_of
 from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules, ways_of
+from planner.one_job.tools.shape import even_blocks
 from profiles.vocabulary import Infeasible
 
 ROUNDING = 1e-12
 WAITING = ("gpipe", "1f1b")
-"""Schedules whose stages wait for all stages before them (`Pipeline.least_s`)."""
+"""Schedules whose stages wait for all stages before them (`least_s`)."""
 RUNNERS_UP = 5
 MOST_DIVES = 16
 MOST_MISSES = 2000
@@ -60,7 +62,7 @@ class Counts:
     which could be better."""
 
     considered: int
-    removed: dict[str, int]
+    removed: Mapping[str, int]
     ways: int
     bounded: int
     families: int
@@ -124,7 +126,7 @@ class _Search:
         progress: Progress | None,
     ) -> None:
         self.space, self.evaluator, self.weight, self.progress = space, evaluator, weight, progress
-        self.ways = ways_of(space)
+        self.ways, self.slots = ways_of(space), Places(space.slots)
         self.best: Found | None = None
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
@@ -194,7 +196,7 @@ class _Search:
         keys, where = np.unique(np.stack([columns[name] for name in names]), axis=1, return_inverse=True)
         once = np.array(
             [
-                self.evaluator.compute_alone_s(_degrees(dict(zip(names, map(int, key), strict=True))), self.space.slots)
+                self.evaluator.compute_alone_s(_degrees(dict(zip(names, map(int, key), strict=True))), self.slots)
                 for key in keys.T
             ]
         )[where.ravel()]
@@ -204,12 +206,11 @@ class _Search:
         free = np.full(len(pp), any(name not in (*WAITING, "interleaved") for name in schedules))
         if "interleaved" in schedules:
             free |= micro_batches % pp == 0
-        least_s = np.where((pp == 1) | free, micro_batches * once / pp, once / (1 - (1 - 1 / micro_batches) ** pp))
+        least_s = least_in_turn(once, pp, micro_batches, ~free)
         devices = columns["tp"] * columns["cp"] * dp * pp
         weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
         factor = np.array([weights[int(count)] for count in devices])
-        found: NDArray[np.float64] = (least_s + self.evaluator.parameters.of("iteration_s")) * factor
-        return found
+        return np.asarray((least_s + self.evaluator.pricing.parameters.of("iteration_s")) * factor)
 
     def _dive(self, order: NDArray[np.int64]) -> None:
         """A good plan soon, against which the others are bounded: of every (tp, pp) the most promising way, with the
@@ -237,13 +238,13 @@ class _Search:
         """Ranks on the devices in turn; and with every tensor-parallel group inside a node, where that differs."""
         degrees = self.ways.degrees(way)
         devices = degrees.stage_devices * degrees.pp
-        found = [self._placement(1)]
+        placements = [self._placement(1)]
         if self.space.node % degrees.tp:
-            found.append(self._placement(degrees.tp))
-        return [placement for placement in found if len(placement.slots) >= devices]
+            placements.append(self._placement(degrees.tp))
+        return [placement for placement in placements if len(placement.slots) >= devices]
 
     def _placement(self, tp: int) -> Placement:
-        return self.evaluator.placement(tp, self.space.slots)
+        return self.evaluator.placement(tp, self.slots)
 
     def _open(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
         """The way's schedules, each bounded with the collectives of its stages."""
@@ -255,13 +256,15 @@ class _Search:
         if pipeline is None or isinstance(pipeline, Infeasible):
             return
         states = state_rules(self.space, degrees)
+        if not states:
+            return
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
         below = self.best.value / factor if self.best else math.inf
-        by_wait = {waits: pipeline.least_s(waits=waits) for waits in {name in WAITING for name, _ in schedules}}
+        by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
         still = [one for one in schedules if not self._is_settled(by_wait[one[0] in WAITING] * factor)]
-        in_memory_s = pipeline.least_in_memory_s(still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
-        for (schedule, vpp), least_s in zip(still, in_memory_s.tolist(), strict=True):
-            bound = max(by_wait[schedule in WAITING], least_s) * factor
+        in_memory_s = least_in_memory_s(pipeline, still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
+        for (schedule, vpp), in_memory in zip(still, in_memory_s.tolist(), strict=True):
+            bound = max(by_wait[schedule in WAITING], in_memory) * factor
             if not self._is_settled(bound):
                 self.serial += 1
                 heapq.heappush(waiting, _Item(bound, self.serial, way, placement, pipeline, schedule, vpp))
@@ -275,11 +278,17 @@ class _Search:
         item.cuts = cuts_of(
             self.space.model, pp=degrees.pp, vpp=item.vpp, weights=pipeline.layer_s(), everything=everything
         )
+        item.cuts = tuple(cut for cut in item.cuts if self._allows(cut))
         if not item.cuts:
             return
-        item.least_s = pipeline.least_by_cut_s(item.schedule, item.cuts)
+        item.least_s = least_by_cut_s(pipeline, item.schedule, item.cuts)
         item.bound = max(item.bound, float(item.least_s.min()) * self.weight(degrees.stage_devices * degrees.pp))
         heapq.heappush(waiting, item)
+
+    def _allows(self, cut: Cut) -> bool:
+        """Whether the user's tool runs stages cut so."""
+        tool = self.space.constraints.training_tool
+        return tool is None or not tool.even_blocks or len(cut) == 1 or even_blocks(cut, self.space.model)
 
     def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
         """The cuts that can still be better, bounded under each rule of state."""
@@ -294,7 +303,7 @@ class _Search:
             return
         item.cuts = tuple(item.cuts[number] for number in open_cuts)
         family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=item.states)
-        item.by_state_s = pipeline.least_by_state_s(family, spare_bytes=self._spare_bytes())
+        item.by_state_s = least_by_state_s(pipeline, family, spare_bytes=self._spare_bytes())
         item.bound = max(item.bound, float(item.by_state_s.min()) * factor)
         heapq.heappush(waiting, item)
 
@@ -319,7 +328,7 @@ class _Search:
             cuts = cuts[:1]
         layers: ModelLayers = self.evaluator.layers
         blocks = max(sum(layers.recomputable(*ranges) for ranges in stage) for cut in cuts for stage in cut)
-        rules = recompute_rules(self.space, blocks)
+        rules = recompute_rules(self.space, blocks, vpp=item.vpp)
         family = Family(
             schedule=item.schedule,
             cuts=cuts,

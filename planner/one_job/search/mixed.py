@@ -17,11 +17,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from estimator.layer_times import nothing_measured
 from estimator.pricing.evaluate import evaluate
-from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import ScheduleName, Setup
 from planner.one_job.search.exact import ROUNDING, Counts
@@ -31,9 +30,8 @@ from planner.one_job.search.mixed_cuts import BestCut, Pipe, best_cut
 from planner.one_job.search.mixed_frames import Frame, Lister
 from planner.one_job.search.mixed_linear import Linear
 from planner.one_job.search.mixed_pipes import PipeMaker
-from planner.one_job.search.mixed_prices import contents_of
-from planner.one_job.search.mixed_segments import Pricer
-from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of
+from planner.one_job.search.mixed_segments import make_pricer
+from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of, pricing_of
 from planner.one_job.search.objectives import amount
 from planner.one_job.search.request import SearchRequest
 from profiles.vocabulary import Infeasible
@@ -80,7 +78,7 @@ def search_mixed(
     `most` limits how many frames are cut. Measured layer times are of one type of device each: where there are some,
     nothing is searched.
     """
-    space = MixedSpace(groups=groups_of(request.spaces))
+    space = MixedSpace(groups=groups_of(request.spaces), pricing=pricing_of(request.spaces))
     why = _why_not(space)
     if why is not None:
         counts = Counts(considered=0, removed={}, ways=0, bounded=0, families=0, plans=0, out_of_memory=0)
@@ -96,22 +94,20 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
     limits = space.constraints
     if len(space.groups) == 1:
         devices = min(len(space.groups[0].slots), limits.fix.get("devices", limits.most.get("devices", 1 << 60)))
-        if limits.tool is not None or space.first.space.global_batch % devices == 0:
+        if limits.alike or space.first.space.global_batch % devices == 0:
             return ()
-    if any(group.own.lookup is not nothing_measured for group in space.groups):
+    if any(group.own.pricing.lookup is not nothing_measured for group in space.groups):
         words = "plans on several types of device or sites are not searched: layer times are measured on one type"
         return (words,) if len(space.groups) > 1 else ()
-    tool = limits.limits
-    kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
-    if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and kinds):
+    if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and limits.open_recompute):
         return ()
+    if limits.training_tool is not None and limits.training_tool.even_blocks:
+        return (f"plans on several types of device are not searched: {limits.tool} wants as many blocks in each stage",)
     return None
 
 
 def _schedules(space: MixedSpace) -> tuple[ScheduleName, ...]:
-    limits, tool = space.constraints, space.constraints.limits
-    names = (name for name in SCHEDULES if name in limits.schedules)
-    return tuple(name for name in names if tool is None or name in tool.schedules)
+    return tuple(name for name in SCHEDULES if name in space.constraints.open_schedules)
 
 
 @dataclass(order=True, slots=True)
@@ -132,25 +128,12 @@ class _Search:
         self, request: SearchRequest, space: MixedSpace, incumbent: float, most: int, progress: Progress | None
     ) -> None:
         self.request, self.space, self.most, self.progress = request, space, most, progress
-        evaluator = space.first.evaluator
+        self.pricer = make_pricer(space)
         kernels = {group.own.evaluator.recipe.attention for group in space.groups}
         self.notes = () if len(kernels) == 1 else ("math attention: not all types of device have flash attention",)
-        tables = {table.id: table for group in space.groups for table in group.own.link_tables}
-        self.links = LinkTimes(
-            cluster=evaluator.cluster,
-            parameters=evaluator.parameters,
-            tables=tuple(tables.values()),
-            experts_a_token=evaluator.links.experts_a_token,
-        )
-        self.pricer = Pricer(
-            space=space,
-            recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
-            links=self.links,
-            contents=contents_of(evaluator.layers),
-        )
         self.linear = Linear(pricer=self.pricer)
         self.maker = PipeMaker(pricer=self.pricer, schedules=_schedules(space))
-        self.iteration_s = evaluator.parameters.of("iteration_s")
+        self.iteration_s = space.pricing.parameters.of("iteration_s")
         self.value, self.doubtful = incumbent, math.inf
         self.setup: Setup | None = None
         self.evaluation: Evaluation | None = None
@@ -218,7 +201,7 @@ class _Search:
     def _weight_of(self, segment: Segment) -> float:
         """What a second of the segment's devices takes of the objective."""
         if segment not in self.weights:
-            found = amount(self.request.objective, self.links.cluster, self.space.slots_of(segment), 1.0)
+            found = amount(self.request.objective, self.pricer.links.cluster, self.space.slots_of(segment), 1.0)
             # The search on each type alone has refused a cluster that does not tell.
             self.weights[segment] = math.inf if isinstance(found, Infeasible) else found
         return self.weights[segment]
@@ -237,7 +220,7 @@ class _Search:
                 continue
             low_s = bound / factor - self.iteration_s
             high_s = min(self.value / factor - pipe.fixed_s, HOPELESS * low_s)
-            if pipe.allowances(high_s)[0][0] < 0:
+            if not pipe.is_within(pipe.reach(high_s), high_s):
                 continue
             pipe = self.maker.with_messages(frame, pipe)
             least_s = pipe.least_s(low_s, high_s, CLOSE)
@@ -268,7 +251,7 @@ class _Search:
     def _take(self, frame: Frame, pipe: Pipe, best: BestCut, factor: float) -> None:
         """A plan that is better by its tables. RuntimeError if it is not what these took it for: a bug."""
         setup = self.maker.setup(frame, pipe, best)
-        evaluation = evaluate(setup, link_tables=self.links.tables, parameters=self.links.parameters)
+        evaluation = evaluate(setup, self.space.pricing)
         if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
             raise RuntimeError(f"a plan that was priced is not possible: {evaluation}")
         took_s = evaluation.iteration_time_s

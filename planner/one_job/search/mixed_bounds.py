@@ -22,7 +22,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from estimator.bulk.passes import Floats
+from estimator.pricing.amounts import Floats
 from planner.one_job.search.exact import ROUNDING
 from planner.one_job.search.mixed_columns import SCALES, Column, Columns, Integers
 from planner.one_job.search.mixed_frames import Frames, Lister, Rows

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.passes import Floats
-from estimator.bulk.pipeline import least_in_turn
+from estimator.bulk.bounds import least_in_turn
 from estimator.bulk.records import Degrees
+from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed_linear import Linear, LinearRank
 from planner.one_job.search.mixed_space import MixedSpace, Segment
 
@@ -66,7 +66,7 @@ class Columns:
     """All of them by micro-batch and party, and by scale what each kind of layer weighs (scales, kinds) and how many
     layers there are of it; all layers together weigh 1."""
 
-    by_batch: dict[int, dict[tuple[int, ...], Column]]
+    by_batch: Mapping[int, Mapping[tuple[int, ...], Column]]
     scales: Floats
     counts: Integers
 
@@ -134,7 +134,7 @@ def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iter
     once_s = group.own.evaluator.compute_alone_s(degrees, group.slots)
     batches = space.first.space.global_batch // segment.micro_batch
     weight = weight_of(segment) if weight_of else 1.0
-    return (least_in_turn(once_s, segment.pp, batches, waits=True) + iteration_s) * weight
+    return (float(least_in_turn(once_s, segment.pp, batches, waits=True)) + iteration_s) * weight
 
 
 def _slowest_s(ranks: Sequence[LinearRank]) -> Floats:

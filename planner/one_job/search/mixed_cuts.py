@@ -8,15 +8,14 @@ one from which no plan below the limit can come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.passes import Floats
+from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import in_flight
 from planner.one_job.search.mixed_prices import StageTable
 
 Integers = NDArray[np.int64]
@@ -32,105 +31,111 @@ turns of a stage that is still on its way both up and down, that has turned at t
 down, or of both; the latest sum of gradients, the longest step, and less the backwards so far."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FrameStage:
-    """One stage of a frame: its table, what fits, and seconds of the messages between it and the stages below and above
-    it, by the layer before which they are sent. `opens`: it is the first of stages that have one rule."""
+    """One stage of a frame: its table, how many micro-batches it keeps, which of the table's rules are allowed, and
+    seconds of the messages between it and the stages below and above it, by the layer before which they are sent.
+    `opens`: it is the first of stages that have one rule."""
 
     table: StageTable
-    fits: NDArray[np.bool_]
+    flying: int
+    allowed: tuple[bool, ...]
     below_s: Floats
     above_s: Floats
     opens: bool
 
+    @cached_property
+    def relaxed_s(self) -> Floats:
+        """Passes of a micro-batch at least, (rules, contents and one for none); infinite where they do not fit."""
+        passes_s = np.where(self.table.possible(self.flying, self.allowed), self.table.relaxed_s, np.inf)
+        return np.concatenate([passes_s, np.full((len(passes_s), 1), np.inf)], axis=1)
 
-@dataclass(frozen=True, kw_only=True)
-class _Ranges:
+    def is_like(self, other: FrameStage) -> bool:
+        """Whether it takes as long for the same layers."""
+        alike = self.table is other.table and (self.flying, self.allowed) == (other.flying, other.allowed)
+        return alike and self.below_s is other.below_s and self.above_s is other.above_s
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reach:
     """Runs of layers that can be worth a look: ends (first layers, lengths), beyond the model for none, their contents,
     and of each stage seconds that no rule under which they fit falls below, with messages."""
 
     ends: Integers
     contents: Integers
     least_s: tuple[Floats, ...]
-    limit_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Pipe:
     """Stages that layers are still to be cut over. `fixed_s`: what an iteration takes besides passes, gradients and
-    steps. The only state is a cache."""
+    steps."""
 
     stages: tuple[FrameStage, ...]
     schedule: ScheduleName
     micro_batches: int
     overlapped: bool
     fixed_s: float
-    _ranges: list[_Ranges] = field(default_factory=list, repr=False)
 
     @property
     def layers(self) -> int:
         """Layers of the model."""
         return len(self.stages[0].table.contents.ids) - 1
 
-    def ranges(self, limit_s: float) -> _Ranges:
-        """Those that pass m times within `limit_s`, and perhaps some more."""
-        if not self._ranges or self._ranges[0].limit_s < limit_s:
-            self._ranges[:] = [_ranges(self, limit_s)]
-        return self._ranges[0]
+    def reach(self, limit_s: float) -> Reach:
+        """Return the runs of layers that pass m times within `limit_s`, and perhaps some more."""
+        contents = self.stages[0].table.contents
+        lengths = np.array([end - first for first, end in contents.ranges])
+        least = [stage.table.least_s(stage.flying, stage.allowed) for stage in self.stages]
+        longest = max(int(lengths[self.micro_batches * own_s <= limit_s].max(initial=1)) for own_s in least)
+        ends = np.minimum(np.arange(self.layers + 1)[:, None] + np.arange(1, longest + 1), self.layers + 1)
+        beyond = np.concatenate([contents.ids, np.full((self.layers + 1, 1), -1)], axis=1)
+        runs = np.take_along_axis(beyond, ends, axis=1)
+        priced: list[tuple[FrameStage, Floats]] = []
+        every: list[Floats] = []
+        for stage, own_s in zip(self.stages, least, strict=True):
+            whole_s = next((whole_s for other, whole_s in priced if stage.is_like(other)), None)
+            if whole_s is None:
+                above_s = np.append(stage.above_s, 0.0)[ends]
+                whole_s = np.append(own_s, np.inf)[runs] + stage.below_s[:, None] + above_s
+                priced.append((stage, whole_s))
+            every.append(whole_s)
+        return Reach(ends=ends, contents=runs, least_s=tuple(every))
 
-    def allowances(self, limit_s: float) -> list[Floats]:
-        """For each stage and first layer: the most that the stages before may take for a micro-batch together, if the
-        iteration's passes are to take no more than `limit_s`; less than 0: they cannot.
+    def allowances(self, reach: Reach, limit_s: float) -> list[Floats]:
+        """Return for each stage and first layer: the most that the stages before may take for a micro-batch together,
+        if the iteration's passes are to take no more than `limit_s` (for which there is `reach`); less than 0: they
+        cannot.
 
         A stage of c seconds that m micro-batches pass makes the iteration take at least m c beside what the stages
-        before take for one (`estimator.schedules.bulk.lower_bounds`).
+        before take for one (`estimator.schedules.lower_bounds`).
         """
-        ranges = self.ranges(limit_s)
         after = np.full(self.layers + 2, -np.inf)
         after[self.layers] = limit_s
-        found = [after]
-        for least in reversed(ranges.least_s):
-            room = np.minimum(limit_s - self.micro_batches * least, after[ranges.ends] - least)
+        rooms = [after]
+        for least in reversed(reach.least_s):
+            room = np.minimum(limit_s - self.micro_batches * least, after[reach.ends] - least)
             after = np.append(room.max(axis=1), -np.inf)
-            found.append(after)
-        return found[::-1]
+            rooms.append(after)
+        return rooms[::-1]
+
+    def is_within(self, reach: Reach, limit_s: float) -> bool:
+        """Whether the passes of some cut could take no more than `limit_s`."""
+        return bool(self.allowances(reach, limit_s)[0][0] >= 0)
 
     def least_s(self, low_s: float, high_s: float, share: float) -> float:
-        """Seconds below which no cut's passes are, and no more than `share` below the least that these bounds tell;
-        infinite where it is above `high_s`."""
-        if self.allowances(high_s)[0][0] < 0:
+        """Return seconds below which no cut's passes are, and no more than `share` below the least that these bounds
+        tell; infinite where it is above `high_s`."""
+        reach = self.reach(high_s)
+        if not self.is_within(reach, high_s):
             return np.inf
         while high_s - low_s > share * low_s:
             middle = (low_s + high_s) / 2
-            if self.allowances(middle)[0][0] < 0:
-                low_s = middle
-            else:
+            if self.is_within(reach, middle):
                 high_s = middle
+            else:
+                low_s = middle
         return low_s
-
-
-def _ranges(pipe: Pipe, limit_s: float) -> _Ranges:
-    contents = pipe.stages[0].table.contents
-    lengths = np.array([end - first for first, end in contents.ranges])
-    least: dict[tuple[int, int], Floats] = {}
-    longest = 1
-    for stage in pipe.stages:
-        key = id(stage.table), id(stage.fits)
-        if key not in least:
-            own = np.where(stage.fits, stage.table.relaxed_s(), np.inf).min(axis=0)
-            longest = max(longest, int(lengths[pipe.micro_batches * own <= limit_s].max(initial=1)))
-            least[key] = np.append(own, np.inf)
-    ends = np.minimum(np.arange(pipe.layers + 1)[:, None] + np.arange(1, longest + 1), pipe.layers + 1)
-    beyond = np.concatenate([contents.ids, np.full((pipe.layers + 1, 1), -1)], axis=1)
-    found = np.take_along_axis(beyond, ends, axis=1)
-    whole: dict[tuple[int, int, int, int], Floats] = {}
-    for stage in pipe.stages:
-        where = id(stage.table), id(stage.fits), id(stage.below_s), id(stage.above_s)
-        if where not in whole:
-            above = np.append(stage.above_s, 0.0)[ends]
-            whole[where] = least[where[:2]][found] + stage.below_s[:, None] + above
-    every = tuple(whole[id(stage.table), id(stage.fits), id(stage.below_s), id(stage.above_s)] for stage in pipe.stages)
-    return _Ranges(ends=ends, contents=found, least_s=every, limit_s=limit_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +164,8 @@ def best_cut(pipe: Pipe, limit_s: float) -> tuple[BestCut | None, int]:
     Exact for gpipe and 1f1b whose stages stand still for their messages.
     """
     count, passes_limit = len(pipe.stages), limit_s - pipe.fixed_s
-    rooms = pipe.allowances(passes_limit)
+    reach = pipe.reach(passes_limit)
+    rooms = pipe.allowances(reach, passes_limit)
     figures = np.zeros((1, 11))
     figures[:, OPEN : CLOSED + 1] = -np.inf
     labels = _Labels(
@@ -172,7 +178,7 @@ def best_cut(pipe: Pipe, limit_s: float) -> tuple[BestCut | None, int]:
     for number, stage in enumerate(pipe.stages):
         if stage.opens:
             labels = _with_rules(labels, len(stage.table.rules))
-        labels, more = _extend(pipe, number, labels, rooms[number + 1], passes_limit)
+        labels, more = _extend(pipe, number, labels, reach, rooms[number + 1], passes_limit)
         tried += more
         if not len(labels.used):
             return None, tried
@@ -206,16 +212,15 @@ def _with_rules(labels: _Labels, rules: int) -> _Labels:
     )
 
 
-def _extend(pipe: Pipe, number: int, labels: _Labels, room_s: Floats, limit_s: float) -> tuple[_Labels, int]:
+def _extend(
+    pipe: Pipe, number: int, labels: _Labels, reach: Reach, room_s: Floats, limit_s: float
+) -> tuple[_Labels, int]:
     """Every label with every run of layers for stage `number` from which a plan below the limit can come; `room_s`: by
     layer, what the stages so far may take together."""
     stage, table = pipe.stages[number], pipe.stages[number].table
-    ranges = pipe.ranges(limit_s)
-    ends, ids = ranges.ends[labels.used], ranges.contents[labels.used]  # (labels, lengths)
-    relaxed = np.where(stage.fits, table.relaxed_s(), np.inf)
-    relaxed = np.concatenate([relaxed, np.full((len(relaxed), 1), np.inf)], axis=1)
+    ends, ids = reach.ends[labels.used], reach.contents[labels.used]  # (labels, lengths)
     above = np.append(stage.above_s, 0.0)
-    least = relaxed[labels.rule[:, None], ids] + stage.below_s[labels.used][:, None] + above[ends]
+    least = stage.relaxed_s[labels.rule[:, None], ids] + stage.below_s[labels.used][:, None] + above[ends]
     before = labels.figures[:, UP] + labels.figures[:, DOWN]
     spent = labels.figures[:, SYNC] + labels.figures[:, STEP]
     needed = np.maximum(pipe.micro_batches * least, least + (limit_s - room_s)[ends])
@@ -315,15 +320,7 @@ def _no_worse(one: Floats, other: Floats, within: float) -> NDArray[np.bool_]:
 
 
 def _dominated(best: Floats, others: Floats, within: float) -> NDArray[np.bool_]:
-    found = np.zeros(len(others), dtype=np.bool_)
+    dominated = np.zeros(len(others), dtype=np.bool_)
     for start in range(0, len(best), AT_ONCE):
-        found |= _no_worse(best[start : start + AT_ONCE], others, within).any(axis=0)
-    return found
-
-
-def flying_of(schedule: ScheduleName, stages: int, micro_batches: int) -> Sequence[int]:
-    """Micro-batches that each stage keeps at most."""
-    return [
-        int(in_flight(schedule, stage=number, stages=stages, chunks=1, micro_batches=micro_batches)[0])
-        for number in range(stages)
-    ]
+        dominated |= _no_worse(best[start : start + AT_ONCE], others, within).any(axis=0)
+    return dominated

@@ -10,7 +10,6 @@ from estimator.bulk.records import Degrees, StateRule
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup
 from planner.one_job.search.exact import Found
-from planner.one_job.search.request import DeviceSpace
 from planner.shared.plan import device_types
 
 
@@ -22,8 +21,8 @@ class MixedFound(Found):
     setup: Setup
 
 
-def mixed_found(setup: Setup, evaluation: Evaluation, value: float, own: DeviceSpace) -> MixedFound:
-    """What was found, with the pace-setting stage's devices of the type of `own`."""
+def mixed_found(setup: Setup, evaluation: Evaluation, value: float) -> MixedFound:
+    """Return the plan with the degrees of its pace-setting stage."""
     pace = setup.stages[0 if evaluation.pipeline is None else evaluation.pipeline.bottleneck]
     slots = [slot for stage in setup.stages for slot in stage.slots]
     return MixedFound(
@@ -39,7 +38,7 @@ def mixed_found(setup: Setup, evaluation: Evaluation, value: float, own: DeviceS
             samples=setup.samples_per_rank(pace),
             sequence_parallel=pace.sequence_parallel,
         ),
-        placement=place_in_order(setup.cluster, slots, own.evaluator.links),
+        placement=place_in_order(setup.cluster, slots),
         schedule=setup.recipe.schedule,
         cut=tuple(stage.chunks for stage in setup.stages),
         rule=(pace.recompute, pace.recompute_layers),

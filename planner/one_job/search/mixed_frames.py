@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.passes import Floats
+from estimator.pricing.amounts import Floats
 from planner.one_job.search.constraints import Constraints, Number
 from planner.one_job.search.mixed_columns import SCALES, Column, Columns
 from planner.one_job.search.mixed_space import MixedSpace, Segment
@@ -178,7 +178,7 @@ class Lister:
         """The frames of these columns, and the least bound of those left out because there are too many.
 
         Where stages before take S for a micro-batch and a stage c, the iteration takes at least S + m c
-        (`estimator.schedules.bulk.lower_bounds`). So within T - S a stage that takes t for all layers holds (T - S) /
+        (`estimator.schedules.lower_bounds`). So within T - S a stage that takes t for all layers holds (T - S) /
         (m t) of them at most, and with r = 1 / t and q = 1 - 1/m the stages from one on at most T - S times
 
             v = max(v', r / m + q v')       v' for the stages after it
@@ -214,7 +214,7 @@ class Lister:
         limits, layers = self.space.constraints, len(self.space.model.layers)
         kept = parts.pp <= min(layers, limits.fix.get("pp", limits.most.get("pp", layers)))
         kept &= parts.devices <= limits.fix.get("devices", limits.most.get("devices", 1 << 60))
-        return np.asarray(kept & parts.alike if limits.tool is not None else kept)
+        return np.asarray(kept & parts.alike if limits.alike else kept)
 
     def value(self, weight: Floats, passes_s: Floats) -> Floats:
         """What an iteration of such passes takes at least, in the unit of the objective."""

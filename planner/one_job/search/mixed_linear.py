@@ -10,18 +10,17 @@ weights, gradients and optimizer state; buffers, and what lives for one layer, d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from estimator.bulk.layers import Composition
-from estimator.bulk.passes import Floats
 from estimator.bulk.shards import RankShards
-from estimator.pricing.memory import Holdings, features_of, standing_bytes
+from estimator.layers.graph import table_parameters
+from estimator.pricing.amounts import Floats
+from estimator.pricing.memory import Holdings, features_of, joined_holdings, standing_bytes
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.stage_work import tied_ends
-from models_zoo.layers import Head
 from planner.one_job.search.mixed_segments import Pricer
 from planner.one_job.search.mixed_space import Segment
 from profiles.vocabulary import CollectiveOp
@@ -38,43 +37,39 @@ class LinearRank:
     holdings: Holdings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
-    """Asks the layers of `pricer`. The only state is caches."""
+    """Asks the layers of `pricer`."""
 
     pricer: Pricer
-    _ranks: dict[object, LinearRank | None] = field(default_factory=dict, repr=False)
-    _standing: dict[object, Floats] = field(default_factory=dict, repr=False)
 
     def rank(self, segment: Segment, number: int) -> LinearRank | None:
-        """A rank of one of the segment's groups; None where it cannot hold a layer so."""
+        """Return a rank of one of the segment's groups; None where it cannot hold a layer so."""
         samples = segment.samples[segment.groups.index(number)]
-        key = (number, segment.layout, samples, self.pricer.batches(segment) == 1)
-        if key not in self._ranks:
-            self._ranks[key] = self._rank(segment, number, samples)
-        return self._ranks[key]
+        key = (self._rank, number, segment.layout, samples, self.pricer.batches(segment) == 1)
+        return self.pricer.pricing.keep(key, lambda: self._rank(segment, number, samples))
 
     def ranks(self, segment: Segment) -> list[LinearRank] | None:
         """One of each of the segment's groups; None where one cannot hold a layer so, or no rule allows it."""
-        if not any(self.pricer.rules(dp=segment.dp, many=many) for many in (False, True)):
+        if not any(self.pricer.rules(segment, many=many) for many in (False, True)):
             return None
-        found = [self.rank(segment, number) for number in segment.groups]
-        known = [one for one in found if one is not None]
-        return known if len(known) == len(found) else None
+        ranks = [self.rank(segment, number) for number in segment.groups]
+        possible = [rank for rank in ranks if rank is not None]
+        return possible if len(possible) == len(ranks) else None
 
     def standing_bytes(self, segment: Segment, rank: LinearRank) -> Floats:
         """By kind of layer, under the stage of ZeRO that shards it most."""
-        key = (segment.layout, segment.dp)
-        if key not in self._standing:
-            recipe, known = self.pricer.recipe, features_of(self.pricer.recipe)
+
+        def make() -> Floats:
+            recipe, features = self.pricer.recipe, features_of(self.pricer.recipe)
             stage = replace(self.pricer.space.stage(segment, 0), shares=None)
-            found: list[Floats] = []
-            rules = (rule for many in (False, True) for rule in self.pricer.rules(dp=segment.dp, many=many))
-            for zero in dict.fromkeys(zero for _, zero in rules):
-                own = standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, known)
-                found.append(np.asarray(own.weights + own.gradients + own.optimizer))
-            self._standing[key] = np.asarray(np.minimum.reduce(found))
-        return self._standing[key]
+            rules = (rule for many in (False, True) for rule in self.pricer.rules(segment, many=many))
+            zeros = dict.fromkeys(zero for _, zero in rules)
+            held = (standing_bytes(recipe, replace(stage, zero=zero), rank.holdings, features) for zero in zeros)
+            return np.asarray(np.minimum.reduce([np.asarray(each.state) for each in held]))
+
+        # What a rank holds is the same on any device.
+        return self.pricer.pricing.keep((self.standing_bytes, segment.layout, segment.dp), make)
 
     def room_bytes(self, number: int) -> float:
         """What a device of that group has for layers, at most."""
@@ -86,7 +81,7 @@ class Linear:
         group, links = pricer.space.groups[number], pricer.links
         holders = layout.ep * layout.etp
         dp = holders // math.gcd(layout.tp, holders)
-        slots = group.places(layout.tp)[: layout.tp * dp]
+        slots = pricer.space.places(number, layout.tp)[: layout.tp * dp]
         chunks = ((0, len(pricer.contents.layers.kind_of_layer)),)
         stage = StageSetup(
             chunks=chunks,
@@ -137,24 +132,12 @@ class Linear:
             kept = found.saved_bytes[-2 * kinds :].reshape(2, kinds)
             saved.append(kept[1] if some is None else kept.min(axis=0))
         firsts = [layers.kinds[number].index for number in range(kinds)]
-        held = [shards.holdings(((first, first + 1),))[0] for first in firsts]
+        held = joined_holdings([shards.holdings(((first, first + 1),))[0] for first in firsts])
         # A head that shares the embedding's table may stand beside it.
-        own_table = np.array([not (isinstance(model.layers[i], Head) and tied_ends(model)) for i in firsts], float)
+        tied_head = len(model.layers) - 1 if table_parameters(model, 1) else None
+        own_table = np.array([index != tied_head for index in firsts], float)
         return LinearRank(
             seconds=np.array(seconds),
             saved_bytes=np.array(saved),
-            holdings=Holdings(
-                **{
-                    name: np.array([getattr(one, name) for one in held], float) * own_table
-                    for name in (
-                        "dense",
-                        "dense_learning",
-                        "experts",
-                        "experts_learning",
-                        "largest_layer",
-                        "largest_learning",
-                        "ends",
-                    )
-                }
-            ),
+            holdings=Holdings(**{part.name: getattr(held, part.name) * own_table for part in fields(Holdings)}),
         )

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
-from estimator.pricing.evaluate import tied_bytes
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.stage_work import tied_bytes
+from estimator.schedules import flying_micro_batches
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.mixed_cuts import BestCut, FrameStage, Pipe, flying_of
+from planner.one_job.search.mixed_cuts import BestCut, FrameStage, Pipe
 from planner.one_job.search.mixed_frames import Frame
-from planner.one_job.search.mixed_prices import StageTable
 from planner.one_job.search.mixed_segments import Pricer
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PipeMaker:
-    """Makes the pipelines of frames, under each of `schedules`. The only state is caches.
+    """Makes the pipelines of frames, under each of `schedules`.
 
     Whether gradients are summed beside compute is one setting of a plan, which the training software may tie to the
     stage of ZeRO: where its stages differ in it, plans with sums beside compute use those stages alone that have them.
@@ -28,8 +25,6 @@ class PipeMaker:
 
     pricer: Pricer
     schedules: tuple[ScheduleName, ...]
-    _fits: dict[object, tuple[StageTable, NDArray[np.bool_]]] = field(default_factory=dict, repr=False)
-    _tied: dict[object, float] = field(default_factory=dict, repr=False)
 
     @property
     def waits(self) -> bool:
@@ -48,7 +43,7 @@ class PipeMaker:
         stages = [stage for own in prices for stage in own.stages]
         tables = [table for own in prices for table in own.tables]
         # What a tool recomputes and shards is the same in all stages.
-        anew = self.pricer.space.constraints.tool is None
+        anew = not self.pricer.space.constraints.alike
         opens = [
             number == 0 and (anew or place == 0)
             for place, own in enumerate(prices)
@@ -59,16 +54,17 @@ class PipeMaker:
         if not self.waits:
             hops = [nothing] * len(hops)
         micro_batches = self.pricer.recipe.global_batch // frame.segments[0].micro_batch
-        fixed_s = self.pricer.links.parameters.of("iteration_s") + self._tied_s(stages, frame.segments[0].micro_batch)
+        fixed_s = self.pricer.pricing.parameters.of("iteration_s") + self._tied_s(stages, frame.segments[0].micro_batch)
         zeros = {zero for table in tables for _, zero in table.rules}
         for schedule in self.schedules if many else self.schedules[:1]:
-            flying = flying_of(schedule, len(stages), micro_batches)
+            flying = flying_micro_batches(schedule, len(stages), 1, micro_batches)[:, 0].astype(int).tolist()
             for overlapped in self._modes(zeros):
                 yield Pipe(
                     stages=tuple(
                         FrameStage(
                             table=table,
-                            fits=self._fitting(table, kept, overlapped=overlapped),
+                            flying=kept,
+                            allowed=tuple(not overlapped or self._overlapped(zero) for _, zero in table.rules),
                             below_s=below,
                             above_s=above,
                             opens=first,
@@ -94,7 +90,7 @@ class PipeMaker:
             took = self.pricer.hop_s(last, first, one.micro_batch)
             stages[place - 1] = replace(stages[place - 1], above_s=took)
             stages[place] = replace(stages[place], below_s=took)
-        return replace(pipe, stages=tuple(stages), _ranges=[])
+        return replace(pipe, stages=tuple(stages))
 
     def setup(self, frame: Frame, pipe: Pipe, best: BestCut) -> Setup:
         """The plan that a cut of the frame's pipe is."""
@@ -127,17 +123,6 @@ class PipeMaker:
         beside = {self._overlapped(zero) for zero in zeros}
         return (True, False) if len(beside) == 2 else tuple(beside)
 
-    def _fitting(self, table: StageTable, flying: int, *, overlapped: bool) -> NDArray[np.bool_]:
-        """What fits under rules of that mode; the same array for the same question."""
-        key = (id(table), flying, overlapped)
-        if key not in self._fits:
-            fits = table.fits(flying)
-            if overlapped:
-                beside = np.array([self._overlapped(zero) for _, zero in table.rules])
-                fits = fits & beside[:, None]
-            self._fits[key] = table, fits
-        return self._fits[key][1]
-
     def _tied_s(self, stages: list[StageSetup], micro_batch: int) -> float:
         """What first and last stage take to sum the gradient of a table that they share."""
         first, last = stages[0], stages[-1]
@@ -151,7 +136,4 @@ class PipeMaker:
             micro_batch=micro_batch,
         )
         size = tied_bytes(setup)
-        key = (first.slots, last.slots, size)
-        if key not in self._tied:
-            self._tied[key] = self.pricer.links.pair_sum_s(first, last, size) if size else 0.0
-        return self._tied[key]
+        return self.pricer.pricing.remember(self.pricer.links.pair_sum_s, first, last, size) if size else 0.0

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from estimator.bulk.passes import Floats
 from estimator.bulk.records import Rule
 from estimator.bulk.shards import RankShards
 from estimator.layer_times import nothing_measured
+from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import hop_s
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import Holdings, features_of
+from estimator.pricing.memory import features_of
+from estimator.pricing.optimizers import GRAD_WIDTH
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.rank_kinds import on_one_device
-from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_cost import stage_machine
-from planner.one_job.search.mixed_prices import Contents, RankKind, ShardTable, StageRule, StageTable, holdings
-from planner.one_job.search.mixed_space import Layout, MixedSpace, Segment
+from planner.one_job.search.mixed_prices import (
+    Contents,
+    RankKind,
+    ShardTable,
+    StageRule,
+    StageTable,
+    contents_of,
+    holdings,
+)
+from planner.one_job.search.mixed_space import MixedSpace, Segment
+from planner.one_job.tools.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import CollectiveOp
 
@@ -38,62 +50,59 @@ class SegmentPrices:
     hops_s: tuple[Floats, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Pricer:
-    """Prices the segments of a space under a recipe. The only state is caches."""
+    """Prices the segments of a space under a recipe."""
 
     space: MixedSpace
     recipe: Recipe
     links: LinkTimes
     contents: Contents
-    _shards: dict[object, ShardTable | None] = field(default_factory=dict, repr=False)
-    _segments: dict[tuple[Segment, bool], SegmentPrices | None] = field(default_factory=dict, repr=False)
-    _tables: dict[object, StageTable | None] = field(default_factory=dict, repr=False)
-    _held: dict[Layout, tuple[Holdings, Floats]] = field(default_factory=dict, repr=False)
-    _places: dict[object, object] = field(default_factory=dict, repr=False)
-    _hops: dict[object, Floats] = field(default_factory=dict, repr=False)
-    _nothing: list[Floats] = field(default_factory=list, repr=False)
 
     @property
+    def pricing(self) -> Pricing:
+        """What the prices rest on."""
+        return self.space.pricing
+
+    @cached_property
     def no_hop(self) -> Floats:
         """No message after any layer."""
-        if not self._nothing:
-            self._nothing.append(np.zeros(len(self.contents.ids)))
-        return self._nothing[0]
+        return np.zeros(len(self.contents.ids))
 
-    def rules(self, *, dp: int, many: bool) -> tuple[StageRule, ...]:
-        """What stages of `dp` replicas may recompute and shard; `many`: in a pipeline of more than one stage.
+    def rules(self, segment: Segment, *, many: bool) -> tuple[StageRule, ...]:
+        """What stages of `segment` may recompute and shard; `many`: in a pipeline of more than one stage.
 
         ZeRO 2 sums gradients after each micro-batch: it is looked at where nothing else is allowed.
         """
-        limits, tool = self.space.constraints, self.space.constraints.limits
-        zeros: tuple[ZeroStage, ...] = tuple(zero for zero in limits.zero if limits.permits("zero", zero))
-        if tool is not None:
-            known = tool.sharded_pipelines if many else tool.zero
-            zeros = tuple(zero for zero in zeros if zero in known)
+        limits, layout = self.space.constraints, segment.layout
+        shape = Shape(
+            job=self.space.first.space.training,
+            tp=layout.tp,
+            pp=2 if many else 1,
+            dp=segment.dp,
+            ep=layout.ep,
+            etp=layout.etp,
+            sequence_parallel=layout.sequence_parallel,
+        )
+        if limits.training_tool is not None and not limits.training_tool.allows_degrees(shape):
+            return ()
+        zeros = limits.open_zero(shape)
         zeros = tuple(zero for zero in zeros if zero != 2) or zeros
-        if dp == 1:
-            # Nothing to shard over: they are all the same.
-            zeros = zeros[:1] if 0 not in zeros else (0,)
         return tuple((rule, zero) for rule in self.recomputed() for zero in zeros)
 
     def recomputed(self) -> tuple[Rule, ...]:
         """What may be recomputed."""
-        limits, tool = self.space.constraints, self.space.constraints.limits
-        kinds = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
-        return tuple((kind, limits.recompute_layers if kind == "full" else None) for kind in kinds)
+        limits = self.space.constraints
+        return tuple((kind, limits.recompute_layers if kind == "full" else None) for kind in limits.open_recompute)
 
     def price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
         """The segment in a pipeline; None where a layer cannot be held so, or no rule allows it."""
-        key = (segment, many)
-        if key not in self._segments:
-            self._segments[key] = self._price(segment, many=many)
-        return self._segments[key]
+        return self.pricing.remember(self._price, segment, many=many)
 
     def hop_s(self, here: StageSetup, there: StageSetup, micro_batch: int) -> Floats:
         """Seconds of a micro-batch's activation from one stage to another, by the layer before which it is sent."""
-        key = (self._pattern((*here.slots, *there.slots)), _shape(here), _shape(there), micro_batch)
-        if key not in self._hops:
+
+        def make() -> Floats:
             setup = Setup(
                 model=self.space.model,
                 cluster=self.links.cluster,
@@ -104,15 +113,27 @@ class Pricer:
             layers = self.contents.layers
             ends = range(1, len(layers.kind_of_layer) + 1) if layers.boundaries_differ else (1,)
             took = [hop_s(setup, replace(here, chunks=((0, end),)), there, self.links) for end in ends]
-            self._hops[key] = np.array([0.0, *took]) if len(took) > 1 else np.full_like(self.no_hop, took[0])
-        return self._hops[key]
+            return np.array([0.0, *took]) if len(took) > 1 else np.full_like(self.no_hop, took[0])
+
+        # Stages at the same places of other nodes are as near to each other.
+        pattern = self._pattern((*here.slots, *there.slots))
+        return self.pricing.keep((self.hop_s, pattern, _shape(here), _shape(there), micro_batch), make)
 
     def batches(self, segment: Segment) -> int:
         """Micro-batches an iteration."""
         return self.recipe.global_batch // segment.micro_batch
 
+    def gradient_bytes(self, table: StageTable) -> Floats:
+        """Return the bytes of a rank's gradients, by content."""
+        held = table.kinds[0].table.held[0]
+        return np.asarray(held.dense_learning + held.experts_learning) * GRAD_WIDTH[self.recipe.grad_dtype]
+
+    def sum_s(self, stage: StageSetup, size_bytes: float) -> float:
+        """Return seconds to sum so many bytes of gradients over the replicas of `stage`."""
+        return self.links.on_axes_of(stage)("all_reduce", size_bytes, "dp") if size_bytes else 0.0
+
     def _price(self, segment: Segment, *, many: bool) -> SegmentPrices | None:
-        if not self.rules(dp=segment.dp, many=many):
+        if not self.rules(segment, many=many):
             return None
         stages = tuple(self.space.stage(segment, number) for number in range(segment.pp))
         tables = []
@@ -126,43 +147,46 @@ class Pricer:
 
     def _table(self, segment: Segment, stage: StageSetup, *, many: bool) -> StageTable | None:
         pattern = (self._pattern(stage.slots), _shape(stage), segment.micro_batch)
-        if pattern not in self._places:
-            nodes = self.links.cluster.group_of(stage.slots[0])
-            groups = tuple(self.links.groups_of(stage, axis) for axis in AXES)
-            self._places[pattern] = (groups, nodes.island_link.bandwidth_bytes_per_s)
-        key = (segment.groups, segment.samples, _shape(stage), segment.micro_batch, self._places[pattern], many)
-        if key not in self._tables:
-            kinds = {
-                self.space.groups[number].own.device: self._kind(segment, stage, number, samples, many=many)
-                for number, samples in zip(segment.groups, segment.samples, strict=True)
-            }
-            known = [kind for kind in kinds.values() if kind is not None]
-            self._tables[key] = None
-            if len(known) == len(kinds):
-                self._tables[key] = StageTable(
-                    contents=self.contents,
-                    kinds=tuple(known),
-                    rules=self.rules(dp=stage.dp, many=many),
-                    links=self.links,
-                    parameters=self.links.parameters,
-                )
-        return self._tables[key]
+        place = self.pricing.keep((self._place, pattern), lambda: self._place(stage))
+        # Whichever devices of a group a stage has, it is priced alike where its collectives sit alike.
+        return self.pricing.keep(
+            (self._table, segment.groups, segment.samples, _shape(stage), segment.micro_batch, place, many),
+            lambda: self._make_table(segment, stage, many=many),
+        )
+
+    def _place(self, stage: StageSetup) -> tuple[object, ...]:
+        """What a stage's place decides: where its collectives sit, and how wide the links inside nodes are."""
+        nodes = self.links.cluster.group_of(stage.slots[0])
+        return (*(self.links.groups_of(stage, axis) for axis in AXES), nodes.island_link.bandwidth_bytes_per_s)
+
+    def _make_table(self, segment: Segment, stage: StageSetup, *, many: bool) -> StageTable | None:
+        kinds = {
+            self.space.groups[number].own.device: self._kind(segment, stage, number, samples, many=many)
+            for number, samples in zip(segment.groups, segment.samples, strict=True)
+        }
+        possible = tuple(kind for kind in kinds.values() if kind is not None)
+        if len(possible) < len(kinds):
+            return None
+        return StageTable(
+            contents=self.contents, kinds=possible, rules=self.rules(segment, many=many), links=self.links
+        )
 
     def _kind(self, segment: Segment, stage: StageSetup, number: int, samples: int, *, many: bool) -> RankKind | None:
         group = self.space.groups[number]
         setup = self._view(segment, stage, number, samples, stages=2 if many else 1)
+
+        def make() -> ShardTable | None:
+            shards = self.shards(setup, number, self.links.on_axes_of(stage))
+            if shards is None:
+                return None
+            # What a rank holds is the same on any device and for however many samples.
+            held = self.pricing.keep((holdings, self, segment.layout), lambda: holdings(shards, self.contents))
+            return ShardTable(shards=shards, contents=self.contents, held=held)
+
         axes = tuple(self.links.groups_of(stage, axis) for axis in ("tp", "ep", "etp"))
-        key = (group.own.device, segment.layout, samples, setup.micro_batches == 1, axes)
-        if key not in self._shards:
-            on_axis = self.links.on_axes_of(stage)
-            shards = self.shards(setup, number, on_axis)
-            self._shards[key] = None
-            if shards is not None:
-                if segment.layout not in self._held:
-                    self._held[segment.layout] = holdings(shards, self.contents)
-                held = self._held[segment.layout]
-                self._shards[key] = ShardTable(shards=shards, contents=self.contents, held=held)
-        table = self._shards[key]
+        table = self.pricing.keep(
+            (self._kind, group.device, segment.layout, samples, setup.micro_batches == 1, axes), make
+        )
         if table is None:
             return None
         return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.device.memory_bytes)
@@ -182,15 +206,15 @@ class Pricer:
         self, setup: Setup, number: int, on_axis: Callable[[CollectiveOp, float, str], float]
     ) -> RankShards | None:
         """The layers as the ranks of the only kind in `setup` hold them; None where they cannot."""
-        group, evaluator = self.space.groups[number], self.space.groups[number].own.evaluator
+        group = self.space.groups[number]
         if group.device.peak(self.recipe.dtype) is None:
             return None
-        efficiencies = evaluator.efficiencies_of(group.device.name)
         shards = RankShards(
+            pricing=self.pricing,
             layers=self.contents.layers,
             setup=setup,
             stage=setup.stages[0],
-            machine=stage_machine(setup, group.device, efficiencies, self.links.parameters, on_axis),
+            machine=stage_machine(setup, group.device, self.pricing, on_axis),
             lookup=nothing_measured,
             features=features_of(setup.recipe),
         )
@@ -209,6 +233,13 @@ def _shape(stage: StageSetup) -> tuple[object, ...]:
     return tuple(getattr(stage, name) for name in names)
 
 
-def layout_key(segment: Segment) -> tuple[Layout, int, tuple[int, ...] | None]:
-    """What segments of a pipeline have in common where a tool can run only stages that are alike."""
-    return segment.layout, segment.dp, segment.shares
+def make_pricer(space: MixedSpace) -> Pricer:
+    """Return who prices the segments of `space`; without flash attention where not all types of device have it."""
+    evaluator = space.first.evaluator
+    kernels = {group.own.evaluator.recipe.attention for group in space.groups}
+    return Pricer(
+        space=space,
+        recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
+        links=replace(evaluator.links, pricing=space.pricing),
+        contents=contents_of(evaluator.layers),
+    )

@@ -7,12 +7,14 @@ group, or on several at once, whose replicas then have shares of the micro-batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations, islice, product
 
 from estimator.bulk.places import whole_groups
+from estimator.layer_times import nothing_measured
 from estimator.pricing.build import uniform_setup
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
@@ -25,23 +27,16 @@ from profiles.vocabulary import Device, Infeasible
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The free devices of one type at one site, and the space of that type. The only state is a cache."""
+    """The free devices of one type at one site, and the space of that type."""
 
     site: str
     slots: tuple[DeviceSlot, ...]
     own: DeviceSpace
-    _places: dict[int, tuple[DeviceSlot, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def device(self) -> Device:
         """What the devices are."""
         return self.own.evaluator.cluster.group_of(self.slots[0]).device
-
-    def places(self, tp: int) -> tuple[DeviceSlot, ...]:
-        """The slots in the order in which ranks take them: no group of `tp` straddles nodes, if nodes hold one."""
-        if tp not in self._places:
-            self._places[tp] = whole_groups(self.slots, tp) or self.slots
-        return self._places[tp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +85,10 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedSpace:
-    """Groups, and what is open of plans on several of them. The only state is a cache."""
+    """Groups, and what is open of plans on several of them; what these are priced by keeps what has been computed."""
 
     groups: tuple[Group, ...]
-    _held: dict[tuple[int, ...], bool] = field(default_factory=dict, repr=False)
+    pricing: Pricing
 
     @property
     def first(self) -> DeviceSpace:
@@ -123,6 +118,15 @@ class MixedSpace:
         every = (party for size in range(1, len(self.groups) + 1) for party in combinations(numbers, size))
         return tuple(party for party in every if len({self.groups[number].own.device for number in party}) <= 2)
 
+    def places(self, number: int, tp: int) -> tuple[DeviceSlot, ...]:
+        """Return the slots of group `number` in the order in which ranks take them: no group of `tp` straddles nodes,
+        if nodes hold one."""
+        return self.pricing.remember(self._places, number, tp)
+
+    def _places(self, number: int, tp: int) -> tuple[DeviceSlot, ...]:
+        slots = self.groups[number].slots
+        return whole_groups(slots, tp) or slots
+
     def slots_of(self, segment: Segment) -> tuple[DeviceSlot, ...]:
         """The devices of all of its stages."""
         return tuple(slot for number in range(segment.pp) for slot in self.stage_slots(segment, number))
@@ -130,10 +134,10 @@ class MixedSpace:
     def stage_slots(self, segment: Segment, number: int) -> tuple[DeviceSlot, ...]:
         """The devices of its stage `number`: every group's in turn."""
         tp = segment.layout.tp
-        found: list[DeviceSlot] = []
+        slots: list[DeviceSlot] = []
         for group, replicas in zip(segment.groups, segment.replicas, strict=True):
-            found += self.groups[group].places(tp)[number * replicas * tp : (number + 1) * replicas * tp]
-        return tuple(found)
+            slots += self.places(group, tp)[number * replicas * tp : (number + 1) * replicas * tp]
+        return tuple(slots)
 
     def stage(self, segment: Segment, number: int) -> StageSetup:
         """Its stage `number`, as if it held all layers."""
@@ -154,7 +158,7 @@ class MixedSpace:
         nothing but the shares, the first type's rising and the second's falling."""
         limits = self.constraints
         for tp in self._tps(party):
-            places = [len(self.groups[number].places(tp)) // tp for number in party]
+            places = [len(self.places(number, tp)) // tp for number in party]
             for pp in range(1, min(*places, len(self.model.layers)) + 1):
                 most = tuple(count // pp for count in places)
                 for replicas, choices in self._shared(party, most, micro_batch):
@@ -198,7 +202,7 @@ class MixedSpace:
         if len(party) == 1:
             even = [dp for dp in range(1, most[0] + 1) if micro_batch % dp == 0]
             share = _parts(micro_batch, most[0])
-            uneven = limits.tool is None and share < micro_batch // even[-1]
+            uneven = not limits.alike and share < micro_batch // even[-1]
             # On the only group all even shares are those of the search on one type of device.
             for dp in (*(even if len(self.groups) > 1 else ()), *((_parts(micro_batch, share),) if uneven else ())):
                 if _parts(micro_batch, dp) <= cap:
@@ -212,14 +216,14 @@ class MixedSpace:
         else:
             shares = range(1, min(cap, (micro_batch - second) // first) + 1)
             pairs = [(share, _parts(micro_batch - first * share, second)) for share in shares]
-        if limits.tool:
+        if limits.alike:
             pairs = [pair for pair in pairs if micro_batch % sum(most) == 0 and (pair[0] == pair[1] or not second)]
         found = [(one,) * alike + (other,) * (len(party) - alike) for one, other in pairs if max(one, other) <= cap]
         if found:
             yield most, found
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
-        limits, space, tool = self.constraints, self.first.space, self.constraints.limits
+        limits, space = self.constraints, self.first.space
         experts = self.most_experts
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
@@ -228,29 +232,35 @@ class MixedSpace:
         for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
-            if (tool and not tool.splits_experts and etp > 1) or not self._holds(party, tp, dp, ep, etp):
+            if not self._holds(party, tp, dp, ep, etp):
                 continue
             for shares in (True, False) if splits else (False,):
-                if not splits or shares in limits.sequence_parallel:
+                if not splits or shares in limits.open_sequence_parallel:
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
 
     def _holds(self, party: tuple[int, ...], tp: int, dp: int, ep: int, etp: int) -> bool:
         """Whether the model's sizes allow it."""
-        key = (tp, dp if ep * etp > 1 else 1, ep, etp)
-        if key not in self._held:
-            places = chain.from_iterable(self.groups[number].places(tp) for number in party)
-            found = uniform_setup(
-                self.model,
-                self.first.evaluator.cluster,
-                replace(self.first.evaluator.recipe, global_batch=key[1]),
-                tp=tp,
-                dp=key[1],
-                ep=ep,
-                etp=etp,
-                devices=tuple(islice(places, tp * dp)),
-            )
-            self._held[key] = not isinstance(found, Infeasible)
-        return self._held[key]
+        replicas = dp if ep * etp > 1 else 1
+        places = chain.from_iterable(self.places(number, tp) for number in party)
+        # Whatever devices they are, they hold as much of a layer.
+        return self.pricing.keep(
+            (self._holds, tp, replicas, ep, etp),
+            lambda: (
+                not isinstance(
+                    uniform_setup(
+                        self.model,
+                        self.first.evaluator.cluster,
+                        replace(self.first.evaluator.recipe, global_batch=replicas),
+                        tp=tp,
+                        dp=replicas,
+                        ep=ep,
+                        etp=etp,
+                        devices=tuple(islice(places, tp * dp)),
+                    ),
+                    Infeasible,
+                )
+            ),
+        )
 
 
 def _parts(whole: int, size: int) -> int:
@@ -259,11 +269,18 @@ def _parts(whole: int, size: int) -> int:
 
 
 def groups_of(spaces: Sequence[DeviceSpace]) -> tuple[Group, ...]:
-    """The groups of the devices that may be used."""
-    found = []
+    """Return the groups of the devices that may be used."""
+    groups = []
     for own in spaces:
         by_site: dict[str, list[DeviceSlot]] = {}
         for slot in own.space.slots:
             by_site.setdefault(slot.site, []).append(slot)
-        found += [Group(site=site, slots=tuple(slots), own=own) for site, slots in by_site.items()]
-    return tuple(found)
+        groups += [Group(site=site, slots=tuple(slots), own=own) for site, slots in by_site.items()]
+    return tuple(groups)
+
+
+def pricing_of(spaces: Sequence[DeviceSpace]) -> Pricing:
+    """Return what plans on all of them are priced by: the link tables of every type, and no measured layer times,
+    which are of one type each."""
+    tables = {table.id: table for own in spaces for table in own.pricing.link_tables}
+    return spaces[0].pricing.but(link_tables=tuple(tables.values()), lookup=nothing_measured)

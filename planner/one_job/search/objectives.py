@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Literal
 
 from estimator.pricing.training import HOUR_S, POWER_SHARE
+from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible
-
-Objective = Literal["time", "cost", "energy"]
 
 
 def price_per_hour(cluster: Cluster, slots: Iterable[DeviceSlot]) -> float | Infeasible:

@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import read_layers
 from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
-from estimator.pricing.evaluate import experts_a_token
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
-from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
-from planner.one_job.cells.request import load_place, token_count
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
 from planner.one_job.search.assumptions import freedom_assumed, training_assumed
-from planner.one_job.search.constraints import TOOLS, Constraints, Number, read_numbers
-from planner.one_job.search.objectives import Objective, amount
+from planner.one_job.search.constraints import Constraints, Number, read_numbers
+from planner.one_job.search.objectives import amount
 from planner.one_job.search.space import Space
+from planner.one_job.tools.catalogue import TOOLS
+from planner.one_job.tools.shape import job_of_recipe
+from planner.one_job.tools.tool import TrainingTool
+from planner.shared.inputs import load_place, token_count
+from planner.shared.options.search import Objective, SpaceOptions
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
-from profiles.efficiencies import load_operator_efficiencies
-from profiles.errors import InputError
+from profiles.errors import InputError, NothingFits
 from profiles.store import ProfileStore
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Infeasible, LinkTable, RecomputeKind
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
@@ -44,8 +42,11 @@ class DeviceSpace:
     device: str
     space: Space
     evaluator: BulkEvaluator
-    lookup: Lookup
-    link_tables: tuple[LinkTable, ...]
+
+    @property
+    def pricing(self) -> Pricing:
+        """What the prices of its plans rest on."""
+        return self.evaluator.pricing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,22 +72,25 @@ class SearchRequest:
 
 
 def read_search(
-    reference: str, *, cluster: str, store: ProfileStore | None, options: Mapping[str, Any], model: Model | None = None
+    options: SpaceOptions,
+    *,
+    store: ProfileStore | None,
+    objective: Objective = "time",
+    limit: int | None = None,
+    model: Model | None = None,
 ) -> SearchRequest:
-    """The search behind `options` (all of `planner.shared.options.SearchOptions`); InputError where they contradict
-    each other, the model or the cluster."""
-    model = load_any_model(reference) if model is None else model
-    if any(isinstance(layer, TracedLayer) for layer in model.layers) and options["search"] == "exact":
-        _refuse("--search", "exact", "cells: a traced module is estimated by its Cells")
-    tokens = token_count(model, options["seq_len"])
+    """Return the search behind `options`, for the least `objective`, over at most `limit` families of plans. Raise
+    InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
+    model = load_any_model(options.model) if model is None else model
+    tokens = token_count(model, options.seq_len)
     place = load_place(
-        cluster, model, store=store, dtype=options["dtype"], seq_len=tokens, optimizer=options["optimizer"]
+        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
     )
     assumed = list(place.notes)
-    if options["free"] is not None:
+    if options.free is not None:
         from planner.one_job.free_devices.reading import cluster_with_free
 
-        place = cluster_with_free(place, Path(options["free"]))
+        place = cluster_with_free(place, options.free)
         assumed += [note for note in place.notes if note not in assumed]
     by_type: dict[str, list[DeviceSlot]] = {}
     for slot in place.free_slots:
@@ -96,11 +100,15 @@ def read_search(
     constraints = read_constraints(options, assumed)
     assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
     global_batch = _global_batch(model, tokens, by_type, options, assumed)
+    tool = TOOLS[options.tool] if options.tool else None
+    if tool is not None and options.software is None:
+        options = replace(options, software=tool.software)
+        assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
     framework = named_framework(options, assumed)
     spaces = []
     for device, slots in by_type.items():
-        if options["devices"] is not None and options["devices"] > len(place.free_slots):
-            _refuse("--devices", options["devices"], f"at most the {len(place.free_slots)} free devices")
+        if options.devices is not None and options.devices > len(place.free_slots):
+            _refuse("--devices", options.devices, f"at most the {len(place.free_slots)} free devices")
         said: list[str] = []
         recipe = make_recipe(
             model,
@@ -113,18 +121,23 @@ def read_search(
             zero=0,
             assumed=said,
         )
+        refusal = None if tool is None else tool.job_refusal(job_of_recipe(model, recipe))
+        if refusal is not None:
+            raise NothingFits(f"{options.model} on {place.text}: {refusal}")
         said += training_assumed(model, recipe, options)
         assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
-        overlap = None if options["overlap"] is None else recipe.overlap
+        overlap = None if options.overlap is None else recipe.overlap
         own = make_space(
             model,
             place,
             tuple(slots),
             recipe,
             constraints=constraints,
-            overlap_under=framework.overlap_under if overlap is None else partial(_always, overlap),
-            profiles=options["profiles"],
-            modelled="modelled" in options["allow"],
+            overlap_under=partial(_overlap_of, framework.overlap_under, tool)
+            if overlap is None
+            else partial(_always, overlap),
+            profiles=options.profiles,
+            modelled="modelled" in options.allow,
             store=store,
         )
         if own.evaluator.measured_alone:
@@ -133,12 +146,12 @@ def read_search(
             )
         spaces.append(own)
     return SearchRequest(
-        reference=reference,
+        reference=options.model,
         model=model,
         cluster=place,
         spaces=tuple(spaces),
-        objective=options["objective"],
-        limit=options["limit"],
+        objective=objective,
+        limit=limit,
         assumptions=tuple(dict.fromkeys(assumed)),
     )
 
@@ -197,7 +210,7 @@ def make_space(
 ) -> DeviceSpace:
     """The plans of a training under `recipe` on `slots`, all of one type; `modelled`: also those of layers that the
     store has not measured, where it has measured some."""
-    device, group, parameters = slots[0].device, place.group_of(slots[0]), load_training_parameters()
+    device, group = slots[0].device, place.group_of(slots[0])
     lookup, tables = measured_on(model, slots, recipe, profiles, store)
     measured = lookup is not nothing_measured and not modelled
     # A CPU has no host memory beside its own; and of what was measured, with sequence parallelism or without, the
@@ -216,27 +229,25 @@ def make_space(
             seq_len=recipe.seq_len,
             dtype=recipe.dtype,
             constraints=own,
+            job=job_of_recipe(model, recipe),
         ),
         evaluator=BulkEvaluator(
             model=model,
             cluster=place,
             recipe=recipe,
-            parameters=parameters,
-            efficiencies_of=load_operator_efficiencies,
-            lookup=lookup,
-            links=LinkTimes(
-                cluster=place,
-                parameters=parameters,
-                tables=tables,
-                experts_a_token=experts_a_token(model, recipe.software),
-            ),
-            layers=read_layers(model, recipe),
+            pricing=Pricing(lookup=lookup, link_tables=tables),
             overlap_under=overlap_under,
             measured_alone=measured,
         ),
-        lookup=lookup,
-        link_tables=tables,
     )
+
+
+def _overlap_of(
+    overlap_under: Callable[[ZeroStage], frozenset[Overlap]], tool: TrainingTool | None, zero: ZeroStage
+) -> frozenset[Overlap]:
+    """What runs beside compute under `zero`, as far as the tool does."""
+    overlap = overlap_under(zero)
+    return overlap - {"dp"} if tool is not None and not zero and not tool.overlaps_unsharded else overlap
 
 
 def _always(overlap: frozenset[Overlap], _: ZeroStage) -> frozenset[Overlap]:
@@ -270,13 +281,16 @@ def measured_on(
     )
 
 
-def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constraints:
+def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
     """What the options leave open of a plan."""
-    fix, least, most = (read_numbers(f"--{name}", tuple(options[name])) for name in ("fix", "min", "max"))
+    fix, least, most = (
+        read_numbers(f"--{name}", texts)
+        for name, texts in (("fix", options.fix), ("min", options.min), ("max", options.max))
+    )
     named: tuple[tuple[Number, Any, str], ...] = (
-        ("micro_batch", options["micro_batch"], "--micro-batch"),
-        ("micro_batches", options["micro_batches"], "--micro-batches"),
-        ("zero", options["zero"], "--zero"),
+        ("micro_batch", options.micro_batch, "--micro-batch"),
+        ("micro_batches", options.micro_batches, "--micro-batches"),
+        ("zero", options.zero, "--zero"),
     )
     for name, value, option in named:
         if value is None:
@@ -288,22 +302,24 @@ def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constrai
     for number, count in fix.items():
         if not least.get(number, count) <= count <= most.get(number, count):
             _refuse("--fix", f"{number}={count}", f"within --min {number} and --max {number}")
-    if options["devices"] is not None:
-        most["devices"] = min(options["devices"], most.get("devices", options["devices"]))
-    schedules: tuple[ScheduleName, ...] = options["schedule"] or ("1f1b", "interleaved")
-    if options["schedule"] is None:
+    if options.devices is not None:
+        most["devices"] = min(options.devices, most.get("devices", options.devices))
+    tool = options.tool
+    usual: tuple[ScheduleName, ...] = ("1f1b", "interleaved")
+    if tool is not None:
+        assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
+        usual = tuple(name for name in TOOLS[tool].schedules if name in usual) or TOOLS[tool].schedules
+    schedules: tuple[ScheduleName, ...] = options.schedule or usual
+    if options.schedule is None and len(usual) > 1:
         assumed.append("schedules 1f1b and interleaved are open (--schedule)")
     for schedule in schedules:
         if schedule not in SCHEDULES:
             _refuse("--schedule", schedule, f"some of {', '.join(SCHEDULES)}")
     kinds: tuple[RecomputeKind, ...] = ("none", "selective", "full")
     layers = None
-    if options["recompute"] != "auto":
-        ((kind, layers),) = recompute_rules(options["recompute"])
+    if options.recompute != "auto":
+        ((kind, layers),) = recompute_rules(options.recompute)
         kinds = (kind,)
-    tool = options["tool"]
-    if tool is not None:
-        assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
     return Constraints(
         fix=fix,
         least=least,
@@ -311,25 +327,22 @@ def read_constraints(options: Mapping[str, Any], assumed: list[str]) -> Constrai
         schedules=tuple(schedules),
         recompute=kinds,
         recompute_layers=layers,
-        offload=not options["no_offload"],
+        offload=not options.no_offload,
         tool=tool,
-        allow=frozenset(options["allow"]),
+        allow=frozenset(options.allow),
     )
 
 
 def _global_batch(
-    model: Model, tokens: int, by_type: Mapping[str, list[DeviceSlot]], options: Mapping[str, Any], assumed: list[str]
+    model: Model, tokens: int, by_type: Mapping[str, list[DeviceSlot]], options: SpaceOptions, assumed: list[str]
 ) -> int:
-    given = cast(int | None, options["global_batch"])
-    if given is not None:
-        if given < 1:
-            _refuse("--global-batch", given, "at least 1")
-        return given
+    if options.global_batch is not None:
+        return options.global_batch
     if model.global_batch is not None:
         # Fewer samples than devices are no trouble: tp, pp and cp share a sample.
         assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
         return model.global_batch
-    devices = options["devices"] or max(map(len, by_type.values()))
+    devices = options.devices or max(map(len, by_type.values()))
     found, sentence = default_global_batch(model, tokens, devices)
     assumed.append(sentence)
     return found

@@ -173,7 +173,7 @@ def least_memory(
 def lacking_bytes(cluster: Cluster, candidate: Candidate) -> int:
     """Bytes a device that the plan would lack on `cluster`, 0 if it fits."""
     setup = replace(candidate.setup, cluster=cluster)
-    found = evaluate(setup, lookup=candidate.space.lookup, link_tables=candidate.space.link_tables)
+    found = evaluate(setup, candidate.space.pricing)
     if isinstance(found, Infeasible):
         raise RuntimeError(f"a plan that was found is not possible with other memory: {found.reason}")
     return max(
@@ -247,7 +247,7 @@ def spare_bytes(candidate: Candidate) -> tuple[int, ...]:
         ),
     )
     setup = replace(candidate.setup, cluster=tight)
-    found = evaluate(setup, lookup=candidate.space.lookup, link_tables=candidate.space.link_tables)
+    found = evaluate(setup, candidate.space.pricing)
     if isinstance(found, Infeasible):
         return tuple(math.nan for _ in candidate.setup.stages)  # type: ignore[misc]
     return tuple(

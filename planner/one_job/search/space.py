@@ -6,22 +6,23 @@ one schedule (`families`). Nothing here knows what is fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.records import Degrees, Rule, StateRule
-from estimator.layers.shards import shard_layer
-from estimator.pricing.build import Degrees as BlockDegrees
-from estimator.pricing.build import block_refuses
+from estimator.layers.split import Split
+from estimator.layers.work import refuse_layer
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.search.constraints import Constraints, Number
+from planner.one_job.search.constraints import Constraints, Number, runs_state
+from planner.one_job.tools.shape import Job, Shape
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import DType, Infeasible, RecomputeKind, Shard
+from profiles.vocabulary import DType
 
 FEWEST_TOKENS = 1024
 """A rank under context parallelism has at least so many tokens of a sample."""
@@ -46,15 +47,31 @@ class Space:
     dtype: DType
     constraints: Constraints
     memory_below: int | None = None
+    job: Job | None = None
+
+    @property
+    def training(self) -> Job:
+        """What is trained, as a tool asks."""
+        return self.job or Job(model=self.model, seq_len=self.seq_len, dtype=self.dtype)
+
+    def shape(self, degrees: Degrees) -> Shape:
+        """A plan of these degrees, as far as a tool asks."""
+        names = ("tp", "pp", "dp", "cp", "ep", "etp", "sequence_parallel")
+        return Shape(
+            job=self.training,
+            micro_batch_per_rank=degrees.samples,
+            micro_batches=self.global_batch // (degrees.dp * degrees.samples),
+            **{name: getattr(degrees, name) for name in names},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ways:
     """Ways to share the devices, column by column, and how many candidates each rule removed."""
 
-    columns: dict[str, NDArray[np.int64]]
+    columns: Mapping[str, NDArray[np.int64]]
     considered: int
-    removed: dict[str, int]
+    removed: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.columns["tp"])
@@ -132,22 +149,21 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
     for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
         if any(name in known for known in (limits.fix, limits.least, limits.most)):
             keep(_permitted(space, columns, name), f"your constraints on {name.replace('_', '-')}")
-    tool = limits.limits
-    if tool is not None:
-        allowed = np.ones(len(columns["tp"]), dtype=np.bool_)
-        if not tool.context_parallel:
-            allowed &= columns["cp"] == 1
-        if not tool.splits_experts:
-            allowed &= columns["etp"] == 1
-        keep(allowed, f"what {limits.tool} cannot run")
     _share_tokens(space, columns)
+    tool = limits.training_tool
+    if tool is not None:
+        named: dict[str, Any] = {name: column for name, column in columns.items() if name != "samples"}
+        batches: Any = space.global_batch // (columns["dp"] * columns["samples"])
+        shape = Shape(job=space.training, micro_batches=batches, **named)
+        allowed = np.zeros(len(batches), dtype=np.bool_) | tool.allows_degrees(shape)
+        keep(allowed, f"what {limits.tool} cannot run")
 
 
 def _share_tokens(space: Space, columns: dict[str, NDArray[np.int64]]) -> None:
     """Adds the column `sequence_parallel`: tp ranks share the tokens wherever they can, unless the user says."""
     ranks = columns["tp"] * columns["cp"]
     possible = (columns["tp"] > 1) & (space.seq_len % ranks == 0) & (space.seq_len > 0)
-    wanted = space.constraints.sequence_parallel
+    wanted = space.constraints.open_sequence_parallel
     shares = possible & (True in wanted)
     both = np.flatnonzero(shares & (False in wanted))
     for name in columns:
@@ -178,43 +194,40 @@ def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number
 
 def _layouts(space: Space, tps: Sequence[int] | range, cps: Sequence[int]) -> list[tuple[int, int, int, int, bool]]:
     """(tp, cp, ep, etp, whether the model's sizes allow it)."""
-    blocks = [layer for layer in dict.fromkeys(space.model.layers) if isinstance(layer, TransformerBlock)]
-    experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
-    found = []
-    for tp in tps:
-        holds = _holds(space, blocks, tp)
-        for cp in cps:
-            tokens = cp == 1 or (space.seq_len % (2 * cp) == 0 and space.seq_len // cp >= FEWEST_TOKENS)
-            eps = _divisors(experts[0].count) if experts else (1,)
-            for ep in eps:
-                for etp in dict.fromkeys((1, tp)) if experts else (1,):
-                    fits = all(
-                        one.count % ep == 0 and one.expert.hidden % etp == 0 and one.shared_hidden % tp == 0
-                        for one in experts
-                    )
-                    found.append((tp, cp, ep, etp, holds and tokens and fits))
-    return found
-
-
-def _holds(space: Space, blocks: Sequence[TransformerBlock], tp: int) -> bool:
-    """Whether every layer can be split over `tp` ranks."""
-    degrees = BlockDegrees(tp=tp)
-    if any(block_refuses(block, degrees) for block in blocks):
-        return False
-    others = [
-        layer
-        for layer in dict.fromkeys(space.model.layers)
-        if not isinstance(layer, TransformerBlock | Embedding | Head)
+    experts = next(
+        (
+            layer.feed_forward
+            for layer in space.model.layers
+            if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
+        ),
+        None,
+    )
+    return [
+        (tp, cp, ep, etp, _holds(space, tp, cp, ep, etp))
+        for tp in tps
+        for cp in cps
+        for ep in (_divisors(experts.count) if experts else (1,))
+        for etp in (dict.fromkeys((1, tp)) if experts else (1,))
     ]
-    shard = Shard(tp=tp, seq_len=space.seq_len, dtype=space.dtype)
-    return tp == 1 or not any(isinstance(shard_layer(layer, shard), Infeasible) for layer in others)
+
+
+def _holds(space: Space, tp: int, cp: int, ep: int, etp: int) -> bool:
+    """Whether every layer can be held so, with tokens enough for each context-parallel rank."""
+    split = Split(samples=1, seq_len=space.seq_len, tp=tp, cp=cp, ep=ep, etp=etp)
+    enough = cp == 1 or space.seq_len // cp >= FEWEST_TOKENS
+    return enough and not any(refuse_layer(layer, split) for layer in dict.fromkeys(space.model.layers))
 
 
 def schedules_of(space: Space, degrees: Degrees) -> Iterator[tuple[ScheduleName, int]]:
     """(schedule, chunks a stage) that are legal under `degrees`; with one stage they are all the same."""
-    limits, tool = space.constraints, space.constraints.limits
+    limits, tool, shape = space.constraints, space.constraints.training_tool, space.shape(degrees)
+    names = limits.open_schedules
+    if tool is not None and degrees.pp > 1:
+        names = tuple(name for name in names if tool.is_searched(replace(shape, schedule=name)))
     micro_batches = space.global_batch // (degrees.dp * degrees.samples)
-    names = [name for name in limits.schedules if tool is None or name in tool.schedules]
+    if degrees.pp == 1 and not names:
+        # With one stage all schedules are the same, the tool's too.
+        names = limits.schedules[:1]
     for name in names:
         if name == "interleaved":
             continue
@@ -233,15 +246,15 @@ def schedules_of(space: Space, degrees: Degrees) -> Iterator[tuple[ScheduleName,
             yield "interleaved", vpp
 
 
-def recompute_rules(space: Space, layers: int) -> tuple[Rule, ...]:
-    """What may be recomputed where a stage has at most `layers` layers that can be."""
-    limits, tool = space.constraints, space.constraints.limits
-    kinds: list[RecomputeKind] = [kind for kind in limits.recompute if tool is None or kind in tool.recompute]
+def recompute_rules(space: Space, layers: int, *, vpp: int = 1) -> tuple[Rule, ...]:
+    """What may be recomputed where a stage of `vpp` chunks has at most `layers` layers that can be."""
+    limits, tool = space.constraints, space.constraints.training_tool
+    counts = tool is None or (tool.counts_recomputed_layers and (vpp == 1 or not tool.alike))
     found: list[Rule] = []
-    for kind in kinds:
+    for kind in limits.open_recompute:
         if kind == "full" and limits.recompute_layers is not None:
-            found.append(("full", limits.recompute_layers))
-        elif kind == "full" and (tool is None or tool.counts_recomputed_layers):
+            found += [("full", limits.recompute_layers)] * (counts or limits.recompute_layers >= layers)
+        elif kind == "full" and counts:
             found += [("full", count) for count in range(1, layers)]
             found.append(("full", None))
         else:
@@ -251,27 +264,31 @@ def recompute_rules(space: Space, layers: int) -> tuple[Rule, ...]:
 
 def state_rules(space: Space, degrees: Degrees) -> tuple[StateRule, ...]:
     """Who may hold weights, gradients and optimizer state under `degrees`."""
-    limits, tool = space.constraints, space.constraints.limits
-    ranks = degrees.dp * degrees.cp
-    stages: tuple[ZeroStage, ...] = tuple(zero for zero in limits.zero if limits.permits("zero", zero))
-    if tool is not None:
-        known = tool.zero if degrees.pp == 1 else tool.sharded_pipelines
-        stages = tuple(zero for zero in stages if zero in known)
-    if ranks == 1:
-        # Nothing to shard over: they are all the same.
-        stages = stages[:1] if 0 not in stages else (0,)
-    offloads: list[frozenset[OffloadPart]]
-    offloads = [frozenset()] if not limits.offload or (tool and not tool.offloads_optimizer) else [frozenset(), _HOST]
-    found = []
-    for zero in stages:
-        shards: list[int | None] = [None]
-        inside = max(1, space.node // degrees.tp)
-        if zero == 3 and 1 < inside < ranks and ranks % inside == 0 and (tool is None or tool.shards_within_nodes):
-            shards.append(inside)
-        found += [StateRule(zero=zero, shard=shard, offload=offload) for shard in shards for offload in offloads]
-    return tuple(found)
+    limits, tool, shape = space.constraints, space.constraints.training_tool, space.shape(degrees)
+    stages = [zero for zero in limits.zero if limits.permits("zero", zero)]
+    if shape.ranks == 1:
+        stages.sort()
+    inside = max(1, space.node // degrees.tp)
+    found: list[StateRule] = []
+    for offload in (_NOTHING, _HOST) if limits.offload else (_NOTHING,):
+        rules = [
+            StateRule(zero=zero, shard=shard, offload=offload)
+            for zero in stages
+            for shard in ((None, inside) if zero == 3 and 1 < inside < shape.ranks else (None,))
+            if shape.ranks % (shard or 1) == 0
+            and (tool is None or runs_state(tool, _with_state(shape, zero, shard, offload)))
+        ]
+        # Where there is nothing to shard over they are all the same.
+        found += rules[:1] if shape.ranks == 1 else rules
+    return tuple(sorted(found, key=lambda rule: (rule.zero, rule.shard or 0, len(rule.offload))))
 
 
+def _with_state(shape: Shape, zero: ZeroStage, shard: int | None, offload: frozenset[OffloadPart]) -> Shape:
+    shards = (shard or shape.ranks) if zero else 1
+    return replace(shape, zero=zero, shard=shards, replicate=shape.ranks // shards, offload=tuple(offload))
+
+
+_NOTHING: frozenset[OffloadPart] = frozenset()
 _HOST: frozenset[OffloadPart] = frozenset({"optimizer"})
 
 

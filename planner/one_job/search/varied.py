@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -62,7 +62,7 @@ def with_batch(request: SearchRequest, global_batch: int) -> SearchRequest:
     def changed(own: DeviceSpace) -> DeviceSpace:
         recipe = replace(own.evaluator.recipe, global_batch=global_batch)
         return replace(
-            own, space=replace(own.space, global_batch=global_batch), evaluator=_fresh(own.evaluator, recipe=recipe)
+            own, space=replace(own.space, global_batch=global_batch), evaluator=replace(own.evaluator, recipe=recipe)
         )
 
     return replace(request, spaces=tuple(map(changed, request.spaces)))
@@ -74,9 +74,8 @@ def with_cluster(
     """The request on another cluster of the same kinds of nodes; `tables` changes measured link tables too."""
 
     def changed(own: DeviceSpace) -> DeviceSpace:
-        kept = tuple(map(tables, own.link_tables)) if tables else own.link_tables
-        links = _fresh(own.evaluator.links, cluster=cluster, tables=kept)
-        return replace(own, evaluator=_fresh(own.evaluator, cluster=cluster, links=links), link_tables=kept)
+        pricing = own.pricing.but(link_tables=[*map(tables, own.pricing.link_tables)]) if tables else own.pricing
+        return replace(own, evaluator=replace(own.evaluator, cluster=cluster, pricing=pricing))
 
     return replace(request, cluster=cluster, spaces=tuple(map(changed, request.spaces)))
 
@@ -114,12 +113,6 @@ def map_groups(cluster: Cluster, change: Callable[[NodeGroup], NodeGroup]) -> Cl
     """The cluster with each group of nodes changed."""
     sites = (replace(site, nodes=tuple(map(change, site.nodes))) for site in cluster.sites)
     return replace(cluster, sites=tuple(sites))
-
-
-def _fresh(record: Any, **changes: Any) -> Any:
-    """The record with changes and with none of its caches, whose names begin with an underscore."""
-    kept = {part.name: getattr(record, part.name) for part in fields(record) if not part.name.startswith("_")}
-    return type(record)(**kept | changes)
 
 
 # What the user has fixed, and what else could be

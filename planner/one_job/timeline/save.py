@@ -10,7 +10,7 @@ from planner.one_job.timeline.events import Timeline
 from planner.one_job.timeline.perfetto import write_trace
 from planner.one_job.timeline.svg import draw_timeline
 from profiles.errors import InputError
-from profiles.files import write_atomically
+from profiles.files import check_folder, write_atomically
 
 
 def _compressed(timeline: Timeline) -> bytes:
@@ -33,8 +33,7 @@ def timeline_form(path: Path) -> str:
     else:
         expected = "a name that ends in .svg (a picture), .json or .json.gz (a trace for Perfetto)"
         raise InputError(where="timeline", key="--timeline", found=path, expected=expected)
-    if not path.resolve().parent.is_dir():
-        raise InputError(where="timeline", key="--timeline", found=path, expected="a path in an existing folder")
+    check_folder(path, where="timeline", key="--timeline")
     return ending
 
 

@@ -9,32 +9,81 @@ from typing import Any
 
 import yaml
 
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.export_records import ExportFile
 from planner.one_job.tools.python_text import comment
-from planner.one_job.tools.shape import (
-    Uniform,
-    chunks_of,
-    headline,
-    load_plan_model,
-    nodes_of,
-    recomputes_all_blocks,
-    refuse_training_beyond,
-    script_of,
-    uniform,
-)
+from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.tool import Rule, TrainingTool
+from planner.one_job.tools.writing import Task, nodes_of
 from planner.shared.plan import Plan
-
-TOOL = "accelerate"
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
 
 
-def export_accelerate(plan: Plan, context: ExportContext) -> Export:
-    """`accelerate.yaml`; its first lines say how to start it."""
-    notes: list[str] = []
-    shape = uniform(plan, TOOL)
-    refuse_training_beyond(plan, TOOL)
-    _refuse(plan, shape)
+ACCELERATE = TrainingTool(
+    name="accelerate",
+    summary="Hugging Face Accelerate: FSDP2 or DDP as YAML",
+    basis="accelerate 1.15: FSDP2 with its mesh, or plain data parallelism; tensor parallelism as the model plans it",
+    software="generic",
+    schedules=("1f1b",),
+    recompute=("none", "full"),
+    zero=(0, 2, 3),
+    sharded_pipelines=(),
+    dtypes=tuple(PRECISIONS),
+    degrees=(
+        Rule(key="stages", allows=lambda s: s.pp == 1, found="{s.pp} pipeline stages", expected="one"),
+        Rule(key="stages[].ep", allows=lambda s: s.ep == 1, expected="1"),
+        Rule(
+            key="stages[].etp",
+            allows=lambda s: (s.etp == s.tp) | (s.job.experts is None),
+            expected="tp = {s.tp}, as all matrices are split alike",
+        ),
+        Rule(
+            key="stages[].sequence_parallel",
+            allows=lambda s: (s.tp == 1) | (s.sequence_parallel < 1),
+            found="True",
+            expected="false: how tp splits tokens is the model's own plan",
+        ),
+    ),
+    states=(
+        Rule(
+            key="stages[].sharding.zero",
+            allows=lambda s: s.zero > 0 or (s.cp == 1 and (s.tp == 1 or s.dp == 1)),
+            found="0 with tp {s.tp} and cp {s.cp}",
+            expected="ZeRO 2 or 3 (FSDP) with tensor or context parallelism",
+        ),
+        Rule(
+            key="stages[].sharding.shard",
+            allows=lambda s: s.zero < 2 or s.shard % s.cp == 0,
+            found="{s.shard} with cp {s.cp}",
+            expected="a multiple of cp, over which it shards too",
+        ),
+        Rule(
+            key="stages[].sharding.shard",
+            allows=lambda s: s.zero < 2 or s.replicate == 1 or s.shard > s.cp,
+            expected="more shards than cp beside copies of the state",
+        ),
+        Rule(
+            key="stages[].offload",
+            allows=lambda s: not s.offload or (set(s.offload) == {"weights", "optimizer"} and s.zero >= 2),
+            found="{s.offload} with ZeRO {s.zero}",
+            expected="nothing, or weights and optimizer together with ZeRO 2 or 3 (fsdp_offload_params)",
+        ),
+    ),
+    whole=(
+        Rule(
+            key="stages[].recompute.layers",
+            allows=lambda s: s.recompute == "none" or s.recomputes_all_blocks,
+            found="{s.recompute_layers[0]}",
+            expected="all layers or none",
+        ),
+    ),
+    write="accelerate:write_accelerate",
+)
+
+
+def write_accelerate(task: Task) -> tuple[ExportFile, ...]:
+    """Return `accelerate.yaml`; its first lines say how to start it."""
+    plan, shape, notes = task.plan, task.shape, task.notes
     nodes = nodes_of(plan)
     config: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -54,67 +103,32 @@ def export_accelerate(plan: Plan, context: ExportContext) -> Export:
     if config["distributed_type"] == "FSDP" or shape.tp > 1:
         config["parallelism_config"] = {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
     _note(plan, shape, config, notes)
-    script = script_of(context, notes)
+    script = task.script()
     head = [
-        headline(plan, shape),
+        task.headline,
         f"accelerate launch --config_file accelerate.yaml {comment(script)}",
     ]
     if len(nodes.ranks) > 1:
         head[1] = head[1].replace(" accelerate.yaml", " accelerate.yaml --machine_rank N --main_process_ip NODE_0", 1)
         notes.append("start it on every node with its --machine_rank (from 0) and the --main_process_ip of node 0")
     text = "".join(f"# {line}\n" for line in head) + yaml.safe_dump(config, sort_keys=False)
-    return Export(files=(ExportFile(name="accelerate.yaml", text=text),), notes=tuple(notes))
+    return (ExportFile(name="accelerate.yaml", text=text),)
 
 
-def _refuse(plan: Plan, shape: Uniform) -> None:
-    def refuse(key: str, found: object, expected: str) -> CannotExpress:
-        return CannotExpress(tool=TOOL, key=key, found=found, expected=expected)
-
-    if shape.pp > 1:
-        raise refuse("stages", f"{shape.pp} pipeline stages", "one")
-    if shape.ep > 1:
-        raise refuse("stages[].ep", shape.ep, "1")
-    if plan.model.sizes.experts and shape.etp != shape.tp:
-        raise refuse("stages[].etp", shape.etp, f"tp = {shape.tp}, as all matrices are split alike")
-    if shape.tp > 1 and shape.sequence_parallel:
-        raise refuse("stages[].sequence_parallel", True, "false: how tp splits tokens is the model's own plan")
-    if plan.model.dtype not in PRECISIONS:
-        raise refuse("model.dtype", plan.model.dtype, " or ".join(PRECISIONS))
-    if shape.zero == 1 and shape.dp * shape.cp > 1:
-        raise refuse("stages[].sharding.zero", 1, "ZeRO 0 (DDP), 2 or 3 (FSDP)")
-    if shape.zero == 0 and (shape.cp > 1 or (shape.tp > 1 and shape.dp > 1)):
-        found = f"0 with tp {shape.tp} and cp {shape.cp}"
-        raise refuse("stages[].sharding.zero", found, "ZeRO 2 or 3 (FSDP) with tensor or context parallelism")
-    if shape.zero >= 2 and shape.shard % shape.cp:
-        found = f"{shape.shard} with cp {shape.cp}"
-        raise refuse("stages[].sharding.shard", found, "a multiple of cp, over which it shards too")
-    if shape.zero >= 2 and shape.replicate > 1 and shape.shard == shape.cp:
-        raise refuse("stages[].sharding.shard", shape.shard, "more shards than cp beside copies of the state")
-    if set(shape.offload) not in (set(), {"weights", "optimizer"}):
-        found = ", ".join(shape.offload)
-        raise refuse("stages[].offload", found, "nothing, or weights and optimizer together (fsdp_offload_params)")
-    if shape.offload and shape.zero < 2:
-        raise refuse("stages[].offload", ", ".join(shape.offload), "offloading with ZeRO 2 or 3 (FSDP)")
-    if shape.recompute == "selective":
-        raise refuse("stages[].recompute.kind", "selective", "none or full")
-    if shape.recompute == "full" and not recomputes_all_blocks(shape, chunks_of(plan, load_plan_model(plan))):
-        raise refuse("stages[].recompute.layers", shape.recompute_layers[0], "all layers or none")
-
-
-def _distributed_type(shape: Uniform) -> str:
+def _distributed_type(shape: Shape) -> str:
     if shape.devices == 1:
         return "NO"
     return "FSDP" if shape.zero >= 2 and shape.dp * shape.cp > 1 else "MULTI_GPU"
 
 
-def _mesh(shape: Uniform) -> dict[str, int]:
+def _mesh(shape: Shape) -> dict[str, int]:
     """FSDP shards over dp_shard * cp."""
     shards = shape.shard // shape.cp if shape.zero else 1
     replicas = shape.replicate if shape.zero else shape.dp
     return {"dp_replicate": replicas, "dp_shard": shards, "tp": shape.tp, "cp": shape.cp}
 
 
-def _fsdp(plan: Plan, shape: Uniform) -> dict[str, Any]:
+def _fsdp(plan: Plan, shape: Shape) -> dict[str, Any]:
     return {
         "fsdp_version": 2,
         "fsdp_reshard_after_forward": shape.zero == 3,
@@ -126,7 +140,7 @@ def _fsdp(plan: Plan, shape: Uniform) -> dict[str, Any]:
     }
 
 
-def _note(plan: Plan, shape: Uniform, config: dict[str, Any], notes: list[str]) -> None:
+def _note(plan: Plan, shape: Shape, config: dict[str, Any], notes: list[str]) -> None:
     notes.append(
         f"in the script: batches of {shape.micro_batch_per_rank} samples per process, and"
         f" Accelerator(gradient_accumulation_steps={plan.batch.micro_batches}); optimizer {plan.optimizer}"

@@ -67,13 +67,19 @@ def decoder_of(model: Model, tool: str) -> Decoder:
         raise refuse(f"a {model.family} model", alike)
     for found in _unusual(first, blocks, last):
         raise refuse(found, "decoders with a norm before each part, one residual after another, and a plain head")
-    attentions = {replace(block.attention, window=None) for block in blocks}
+    mixers = [block.attention for block in blocks if isinstance(block.attention, Attention)]
+    if len(mixers) < len(blocks) or any(block.feed_forward is None for block in blocks):
+        raise refuse("a hybrid", "blocks that each have attention and a feed-forward")
+    attentions = {replace(mixer, window=None) for mixer in mixers}
     frames = {replace(block, attention=blocks[0].attention, feed_forward=blocks[0].feed_forward) for block in blocks}
     experts = {block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)}
     dense = {block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)}
     if max(len(attentions), len(frames), len(experts), len(dense)) > 1:
         raise refuse("whose blocks differ", "blocks of one size (experts in some of them)")
-    return _describe(first, blocks, last, next(iter(attentions)), next(iter(experts), None), next(iter(dense), None))
+    windows = tuple(mixer.window for mixer in mixers)
+    return _describe(
+        first, blocks, last, next(iter(attentions)), windows, next(iter(experts), None), next(iter(dense), None)
+    )
 
 
 def _unusual(embedding: Embedding, blocks: list[TransformerBlock], head: Head) -> list[str]:
@@ -83,8 +89,15 @@ def _unusual(embedding: Embedding, blocks: list[TransformerBlock], head: Head) -
         found.append("whose embedding is more than a table of tokens")
     if head.bias or head.transform or head.pooler or head.factor or head.predicted or not head.vocab or not head.norm:
         found.append("whose head is more than a norm and a projection")
+    if head.prediction:
+        found.append("which predicts several tokens ahead")
     for block in blocks:
-        if block.placement != "pre" or block.parallel or block.cross_attention or not block.attention.causal:
+        mixer = block.attention
+        if isinstance(mixer, Attention) and mixer.output_gate:
+            found.append("whose attention has an output gate")
+            break
+        acausal = isinstance(mixer, Attention) and not mixer.causal
+        if block.placement != "pre" or block.parallel or block.cross_attention or acausal:
             found.append("whose blocks are not causal ones with a norm before each part")
             break
     return found
@@ -95,6 +108,7 @@ def _describe(
     blocks: list[TransformerBlock],
     head: Head,
     attention: Attention,
+    windows: tuple[int | None, ...],
     experts: Experts | None,
     dense: FeedForward | None,
 ) -> Decoder:
@@ -119,7 +133,7 @@ def _describe(
         vocab=embedding.vocab,
         tied=head.tied,
         dropout=any(block.dropout for block in blocks),
-        windows=tuple(block.attention.window for block in blocks),
+        windows=windows,
         latent=attention.latent,
         experts=experts,
         expert_blocks=tuple(isinstance(block.feed_forward, Experts) for block in blocks),

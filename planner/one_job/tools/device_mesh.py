@@ -6,10 +6,16 @@ Says every plan, uneven ones too: each stage has meshes of its own over its own 
 
 from __future__ import annotations
 
-from planner.one_job.tools.export_records import Export, ExportContext, ExportFile
+from itertools import permutations
+from typing import get_args
+
+from estimator.pricing.recipe import ScheduleName
+from planner.one_job.tools.export_records import ExportFile
 from planner.one_job.tools.python_text import comment, literal
-from planner.one_job.tools.shape import headline, launcher_lines
-from planner.shared.plan import Plan, PlanStage, RankAxis
+from planner.one_job.tools.tool import TrainingTool
+from planner.one_job.tools.writing import Task, headline, launcher_lines
+from planner.shared.plan import PlanStage, RankAxis
+from profiles.vocabulary import RecomputeKind
 
 TEMPLATE = '''"""{headline}
 
@@ -76,15 +82,32 @@ if __name__ == "__main__":
 '''
 
 
-def export_device_mesh(plan: Plan, context: ExportContext) -> Export:
-    """`device_mesh.py`."""
-    notes: list[str] = []
+DEVICE_MESH = TrainingTool(
+    name="device-mesh",
+    summary="PyTorch: the plan's DeviceMeshes as Python that runs",
+    basis="PyTorch 2.5: any plan, uneven ones too; schedule, sharding and recomputation are the script's own",
+    software="generic",
+    schedules=get_args(ScheduleName),
+    recompute=get_args(RecomputeKind),
+    counts_recomputed_layers=True,
+    zero=(0, 1, 2, 3),
+    sharded_pipelines=(0, 1, 2, 3),
+    alike=False,
+    orders=tuple(permutations(("tp", "cp", "dp", "pp"))),
+    trains_all=False,
+    write="device_mesh:write_device_mesh",
+)
+
+
+def write_device_mesh(task: Task) -> tuple[ExportFile, ...]:
+    """Return `device_mesh.py`."""
+    plan, notes = task.plan, task.notes
     within: tuple[RankAxis, ...] = tuple(axis for axis in plan.rank_axis_order if axis != "pp")
     stages = "".join(_stage(stage, within) for stage in plan.stages)
-    command = " ".join([*launcher_lines(plan, notes), context.script or "device_mesh.py"])
+    command = " ".join([*launcher_lines(plan, notes), task.context.script or "device_mesh.py"])
     notes.append("the meshes only: parallelize_module, fully_shard and the pipeline's schedule are the script's")
     text = TEMPLATE.format(headline=headline(plan), command=comment(command), world=len(plan.devices), stages=stages)
-    return Export(files=(ExportFile(name="device_mesh.py", text=text),), notes=tuple(notes))
+    return (ExportFile(name="device_mesh.py", text=text),)
 
 
 def _stage(stage: PlanStage, within: tuple[RankAxis, ...]) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-from planner.shared.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +36,3 @@ class CannotExpress(Exception):  # noqa: N818  it is a result that has no file, 
     def __init__(self, *, tool: str, key: str, found: object, expected: str) -> None:
         super().__init__(f"{tool} cannot express {key}: found {found}; it runs {expected}")
         self.tool, self.key, self.found, self.expected = tool, key, found, expected
-
-
-Exporter = Callable[[Plan, ExportContext], Export]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from planner.shared.options import EstimateOptions
+from planner.shared.options.common import Tool
+from planner.shared.options.estimate import EstimateOptions
 
-Launcher = Literal["megatron", "torchtitan", "deepspeed"]
+Stated = dict[str, Any]
+"""Options of `estimate` by name: those that settings fix, and no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,11 @@ class Imported:
     `shard` is the ranks that share a copy of the state, or `copies` how many there are, where it is not all ranks.
     """
 
-    launcher: Launcher
+    launcher: Tool
     setting: str
     reference: str | None = None
     config: Mapping[str, Any] | None = None
-    options: EstimateOptions
+    options: Stated
     words: Mapping[str, str] = field(default_factory=dict)
     devices: int | None = None
     software: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class Reader(Protocol):
     """Reads settings: a path or the settings themselves. `model` is what the user named, if anything; `options` what
     was given beside the settings."""
 
-    def __call__(self, settings: str, *, model: str | None, options: Mapping[str, Any]) -> Imported: ...
+    def __call__(self, settings: str, *, model: str | None, options: EstimateOptions) -> Imported: ...
 
 
 def not_understood(name: str, known: Iterable[str], *, shown: Callable[[str], str] = str) -> str:

@@ -7,15 +7,18 @@ JAX 0.4.30 and later (jax.sharding).
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import get_args
 
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from estimator.pricing.recipe import ScheduleName
+from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.export_records import ExportFile
 from planner.one_job.tools.python_text import comment, literal
-from planner.one_job.tools.shape import headline, load_plan_model
+from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.tool import Rule, TrainingTool
+from planner.one_job.tools.writing import Task, headline
 from planner.shared.plan import Plan, PlanStage
-
-TOOL = "jax-mesh"
+from profiles.vocabulary import RecomputeKind
 
 Axes = list[tuple[str, int]]
 Weights = dict[str, tuple[tuple[int, ...], tuple[str | None, ...]]]
@@ -112,13 +115,54 @@ if __name__ == "__main__":
 '''
 
 
-def export_jax_mesh(plan: Plan, context: ExportContext) -> Export:
-    """`jax_mesh.py`. CannotExpress where the groups that share experts do not line up with tp, cp and dp."""
-    notes: list[str] = []
-    if plan.rank_axis_order[:3] != ("tp", "cp", "dp") and plan.rank_axis_order != ("tp", "cp", "pp", "dp"):
-        found = f"({', '.join(plan.rank_axis_order)}), fastest first"
-        raise CannotExpress(tool=TOOL, key="rank_axis_order", found=found, expected="tp, cp, dp within a stage")
-    model = load_plan_model(plan)
+def _ends(of: Shape | PlanStage, shard: int) -> dict[str, tuple[int, int]]:
+    """Where the runs of ranks of each role begin and end: ranks count tp, cp, dp. Shards of the state are runs of cp
+    and dp ranks, expert groups runs of all."""
+    inner = of.tp * of.cp
+    return {
+        "tp": (1, of.tp),
+        "cp": (of.tp, inner),
+        "dp": (inner, inner * of.dp),
+        "state": (of.tp, of.tp * shard),
+        "etp": (1, of.etp),
+        "ep": (of.etp, of.etp * of.ep),
+    }
+
+
+def _cuts(runs: dict[str, tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where such a run ends within an axis, the axis is cut in two there."""
+    ends = sorted({end for run in runs.values() for end in run} | {1})
+    return list(pairwise(ends)) or [(1, 1)]
+
+
+JAX_MESH = TrainingTool(
+    name="jax-mesh",
+    summary="JAX: meshes and PartitionSpecs as Python that runs",
+    basis="JAX 0.4.30: any plan whose experts line up with its axes; schedule and recomputation are the program's",
+    software="generic",
+    schedules=get_args(ScheduleName),
+    recompute=get_args(RecomputeKind),
+    counts_recomputed_layers=True,
+    zero=(0, 1, 2, 3),
+    sharded_pipelines=(0, 1, 2, 3),
+    alike=False,
+    orders=(("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp")),
+    trains_all=False,
+    states=(
+        Rule(
+            key="stages[].ep",
+            allows=lambda s: not any(high % low for low, high in _cuts(_ends(s, s.shard))),
+            found="{s.ep} (etp {s.etp}) with tp {s.tp}, cp {s.cp}, dp {s.dp}",
+            expected="groups of experts that line up with tp, cp and dp",
+        ),
+    ),
+    write="jax_mesh:write_jax_mesh",
+)
+
+
+def write_jax_mesh(task: Task) -> tuple[ExportFile, ...]:
+    """Return `jax_mesh.py`."""
+    plan, notes, model = task.plan, task.notes, task.model
     weights = _weights(model, plan)
     if not weights:
         notes.append(
@@ -127,16 +171,16 @@ def export_jax_mesh(plan: Plan, context: ExportContext) -> Export:
     notes.append("the stages' schedule and transfers between their meshes are the program's own")
     text = TEMPLATE.format(
         headline=headline(plan),
-        name=comment(context.script or "jax_mesh.py"),
+        name=comment(task.context.script or "jax_mesh.py"),
         world=len(plan.devices),
-        stages="".join(_stage(number, stage) for number, stage in enumerate(plan.stages)),
+        stages="".join(map(_stage, plan.stages)),
         weights="".join(f"    {literal(name)}: {literal(value)},\n" for name, value in weights.items()),
     )
-    return Export(files=(ExportFile(name="jax_mesh.py", text=text),), notes=tuple(notes))
+    return (ExportFile(name="jax_mesh.py", text=text),)
 
 
-def _stage(number: int, stage: PlanStage) -> str:
-    axes, roles = stage_axes(stage, f"stages[{number}]")
+def _stage(stage: PlanStage) -> str:
+    axes, roles = stage_axes(stage)
     lines = "".join(f"            {literal(role)}: {literal(names)},\n" for role, names in roles.items())
     return (
         "    {\n"
@@ -150,29 +194,10 @@ def _stage(number: int, stage: PlanStage) -> str:
     )
 
 
-def stage_axes(stage: PlanStage, key: str) -> tuple[Axes, dict[str, tuple[str, ...]]]:
-    """The mesh's axes, slowest first, and which of them play which role.
-
-    Ranks count tp, cp, dp. Shards of the state are runs of cp and dp ranks, expert groups runs of all; where such a run
-    ends within an axis, the axis is cut in two there.
-    """
-    inner = stage.tp * stage.cp
-    size = len(stage.ranks)
-    runs = {
-        "tp": (1, stage.tp),
-        "cp": (stage.tp, inner),
-        "dp": (inner, size),
-        "state": (stage.tp, stage.tp * stage.sharding.shard),
-        "etp": (1, stage.etp),
-        "ep": (stage.etp, stage.etp * stage.ep),
-    }
-    ends = sorted({end for run in runs.values() for end in run} | {1, size})
-    for low, high in pairwise(ends):
-        if high % low:
-            found = f"{stage.ep} (etp {stage.etp}) with tp {stage.tp}, cp {stage.cp}, dp {stage.dp}"
-            expected = "groups of experts that line up with tp, cp and dp"
-            raise CannotExpress(tool=TOOL, key=f"{key}.ep", found=found, expected=expected)
-    cuts = list(pairwise(ends)) or [(1, 1)]
+def stage_axes(stage: PlanStage) -> tuple[Axes, dict[str, tuple[str, ...]]]:
+    """Return the mesh's axes, slowest first, and which of them play which role."""
+    runs = _ends(stage, stage.sharding.shard)
+    cuts = _cuts(runs)
     owners = [next((name for name in ("tp", "cp", "dp") if _within(cut, runs[name])), "dp") for cut in cuts]
     names = [
         owner if owners.count(owner) == 1 else f"{owner}{owners[:place].count(owner)}"
@@ -210,8 +235,34 @@ def _weights(model: Model, plan: Plan) -> Weights:
 
 
 def _block_weights(block: TransformerBlock, tp: int) -> Weights:
-    attention, hidden = block.attention, block.hidden
+    hidden, feed_forward = block.hidden, block.feed_forward
     found: Weights = {"norm": ((hidden,), ("state",))}
+    if isinstance(block.attention, Attention):
+        found |= _attention_weights(block.attention, hidden, tp)
+    elif block.attention:
+        mixer = block.attention
+        inner, keys = mixer.heads * mixer.value_dim, mixer.groups * mixer.key_dim
+        shared = None if mixer.groups % tp else "tp"
+        found["linear_query"] = found["linear_key"] = ((hidden, keys), ("state", shared))
+        found["linear_value"] = found["linear_gate"] = ((hidden, inner), ("state", "tp"))
+        found["linear_rates"] = ((hidden, len(mixer.rates) * mixer.heads), ("state", "tp"))
+        found["linear_output"] = ((inner, hidden), ("tp", "state"))
+    if isinstance(feed_forward, Experts):
+        count, inner = feed_forward.count, feed_forward.expert.hidden
+        found["router"] = ((hidden, count), ("state", None))
+        found["expert_up"] = ((count, hidden, inner), ("ep", "state", "etp"))
+        found["expert_down"] = ((count, inner, hidden), ("ep", "etp", "state"))
+        if feed_forward.shared_hidden:
+            found["shared_expert_up"] = ((hidden, feed_forward.shared_hidden), ("state", "tp"))
+            found["shared_expert_down"] = ((feed_forward.shared_hidden, hidden), ("tp", "state"))
+    elif feed_forward:
+        found["feed_forward_up"] = ((hidden, feed_forward.hidden), ("state", "tp"))
+        found["feed_forward_down"] = ((feed_forward.hidden, hidden), ("tp", "state"))
+    return found
+
+
+def _attention_weights(attention: Attention, hidden: int, tp: int) -> Weights:
+    found: Weights = {}
     if attention.latent is not None:
         latent = attention.latent
         queries = attention.heads * (latent.nope_dim + latent.rope_dim)
@@ -228,16 +279,6 @@ def _block_weights(block: TransformerBlock, tp: int) -> Weights:
         shared = None if attention.kv_heads % tp else "tp"
         found["key_value"] = ((hidden, 2 * attention.kv_heads * width), ("state", shared))
         found["attention_output"] = ((attention.heads * width, hidden), ("tp", "state"))
-    feed_forward = block.feed_forward
-    if isinstance(feed_forward, Experts):
-        count, inner = feed_forward.count, feed_forward.expert.hidden
-        found["router"] = ((hidden, count), ("state", None))
-        found["expert_up"] = ((count, hidden, inner), ("ep", "state", "etp"))
-        found["expert_down"] = ((count, inner, hidden), ("ep", "etp", "state"))
-        if feed_forward.shared_hidden:
-            found["shared_expert_up"] = ((hidden, feed_forward.shared_hidden), ("state", "tp"))
-            found["shared_expert_down"] = ((feed_forward.shared_hidden, hidden), ("tp", "state"))
-    else:
-        found["feed_forward_up"] = ((hidden, feed_forward.hidden), ("state", "tp"))
-        found["feed_forward_down"] = ((feed_forward.hidden, hidden), ("tp", "state"))
+    if attention.output_gate:
+        found["attention_gate"] = found["query"]
     return found

@@ -9,26 +9,14 @@ from typing import Any
 
 import yaml
 
+from models_zoo.model import Model
 from planner.one_job.tools.decoder import Decoder, decoder_of
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.export_records import CannotExpress, ExportFile
 from planner.one_job.tools.python_text import comment
-from planner.one_job.tools.shape import (
-    Chunk,
-    Uniform,
-    chunks_of,
-    headline,
-    load_plan_model,
-    nodes_of,
-    recipe_of,
-    recomputes_all_blocks,
-    refuse_training_beyond,
-    uniform,
-)
-from planner.shared.plan import Plan, RankAxis
-
-TOOL = "maxtext"
-
-ORDERS: tuple[tuple[RankAxis, ...], ...] = (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"))
+from planner.one_job.tools.shape import Chunk, Shape
+from planner.one_job.tools.tool import Rule, TrainingTool
+from planner.one_job.tools.writing import Task, nodes_of
+from planner.shared.plan import Plan
 
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "muon": "muon"}
 
@@ -38,35 +26,119 @@ REMAT = {"none": "minimal_with_context", "selective": "minimal", "full": "full"}
 """Saved: all products and attention's output; all products; only the layers' inputs."""
 
 
-def export_maxtext(plan: Plan, context: ExportContext) -> Export:
-    """`maxtext.yml`. CannotExpress for what MaxText's axes and its pipeline cannot say."""
-    notes: list[str] = []
-    shape = uniform(plan, TOOL, orders=ORDERS)
-    refuse_training_beyond(plan, TOOL)
-    model = load_plan_model(plan)
-    decoder, chunks = decoder_of(model, TOOL), chunks_of(plan, model)
+MAXTEXT = TrainingTool(
+    name="maxtext",
+    summary="MaxText: its YAML, whose lines are its flags",
+    basis="MaxText 0.2.5: fsdp, tensor, context and expert axes; stages of as many blocks, gpipe as autodiff runs it",
+    software="maxtext",
+    schedules=("gpipe",),
+    recompute=("none", "selective", "full"),
+    zero=(0, 1, 3),
+    sharded_pipelines=(0, 1, 3),
+    orders=(("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp")),
+    even_blocks=True,
+    optimizers=tuple(OPTIMIZERS),
+    dtypes=tuple(DTYPES),
+    degrees=(
+        Rule(
+            key="stages[].etp",
+            allows=lambda s: (s.etp == s.tp) | (s.job.experts is None),
+            expected="tp = {s.tp}, which splits experts too",
+        ),
+        Rule(
+            key="stages[].ep",
+            allows=lambda s: (s.pp == 1) | (s.ep == 1),
+            found="{s.ep} with {s.pp} stages",
+            expected="1 with stages",
+        ),
+        Rule(
+            key="batch.micro_batches",
+            allows=lambda s: s.micro_batches % s.pp == 0,
+            found="{s.micro_batches} with {s.pp} stages",
+            expected="a multiple of the stages",
+        ),
+        Rule(
+            key="model.dtype",
+            allows=lambda s: (s.pp > 1) | (s.micro_batches == 1) | (s.job.dtype != "fp8"),
+            found="fp8 with {s.micro_batches} accumulated micro-batches",
+            expected="fp8 without gradient accumulation",
+        ),
+    ),
+    states=(
+        Rule(
+            key="stages[].sharding.zero",
+            allows=lambda s: s.cp == 1 or s.zero == 3,
+            expected="3 with context parallelism, which shards weights too",
+        ),
+        Rule(
+            key="stages[].sharding.shard",
+            allows=lambda s: s.shard % s.cp == 0,
+            expected="a multiple of cp = {s.cp}",
+        ),
+        Rule(
+            key="stages[].sharding.replicate",
+            allows=lambda s: s.zero != 1 or s.replicate == 1,
+            expected="1 with ZeRO 1",
+        ),
+        Rule(
+            key="stages[].ep",
+            allows=lambda s: s.ep == 1 or (s.zero == 3 and s.shard // s.cp % s.ep == 0),
+            found="{s.ep} with ZeRO {s.zero} over {s.shard} ranks",
+            expected="a divisor of the replicas that share the weights under ZeRO 3",
+        ),
+        Rule(
+            key="stages[].offload",
+            allows=lambda s: "activations" not in s.offload,
+            expected="offloading of weights or optimizer state",
+        ),
+    ),
+    whole=(
+        Rule(
+            key="stages[].recompute.layers",
+            allows=lambda s: s.recompute == "none" or s.recomputes_all_blocks,
+            found="{s.recompute_layers} layers by stage",
+            expected="one policy for all layers",
+        ),
+    ),
+    model="maxtext:refuse_model",
+    write="maxtext:write_maxtext",
+)
+
+
+def refuse_model(model: Model, tool: str) -> None:
+    """Raise CannotExpress for models of which MaxText has no decoder."""
+    decoder = decoder_of(model, tool)
+    if _decoder_block(decoder) is None:
+        said = f"{model.name}, with {decoder.norm}, {decoder.activation} and biases {decoder.output_bias}"
+        expected = "models of the kinds of GPT-3, Llama, Mixtral, Qwen3 and DeepSeek"
+        raise CannotExpress(tool=tool, key="model", found=said, expected=expected)
+
+
+def write_maxtext(task: Task) -> tuple[ExportFile, ...]:
+    """Return `maxtext.yml`."""
+    plan, shape, notes, chunks = task.plan, task.shape, task.notes, task.chunks
     config: dict[str, Any] = {
         "base_config": "base.yml",
         "run_name": "plan",
         "hardware": _hardware(plan),
-        **_architecture(decoder, plan, notes),
+        **_architecture(task),
         "max_target_length": plan.model.seq_len,
-        **_axes(shape, decoder),
+        **_axes(shape),
         **_batch(plan, shape, chunks),
-        **_precision(plan),
-        "remat_policy": _remat(shape, chunks),
+        **_precision(task),
+        "remat_policy": REMAT[shape.recompute],
         "attention": _attention(plan),
-        "opt_type": _optimizer(plan),
+        "opt_type": OPTIMIZERS[plan.optimizer],
         **_offload(shape),
     }
     if config["attention"] == "cudnn_flash_te":
         config["max_segments_per_seq"] = 32
     _note(plan, shape, notes)
     start = "python3 -m maxtext.trainers.pre_train.train maxtext.yml base_output_directory=OUT"
-    if context.script is not None:
-        start = f"python3 {comment(context.script)} maxtext.yml base_output_directory=OUT"
-    text = f"# {headline(plan, shape)}\n# {start}\n" + yaml.safe_dump(config, sort_keys=False)
-    return Export(files=(ExportFile(name="maxtext.yml", text=text),), notes=tuple(notes))
+    if task.context.script is not None:
+        start = f"python3 {comment(task.context.script)} maxtext.yml base_output_directory=OUT"
+    text = f"# {task.headline}\n# {start}\n" + yaml.safe_dump(config, sort_keys=False)
+    return (ExportFile(name="maxtext.yml", text=text),)
 
 
 def _hardware(plan: Plan) -> str:
@@ -76,14 +148,10 @@ def _hardware(plan: Plan) -> str:
     return "gpu" if len(nodes_of(plan).ranks) == 1 else "gpu_multiprocess"
 
 
-def _architecture(decoder: Decoder, plan: Plan, notes: list[str]) -> dict[str, Any]:
-    block = _decoder_block(decoder)
-    if block is None:
-        found = f"{plan.model.name}, with {decoder.norm}, {decoder.activation} and biases {decoder.output_bias}"
-        expected = "models of the kinds of GPT-3, Llama, Mixtral, Qwen3 and DeepSeek"
-        raise CannotExpress(tool=TOOL, key="model", found=found, expected=expected)
+def _architecture(task: Task) -> dict[str, Any]:
+    decoder, notes = task.decoder, task.notes
     found_sizes: dict[str, Any] = {
-        "decoder_block": block,
+        "decoder_block": _decoder_block(decoder),
         "base_num_decoder_layers": decoder.blocks,
         "base_emb_dim": decoder.hidden,
         "base_mlp_dim": decoder.feed_forward_hidden,
@@ -91,7 +159,7 @@ def _architecture(decoder: Decoder, plan: Plan, notes: list[str]) -> dict[str, A
         "base_num_kv_heads": decoder.kv_heads,
         "head_dim": decoder.head_dim,
         "mlp_activations": ["silu", "linear"] if decoder.gated else [decoder.activation],
-        "vocab_size": _padded_vocabulary(decoder, plan),
+        "vocab_size": _padded_vocabulary(task),
         "logits_via_embedding": decoder.tied,
         "enable_dropout": decoder.dropout,
         **({"dropout_rate": 0.1} if decoder.dropout else {}),
@@ -111,7 +179,7 @@ def _architecture(decoder: Decoder, plan: Plan, notes: list[str]) -> dict[str, A
             "qk_rope_head_dim": latent.rope_dim,
             "v_head_dim": latent.value_dim,
         }
-    return {**found_sizes, **_experts(decoder, plan)}
+    return {**found_sizes, **_experts(task)}
 
 
 def _decoder_block(decoder: Decoder) -> str | None:
@@ -135,17 +203,18 @@ def _decoder_block(decoder: Decoder) -> str | None:
     return "qwen3_moe" if decoder.query_key_norm == "head" else "mixtral"
 
 
-def _padded_vocabulary(decoder: Decoder, plan: Plan) -> int:
+def _padded_vocabulary(task: Task) -> int:
     """MaxText pads nothing itself."""
-    multiple = recipe_of(plan).vocabulary_multiple * plan.stages[0].tp
-    return -(-decoder.vocab // multiple) * multiple
+    multiple = task.recipe.vocabulary_multiple * task.plan.stages[0].tp
+    return -(-task.decoder.vocab // multiple) * multiple
 
 
-def _experts(decoder: Decoder, plan: Plan) -> dict[str, Any]:
+def _experts(task: Task) -> dict[str, Any]:
+    decoder = task.decoder
     experts = decoder.experts
     if experts is None:
         return {}
-    capacity = recipe_of(plan).moe_capacity_factor
+    capacity = task.recipe.moe_capacity_factor
     found: dict[str, Any] = {
         "num_experts": experts.count,
         "num_experts_per_tok": experts.top_k,
@@ -161,29 +230,10 @@ def _experts(decoder: Decoder, plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _axes(shape: Uniform, decoder: Decoder) -> dict[str, Any]:
+def _axes(shape: Shape) -> dict[str, Any]:
     """`data` replicates, `fsdp` and `context` shard weights too (base.yml, logical_axis_rules); `expert` ranks take
     samples of their own and shard what is no expert."""
-
-    def refuse(key: str, found: object, expected: str) -> CannotExpress:
-        return CannotExpress(tool=TOOL, key=key, found=found, expected=expected)
-
-    if shape.zero == 2:
-        raise refuse("stages[].sharding.zero", 2, "ZeRO 0, 1 (shard_optimizer_over_data) or 3 (fsdp)")
-    if shape.cp > 1 and shape.zero != 3:
-        raise refuse("stages[].sharding.zero", shape.zero, "3 with context parallelism, which shards weights too")
-    if shape.cp > 1 and shape.shard % shape.cp:
-        raise refuse("stages[].sharding.shard", shape.shard, f"a multiple of cp = {shape.cp}")
-    if shape.zero == 1 and shape.replicate > 1:
-        raise refuse("stages[].sharding.replicate", shape.replicate, "1 with ZeRO 1")
-    if decoder.experts and shape.etp != shape.tp:
-        raise refuse("stages[].etp", shape.etp, f"tp = {shape.tp}, which splits experts too")
     shards = shape.shard // shape.cp if shape.zero == 3 else 1
-    if shape.ep > 1 and (shape.zero != 3 or shards % shape.ep):
-        found = f"{shape.ep} with ZeRO {shape.zero} over {shards} replicas"
-        raise refuse("stages[].ep", found, "a divisor of the replicas that share the weights under ZeRO 3")
-    if shape.pp > 1 and shape.ep > 1:
-        raise refuse("stages[].ep", f"{shape.ep} with {shape.pp} stages", "1 with stages")
     tokens = shape.sequence_parallel
     return {
         "ici_pipeline_parallelism": shape.pp,
@@ -198,22 +248,12 @@ def _axes(shape: Uniform, decoder: Decoder) -> dict[str, Any]:
     }
 
 
-def _batch(plan: Plan, shape: Uniform, chunks: tuple[Chunk, ...]) -> dict[str, Any]:
+def _batch(plan: Plan, shape: Shape, chunks: tuple[Chunk, ...]) -> dict[str, Any]:
     """Micro-batches are gradient accumulation, or the pipeline's; all forward passes come before the backward ones."""
     batch = plan.batch
     if shape.pp == 1:
         per_device = batch.micro_batch / shape.devices
         return {"per_device_batch_size": _number(per_device), "gradient_accumulation_steps": batch.micro_batches}
-    if plan.schedule != "gpipe":
-        expected = "gpipe: autodiff runs all forward passes before the backward ones"
-        raise CannotExpress(tool=TOOL, key="schedule", found=plan.schedule, expected=expected)
-    if len({chunk.blocks for chunk in chunks}) > 1 or not chunks[0].blocks:
-        found = f"{', '.join(str(chunk.blocks) for chunk in chunks)} blocks"
-        raise CannotExpress(tool=TOOL, key="stages[].chunks", found=found, expected="as many blocks in each stage")
-    if batch.micro_batches % shape.pp:
-        found = f"{batch.micro_batches} with {shape.pp} stages"
-        expected = "a multiple of the stages"
-        raise CannotExpress(tool=TOOL, key="batch.micro_batches", found=found, expected=expected)
     return {
         "per_device_batch_size": _number(batch.global_batch / shape.devices),
         "gradient_accumulation_steps": 1,
@@ -228,24 +268,11 @@ def _number(value: float) -> int | float:
     return int(value) if value == int(value) else value
 
 
-def _precision(plan: Plan) -> dict[str, Any]:
-    dtype = plan.model.dtype
-    if dtype not in DTYPES:
-        raise CannotExpress(tool=TOOL, key="model.dtype", found=dtype, expected=" or ".join(DTYPES))
-    if dtype == "fp8" and len(plan.stages) == 1 and plan.batch.micro_batches > 1:
-        found = f"fp8 with {plan.batch.micro_batches} accumulated micro-batches"
-        raise CannotExpress(tool=TOOL, key="model.dtype", found=found, expected="fp8 without gradient accumulation")
-    grads = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[recipe_of(plan).grad_dtype]
+def _precision(task: Task) -> dict[str, Any]:
+    dtype = task.plan.model.dtype
+    grads = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[task.recipe.grad_dtype]
     quantized = {"quantization": "fp8"} if dtype == "fp8" else {}
     return {"dtype": DTYPES[dtype], "weight_dtype": "float32", "grad_dtype": grads, **quantized}
-
-
-def _remat(shape: Uniform, chunks: tuple[Chunk, ...]) -> str:
-    if shape.recompute != "none" and not recomputes_all_blocks(shape, chunks):
-        found = f"{', '.join(map(str, shape.recompute_layers))} layers by stage"
-        expected = "one policy for all layers"
-        raise CannotExpress(tool=TOOL, key="stages[].recompute.layers", found=found, expected=expected)
-    return REMAT[shape.recompute]
 
 
 def _attention(plan: Plan) -> str:
@@ -254,22 +281,12 @@ def _attention(plan: Plan) -> str:
     return "flash" if plan.stages[0].device.startswith("tpu") else "cudnn_flash_te"
 
 
-def _optimizer(plan: Plan) -> str:
-    if plan.optimizer not in OPTIMIZERS:
-        raise CannotExpress(tool=TOOL, key="optimizer", found=plan.optimizer, expected=" or ".join(OPTIMIZERS))
-    return OPTIMIZERS[plan.optimizer]
-
-
-def _offload(shape: Uniform) -> dict[str, Any]:
-    if "activations" in shape.offload:
-        found = ", ".join(shape.offload)
-        expected = "offloading of weights or optimizer state"
-        raise CannotExpress(tool=TOOL, key="stages[].offload", found=found, expected=expected)
+def _offload(shape: Shape) -> dict[str, Any]:
     known = {"optimizer": "optimizer_memory_host_offload", "weights": "parameter_memory_host_offload"}
     return {known[part]: True for part in shape.offload}
 
 
-def _note(plan: Plan, shape: Uniform, notes: list[str]) -> None:
+def _note(plan: Plan, shape: Shape, notes: list[str]) -> None:
     notes.append("steps, learning rate, data (dataset_type) and base_output_directory are yours")
     if shape.pp > 1 and shape.dp > 1 and shape.zero != 3 and shape.order[-1] == "pp":
         notes.append("MaxText counts the data axis outside of the stages: replicas of a stage are further apart")

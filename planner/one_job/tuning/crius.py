@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
-from estimator.cells.job import Job
-from estimator.cells.stage_options import Favour, Machine, StageOption, StagePlace, best_recompute
+from estimator.cells.stage_places import places_of
+from estimator.cells.stage_pricing import Favour, StageOption, StagePricing
 from profiles.vocabulary import Infeasible
 
 
@@ -64,41 +64,29 @@ class TunedCell:
     priced: int
 
 
-def tune_cell(job: Job, machine: Machine, cell: CellEstimate, rules: CellRules) -> TunedCell:
-    """The plan of the least estimate in the halves that `cell`'s favours leave: our estimates measure."""
-    places = _places_of(job, cell)
-    options: list[tuple[tuple[Favour, StageOption], ...]] = []
+def tune_cell(pricing: StagePricing, cell: CellEstimate, rules: CellRules) -> TunedCell:
+    """Return the plan of the least estimate in the halves that `cell`'s favours leave: our estimates measure."""
+    stages = cell.setup.stages
+    places = places_of([stage.chunks[0] for stage in stages], [stage.slots for stage in stages], cell.setup.micro_batch)
+    options: list[list[tuple[Favour, StageOption]]] = []
     dropped: list[str] = []
-    for stage, place in zip(cell.stages, places, strict=True):
-        found: list[tuple[Favour, StageOption]] = []
-        for dp, tp in favoured_half(len(place.slots), stage.favour):
-            option = best_recompute(job, machine, place, dp=dp, tp=tp)
-            if isinstance(option, Infeasible):
-                dropped.append(f"stage {place.index}: {option.reason}")
+    halves = [favoured_half(len(place.slots), favour) for place, favour in zip(places, cell.assembly, strict=True)]
+    plans_to_be_had = 1
+    for place, favour, half in zip(places, cell.assembly, halves, strict=True):
+        choices: list[tuple[Favour, StageOption]] = []
+        plans = 0
+        for dp, tp in half:
+            ways = pricing.options(place, dp=dp, tp=tp)
+            if isinstance(ways, Infeasible):
+                dropped.append(f"stage {place.index}: {ways.reason}")
             else:
-                found.append((stage.favour, option))
-        options.append(tuple(found))
+                plans += 1
+                choices += [(favour, option) for option in ways]
+        plans_to_be_had *= plans
+        options.append(choices)
     return TunedCell(
-        cell=assemble_cell(job, machine, places, options, dropped=tuple(dropped), rules=rules),
-        plans=math.prod(len(favoured_half(len(stage.slots), stage.favour)) for stage in cell.stages),
-        all_plans=math.prod(len(stage_plans(len(stage.slots))) for stage in cell.stages),
-        priced=math.prod(map(len, options)),
+        cell=assemble_cell(pricing, places, options, dropped=tuple(dropped), rules=rules),
+        plans=math.prod(map(len, halves)),
+        all_plans=math.prod(len(stage_plans(len(place.slots))) for place in places),
+        priced=plans_to_be_had,
     )
-
-
-def _places_of(job: Job, cell: CellEstimate) -> list[StagePlace]:
-    """The stages where the Cell has them."""
-    pipeline = tuple((stage.first, stage.slots) for stage in cell.stages)
-    return [
-        StagePlace(
-            first=stage.first,
-            layers=job.model.layers[stage.first : stage.end],
-            slots=stage.slots,
-            index=index,
-            stages=len(cell.stages),
-            micro_batch=cell.micro_batch,
-            micro_batches=cell.micro_batches,
-            pipeline=pipeline,
-        )
-        for index, stage in enumerate(cell.stages)
-    ]

@@ -59,13 +59,13 @@ def ideal_time_s(row: RowResult, *, with_bubble: bool) -> float | None:
 
 def fit_baselines(rows: Iterable[RowResult]) -> tuple[Baseline, ...]:
     """Both baselines, each with the best single constant on the fit half of `rows`; empty if none can be fitted."""
-    found = []
+    baselines = []
     table = tuple(rows)
     for name, with_bubble in (("constant_mfu", False), ("constant_mfu_with_bubble", True)):
         half = _timed_pairs((row for row in table if in_fit_half(row.id)), with_bubble=with_bubble)
         pairs = half or _timed_pairs(table, with_bubble=with_bubble)
         if pairs:
-            found.append(
+            baselines.append(
                 Baseline(
                     name=name,
                     with_bubble=with_bubble,
@@ -74,7 +74,7 @@ def fit_baselines(rows: Iterable[RowResult]) -> tuple[Baseline, ...]:
                     fitted_on_all=not half,
                 )
             )
-    return tuple(found)
+    return tuple(baselines)
 
 
 def best_mfu(pairs: Iterable[tuple[float, float]]) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_args, get_type_hints
 
 from profiles.errors import InputError
 
@@ -16,118 +17,184 @@ MOST = 10**15
 """Larger counts are typing errors: no run has so many of anything that is counted here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `field` is its name in `RunRow`, `aliases` other headers for it.
+    """One column. `aliases` are other headers for it, `name` the field of `RunRow` that it fills.
 
     `count` is a whole number from 1, `count_or_none` from 0 (0: none of it), `number` finite and above 0, `flag` 0 or
     1; `allowed` are the words of a text, where they are few.
     """
 
-    name: str
-    field: str
     kind: CellKind
     meaning: str
     aliases: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
+    name: str = ""
 
 
-def _column(
-    name: str,
-    kind: CellKind,
-    meaning: str,
-    *,
-    field: str = "",
-    aliases: tuple[str, ...] = (),
-    allowed: tuple[str, ...] = (),
-) -> Column:
-    return Column(name=name, field=field or name, kind=kind, meaning=meaning, aliases=aliases, allowed=allowed)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One run as its author wrote it: text is empty and everything else None where a cell is blank. `where` is file
+    and line."""
+
+    where: str
+    id: Annotated[
+        str, Column("text", "the row's name, each once; what stands before its first hyphen is the row's source")
+    ]
+    source_repo_or_paper: Annotated[str, Column("text", "who published the run; not read")] = ""
+    source_path_or_table: Annotated[str, Column("text", "where in it; not read")] = ""
+    gpu: Annotated[
+        str, Column("text", "the device: a name or alias of `cellplan hardware list`, in any case", aliases=("device",))
+    ] = ""
+    gpu_mem_gb: Annotated[
+        float | None,
+        Column("number", "the device's memory in the GB of its name: tells variants apart", aliases=("device_mem_gb",)),
+    ] = None
+    gpus_total: Annotated[int | None, Column("count", "devices of the run", aliases=("gpus", "devices"))] = None
+    gpus_per_node: Annotated[int | None, Column("count", "devices in a node", aliases=("devices_per_node",))] = None
+    intra_node_link: Annotated[str, Column("text", "the link inside a node: a link's name, nvlink or pcie")] = ""
+    inter_node_link: Annotated[
+        str, Column("text", "the network between nodes: `4x roce100` (NICs of a node, link), `ib-hdr200`")
+    ] = ""
+    model_name: Annotated[
+        str,
+        Column("text", "a zoo name, a config.json, or any name where the sizes below are stated", aliases=("model",)),
+    ] = ""
+    model_family: Annotated[
+        str, Column("text", "what the blocks are: gpt, llama, moe (llama with experts) or bert")
+    ] = ""
+    params_b: Annotated[
+        float | None, Column("number", "parameters in 1e9; groups rows that cannot be predicted, else not read")
+    ] = None
+    layers: Annotated[int | None, Column("count", "transformer blocks")] = None
+    hidden: Annotated[int | None, Column("count", "width of the model")] = None
+    heads: Annotated[int | None, Column("count", "attention heads")] = None
+    kv_heads: Annotated[int | None, Column("count", "key-value heads")] = None
+    ffn_hidden: Annotated[
+        int | None,
+        Column("count", "width of the feed-forward; of one expert where `moe_ffn` is blank", aliases=("ffn",)),
+    ] = None
+    vocab: Annotated[int | None, Column("count", "tokens of the vocabulary, before padding")] = None
+    experts: Annotated[int | None, Column("count_or_none", "routed experts of a block")] = None
+    topk: Annotated[int | None, Column("count_or_none", "experts that a token visits", aliases=("top_k",))] = None
+    seq_len: Annotated[int | None, Column("count", "tokens of a sample")] = None
+    global_batch: Annotated[int | None, Column("count", "samples of an iteration")] = None
+    micro_batch: Annotated[int | None, Column("count", "samples of a micro-batch on one rank")] = None
+    tp: Annotated[int | None, Column("count", "tensor-parallel ranks")] = None
+    pp: Annotated[int | None, Column("count", "pipeline stages")] = None
+    vpp: Annotated[int | None, Column("count", "chunks of layers on a stage (interleaved schedule where above 1)")] = (
+        None
+    )
+    dp: Annotated[int | None, Column("count", "data-parallel ranks")] = None
+    cp: Annotated[int | None, Column("count", "context-parallel ranks")] = None
+    ep: Annotated[int | None, Column("count", "expert-parallel ranks")] = None
+    zero_or_fsdp: Annotated[
+        str,
+        Column("text", "0 to 3, zero-1 and the like, fsdp (3), shard_grad_op (2), none or ddp (0)", aliases=("zero",)),
+    ] = ""
+    seq_parallel: Annotated[
+        bool | None, Column("flag", "sequence parallelism inside tp", aliases=("sequence_parallel",))
+    ] = None
+    recompute: Annotated[str, Column("text", "what is recomputed", allowed=("none", "selective", "full"))] = ""
+    flash_attn: Annotated[bool | None, Column("flag", "fused attention kernel")] = None
+    dtype: Annotated[
+        str, Column("text", "fp32, tf32, bf16, fp16 or fp8, or what software calls them (float16, amp_bf16, mxfp8)")
+    ] = ""
+    optimizer_notes: Annotated[
+        str, Column("text", "adamw, sgd, adam8bit, muon or adafactor", aliases=("optimizer",))
+    ] = ""
+    metric_name: Annotated[
+        str, Column("text", "what `metric_value` is: iter_time_s, tflops_per_gpu, tokens_per_s_per_gpu or mfu")
+    ] = ""
+    metric_value: Annotated[float | None, Column("number", "the published figure (mfu in percent)")] = None
+    peak_mem_gb: Annotated[
+        float | None, Column("number", "memory of the fullest device, in `memory_unit`; see `memory_kind`")
+    ] = None
+    notes: Annotated[str, Column("text", "anything; not read")] = ""
+    derived_iter_time_s: Annotated[
+        float | None, Column("number", "seconds of an iteration that the table's author worked out")
+    ] = None
+    derived_check: Annotated[str, Column("text", "how; not read")] = ""
+    iter_time_s: Annotated[
+        float | None, Column("number", "seconds of an iteration, instead of metric_name and metric_value")
+    ] = None
+    framework: Annotated[
+        str, Column("text", "the training software, as in `cellplan hardware list`: what it is declared to do")
+    ] = ""
+    cluster: Annotated[
+        str, Column("text", "a cluster's short form or file, instead of gpu, gpus_per_node and the links")
+    ] = ""
+    schedule: Annotated[str, Column("text", "gpipe, 1f1b, interleaved, zb-h1 or dualpipe")] = ""
+    etp: Annotated[int | None, Column("count", "ranks that share one expert's matrices")] = None
+    shard: Annotated[int | None, Column("count", "ranks that share what ZeRO shards (HSDP)")] = None
+    recompute_layers: Annotated[int | None, Column("count", "layers of a stage that are recomputed")] = None
+    features: Annotated[
+        str, Column("text", "features in place of what the software is declared to do: NAME=VALUE, joined by ;")
+    ] = ""
+    grad_accum: Annotated[int | None, Column("count", "micro-batches of an iteration on one rank")] = None
+    grad_dtype: Annotated[str, Column("text", "what gradients are summed in", allowed=("fp32", "bf16", "fp16"))] = ""
+    optimizer_masters: Annotated[bool | None, Column("flag", "whether the optimizer holds its own fp32 weights")] = None
+    overlap: Annotated[str, Column("text", "communication beside compute: any of dp, tp, p2p joined by +, or none")] = (
+        ""
+    )
+    kernels: Annotated[str, Column("text", "fused or one kernel an operator", allowed=("fused", "eager"))] = ""
+    launch: Annotated[
+        str, Column("text", "kernels launched one by one, or as a captured graph", allowed=("eager", "graph"))
+    ] = ""
+    fused_cross_entropy: Annotated[bool | None, Column("flag", "whether no fp32 copy of the logits is kept")] = None
+    vocab_multiple: Annotated[
+        int | None, Column("count", "the vocabulary is padded to a multiple of this times tp")
+    ] = None
+    offload: Annotated[str, Column("text", "optimizer, activations, both joined by +, or none")] = ""
+    lora_rank: Annotated[int | None, Column("count_or_none", "rank of adapters; everything else is frozen")] = None
+    moe_ffn: Annotated[int | None, Column("count", "width of one expert")] = None
+    shared_experts: Annotated[int | None, Column("count_or_none", "experts that every token visits")] = None
+    dense_layers: Annotated[int | None, Column("count_or_none", "first blocks without experts")] = None
+    head_dim: Annotated[int | None, Column("count", "width of a head")] = None
+    moe_capacity_factor: Annotated[float | None, Column("number", "static capacity of experts; blank: dropless")] = None
+    image: Annotated[int | None, Column("count", "pixels of an image's side")] = None
+    tied_embeddings: Annotated[bool | None, Column("flag", "whether the head has the embedding's weights")] = None
+    qkv_bias: Annotated[bool | None, Column("flag", "biases of query, key and value")] = None
+    output_bias: Annotated[bool | None, Column("flag", "bias of attention's output")] = None
+    qk_norm: Annotated[str, Column("text", "norm of queries and keys", allowed=("none", "head", "full"))] = ""
+    embedding_norm: Annotated[bool | None, Column("flag", "norm behind the embedding")] = None
+    window: Annotated[int | None, Column("count", "tokens that a block's attention looks back")] = None
+    window_every: Annotated[int | None, Column("count", "every so manieth block has the window, the first one too")] = (
+        None
+    )
+    query_rank: Annotated[int | None, Column("count", "latent attention: rank of the queries (blank: whole)")] = None
+    key_value_rank: Annotated[
+        int | None, Column("count", "latent attention: rank of keys and values; makes attention latent")
+    ] = None
+    nope_dim: Annotated[int | None, Column("count", "latent attention: width of a head without rotation")] = None
+    rope_dim: Annotated[int | None, Column("count", "latent attention: width of a head with rotation")] = None
+    value_dim: Annotated[int | None, Column("count", "latent attention: width of a head's values")] = None
+    predicted_tokens: Annotated[
+        int | None, Column("count", "tokens of a sample that the head predicts (blank: all)")
+    ] = None
+    tflops_convention: Annotated[
+        str, Column("text", "how a published TFLOP/s counts", allowed=("model", "causal", "hardware"))
+    ] = ""
+    memory_kind: Annotated[
+        str, Column("text", "what peak_mem_gb is", allowed=("allocated", "reserved", "required"))
+    ] = ""
+    memory_unit: Annotated[str, Column("text", "its unit", allowed=("GB", "GiB", "MiB"))] = ""
+    out_of_memory: Annotated[bool | None, Column("flag", "the run ended out of memory")] = None
+
+    @property
+    def source(self) -> str:
+        """The group that the row is counted in: its id up to the first hyphen; a user's own ids may have none."""
+        prefix, hyphen, _ = self.id.partition("-")
+        return prefix if hyphen else "own"
 
 
-PUBLISHED = (
-    _column("id", "text", "the row's name, each once; what stands before its first hyphen is the row's source"),
-    _column("source_repo_or_paper", "text", "who published the run; tells the framework where no column does"),
-    _column("source_path_or_table", "text", "where in it"),
-    _column("gpu", "text", "the device, as in `cellplan hardware list` or in common words", aliases=("device",)),
-    _column("gpu_mem_gb", "number", "the device's memory in the GB of its name", aliases=("device_mem_gb",)),
-    _column("gpus_total", "count", "devices of the run", aliases=("gpus", "devices")),
-    _column("gpus_per_node", "count", "devices in a node", aliases=("devices_per_node",)),
-    _column("intra_node_link", "text", "the link inside a node, in common words or a link's name"),
-    _column("inter_node_link", "text", "the network between nodes: `4x 100Gb/s RoCE per node`, `8x ib-hdr200`"),
-    _column(
-        "model_name", "text", "a zoo name, a config.json, or the name that its publisher gave it", aliases=("model",)
-    ),
-    _column("model_family", "text", "dense_gpt, llama, moe, bert, resnet or what the model is otherwise"),
-    _column("params_b", "number", "parameters in 1e9"),
-    _column("layers", "count", "transformer blocks"),
-    _column("hidden", "count", "width of the model"),
-    _column("heads", "count", "attention heads"),
-    _column("kv_heads", "count", "key-value heads"),
-    _column(
-        "ffn_hidden", "count", "width of the feed-forward; of one expert where `moe_ffn` is blank", aliases=("ffn",)
-    ),
-    _column("vocab", "count", "tokens of the vocabulary, before padding"),
-    _column("experts", "count_or_none", "routed experts of a block"),
-    _column("topk", "count_or_none", "experts that a token visits", aliases=("top_k",)),
-    _column("seq_len", "count", "tokens of a sample"),
-    _column("global_batch", "count", "samples of an iteration"),
-    _column("micro_batch", "count", "samples of a micro-batch on one rank"),
-    _column("tp", "count", "tensor-parallel ranks"),
-    _column("pp", "count", "pipeline stages"),
-    _column("vpp", "count", "chunks of layers on a stage (interleaved schedule where above 1)"),
-    _column("dp", "count", "data-parallel ranks"),
-    _column("cp", "count", "context-parallel ranks"),
-    _column("ep", "count", "expert-parallel ranks"),
-    _column(
-        "zero_or_fsdp",
-        "text",
-        "`ZeRO-1`, `FSDP`, `FSDP_SHARD_GRAD_OP`, `ZeRO-1 over 8 ranks`, 0 to 3",
-        aliases=("zero",),
-    ),
-    _column("seq_parallel", "flag", "sequence parallelism inside tp", aliases=("sequence_parallel",)),
-    _column("recompute", "text", "what is recomputed", allowed=("none", "selective", "full")),
-    _column("flash_attn", "flag", "fused attention kernel"),
-    _column("dtype", "text", "`bf16`, `fp16 mixed`, `amp_bf16`, `MXFP8`, `tf32`, `fp32` ..."),
-    _column("optimizer_notes", "text", "the optimizer, LoRA, precision of its state", aliases=("optimizer",)),
-    _column("metric_name", "text", "what `metric_value` is: iter_time_s, tflops_per_gpu, tokens_per_s_per_gpu or mfu"),
-    _column("metric_value", "number", "the published figure (mfu in percent)"),
-    _column("peak_mem_gb", "number", "memory of the fullest device; see `memory_kind` and `memory_unit`"),
-    _column("notes", "text", "anything else; a few set phrases in it are read (see COLUMNS.md)"),
-    _column("derived_iter_time_s", "number", "seconds of an iteration that the table's author worked out"),
-    _column("derived_check", "text", "how; not read"),
-)
+def _columns() -> Iterator[Column]:
+    for name, hint in get_type_hints(RunRow, include_extras=True).items():
+        for column in get_args(hint)[1:]:
+            yield Column(column.kind, column.meaning, column.aliases, column.allowed, name)
 
-DECLARED = (
-    _column("iter_time_s", "number", "seconds of an iteration, instead of metric_name and metric_value"),
-    _column("framework", "text", "a name of data/software.toml: what the software is declared to do"),
-    _column("cluster", "text", "a cluster's short form or file, instead of gpu, gpus_per_node and the links"),
-    _column("schedule", "text", "gpipe, 1f1b, interleaved, zb-h1 or dualpipe"),
-    _column("etp", "count", "ranks that share one expert's matrices"),
-    _column("shard", "count", "ranks that share what ZeRO shards (HSDP)"),
-    _column("recompute_layers", "count", "layers of a stage that are recomputed"),
-    _column("grad_accum", "count", "micro-batches of an iteration on one rank"),
-    _column("grad_dtype", "text", "what gradients are summed in", allowed=("fp32", "bf16", "fp16")),
-    _column("optimizer_masters", "flag", "whether the optimizer holds its own fp32 weights"),
-    _column("overlap", "text", "communication beside compute: any of dp, tp, p2p joined by +, or none"),
-    _column("kernels", "text", "fused or one kernel an operator", allowed=("fused", "eager")),
-    _column("launch", "text", "kernels launched one by one, or as a captured graph", allowed=("eager", "graph")),
-    _column("fused_cross_entropy", "flag", "whether no fp32 copy of the logits is kept"),
-    _column("vocab_multiple", "count", "the vocabulary is padded to a multiple of this times tp"),
-    _column("offload", "text", "optimizer, activations, both joined by +, or none"),
-    _column("lora_rank", "count_or_none", "rank of adapters; everything else is frozen"),
-    _column("moe_ffn", "count", "width of one expert"),
-    _column("shared_experts", "count_or_none", "experts that every token visits"),
-    _column("dense_layers", "count_or_none", "first blocks without experts"),
-    _column("head_dim", "count", "width of a head"),
-    _column("moe_capacity_factor", "number", "static capacity of experts; blank: dropless"),
-    _column("image", "count", "pixels of an image's side"),
-    _column("tflops_convention", "text", "how a published TFLOP/s counts", allowed=("model", "causal", "hardware")),
-    _column("memory_kind", "text", "what peak_mem_gb is", allowed=("allocated", "reserved", "required")),
-    _column("memory_unit", "text", "its unit", allowed=("GB", "GiB")),
-    _column("out_of_memory", "flag", "the run ended out of memory"),
-)
 
-COLUMNS: tuple[Column, ...] = (*PUBLISHED, *DECLARED)
+COLUMNS: tuple[Column, ...] = tuple(_columns())
 BY_HEADER = {header: column for column in COLUMNS for header in (column.name, *column.aliases)}
 
 Cell = str | int | float | bool | None
@@ -162,10 +229,10 @@ def read_cell(column: Column, text: str, *, where: str) -> Cell:
 def _word(column: Column, text: str, where: str) -> str:
     if not column.allowed or not text:
         return text
-    found = {word.lower(): word for word in column.allowed}.get(text.lower())
-    if found is None:
+    word = {word.lower(): word for word in column.allowed}.get(text.lower())
+    if word is None:
         raise InputError(where=where, key=column.name, found=repr(text), expected=f"one of {', '.join(column.allowed)}")
-    return found
+    return word
 
 
 def _number(text: str) -> float | None:

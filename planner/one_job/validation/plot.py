@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
+from planner.shared.pictures import COLOURS, PictureFormat, picture_bytes, picture_format
 from profiles.errors import InputError
 from profiles.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PlotFormat = Literal["svg", "png"]
 BAND = 0.10
 MOST_GROUPS = 14
 """Of more groups the smallest share one entry: there are as many pairs of colour and mark."""
@@ -26,41 +24,20 @@ COARSE_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 _OTHER = "other groups"
 _MARKS = "osD^"
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d")
-"""Told apart by the colour-blind too (Okabe and Ito's palette without its yellow and black, and a purple)."""
-
-
-def plot_format(path: Path) -> PlotFormat:
-    """The format that a file's name ends in; InputError unless that is one of them, its folder exists and matplotlib
-    is there."""
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in get_args(PlotFormat):
-        raise InputError(where="validate", key="--plot", found=path, expected="a file name that ends in .svg or .png")
-    if not path.resolve().parent.is_dir():
-        raise InputError(where="validate", key="--plot", found=path, expected="a path in an existing folder")
-    if find_spec("matplotlib") is None:
-        raise InputError(
-            where="validate",
-            key="--plot",
-            found="no matplotlib in this Python",
-            expected="it to be there: pip install 'cellplan[plot]'",
-        )
-    return "svg" if ending == "svg" else "png"
 
 
 def save_plot(path: Path, rows: Sequence[Mapping[str, Any]], *, by: str = "source") -> None:
-    """Draw `rows` into the file at `path`, wholly or not at all; InputError as `plot_format` and `draw_runs`."""
-    write_atomically(path, draw_runs(rows, by=by, form=plot_format(path)))
+    """Draw `rows` into the file at `path`, wholly or not at all; InputError as `picture_format` and `draw_runs`."""
+    write_atomically(path, draw_runs(rows, by=by, form=picture_format(path, where="validate")))
 
 
-def draw_runs(rows: Sequence[Mapping[str, Any]], *, by: str = "source", form: PlotFormat = "svg") -> bytes:
+def draw_runs(rows: Sequence[Mapping[str, Any]], *, by: str = "source", form: PictureFormat = "svg") -> bytes:
     """The picture of `rows` (those of `planner.one_job.validation.report.describe_validation`), the same rows the same
     bytes.
 
     Above, estimated over measured seconds; below, their ratio, in which an error of some percent can be seen. The grey
     band is +-10%. `by` names the group. InputError if no row has both times.
     """
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     groups = _points_by_group(rows, by)
@@ -83,28 +60,24 @@ def draw_runs(rows: Sequence[Mapping[str, Any]], *, by: str = "source", form: Pl
         axes.plot((low, high), middle, color="0.35", linewidth=0.8, zorder=1)
     for number, (name, points) in enumerate(groups.items()):
         style: dict[str, Any] = {
-            "color": "0.45" if name == _OTHER else _COLOURS[number % len(_COLOURS)],
-            "marker": "x" if name == _OTHER else _MARKS[2 * (number // len(_COLOURS)) + number % 2],
+            "color": "0.45" if name == _OTHER else COLOURS[number % len(COLOURS)],
+            "marker": "x" if name == _OTHER else _MARKS[2 * (number // len(COLOURS)) + number % 2],
         }
         _draw_group(times, ratios, f"{name} ({_summary(points)})", points, style)
     _set_axes(times, ratios, (low, high))
     figure.legend(*times.get_legend_handles_labels(), loc="outside right upper", fontsize=8, title=_title(by))
     figure.suptitle(f"Iteration time, {sum(map(len, groups.values()))} runs: estimated against measured", fontsize=11)
-    content = BytesIO()
-    # Without a date and with a fixed salt, the same rows give the same file.
-    with mpl.rc_context({"svg.hashsalt": "cellplan", "svg.fonttype": "none"}):
-        figure.savefig(content, format=form, dpi=150, metadata={"Date": None} if form == "svg" else {"Software": None})
-    return content.getvalue()
+    return picture_bytes(figure, form)
 
 
 def _points_by_group(rows: Sequence[Mapping[str, Any]], by: str) -> dict[str, list[tuple[float, float]]]:
     """(measured, estimated) seconds by group, the largest group first, the smallest ones together as the last."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         measured, estimated = row["measured_iteration_time_s"], row["estimated_iteration_time_s"]
         if measured is not None and estimated is not None:
-            found.setdefault(row[by], []).append((measured, estimated))
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+            points.setdefault(row[by], []).append((measured, estimated))
+    ordered = sorted(points.items(), key=lambda item: (-len(item[1]), item[0]))
     if len(ordered) <= MOST_GROUPS:
         return dict(ordered)
     rest = [point for _, points in ordered[MOST_GROUPS - 1 :] for point in points]

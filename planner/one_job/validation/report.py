@@ -93,11 +93,11 @@ def describe_group(group: GroupStatistics) -> dict[str, Any]:
 
 def skip_reasons(rows: Sequence[RowResult]) -> list[dict[str, Any]]:
     """Why rows have no estimate: each reason with its count and ids, the most frequent first."""
-    found: dict[str, list[str]] = {}
+    rows_by_reason: dict[str, list[str]] = {}
     for row in rows:
         if row.skipped is not None:
-            found.setdefault(row.skipped, []).append(row.id)
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+            rows_by_reason.setdefault(row.skipped, []).append(row.id)
+    ordered = sorted(rows_by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
     return [{"reason": reason, "rows": len(ids), "ids": ids} for reason, ids in ordered]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from planner.one_job.validation.measured import measured_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.report import describe_validation
 from planner.one_job.validation.results import RowResult, parallel_kind, size_class
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from estimator.pricing.outcome import Evaluation, RankMemory
     from estimator.pricing.recipe import Setup, StageSetup
     from models_zoo.model import Model
-    from planner.one_job.validation.rows import RunRow
+    from planner.one_job.validation.columns import RunRow
     from profiles.store import ProfileStore
 
 Prepare = Callable[["RunRow"], PreparedRun | Skipped]
@@ -81,13 +82,13 @@ def predict_rows(
 ) -> tuple[RowResult, ...]:
     """A result for each of `rows`, in their order: an estimate or the reason why there is none."""
     table = tuple(rows)
-    start, found = monotonic(), []
+    start, results = monotonic(), []
     for done, row in enumerate(table):
         if progress is not None and done % REPORT_EVERY == 0:
             left_s = (monotonic() - start) / done * (len(table) - done) if done else None
             progress(done, len(table), left_s, row.id)
-        found.append(predict_row(row, prepare=prepare, evaluate=evaluate))
-    return tuple(found)
+        results.append(predict_row(row, prepare=prepare, evaluate=evaluate))
+    return tuple(results)
 
 
 def predict_row(row: RunRow, *, prepare: Prepare, evaluate: Evaluate) -> RowResult:
@@ -101,7 +102,7 @@ def predict_row(row: RunRow, *, prepare: Prepare, evaluate: Evaluate) -> RowResu
             return _skipped(row, outcome.reason)
         return _predicted(row, prepared, outcome)
     except InputError as error:  # words of this row that nobody knows: the others can still be predicted
-        return _skipped(row, str(error))
+        return _skipped(row, f"{error.key}: found {error.found}, expected {error.expected}")
     except OWN_BUGS as error:
         return _skipped(row, f"cellplan failed on it ({type(error).__name__}: {error})")
 
@@ -109,6 +110,7 @@ def predict_row(row: RunRow, *, prepare: Prepare, evaluate: Evaluate) -> RowResu
 def _skipped(row: RunRow, reason: str) -> RowResult:
     """A row without an estimate, grouped by what it says of itself."""
     experts = (row.experts or 0) > 1
+    measured = measured_of(row)
     kind = parallel_kind(
         dp=row.dp or 1,
         tp=row.tp or 1,
@@ -119,17 +121,17 @@ def _skipped(row: RunRow, reason: str) -> RowResult:
     )
     return RowResult(
         id=row.id,
-        source=source_of(row),
+        source=row.source,
         device=row.gpu or row.cluster or "unknown",
         devices=row.gpus_total or 0,
         parallel=kind,
         model_size=size_class(row.params_b * 1e9 if row.params_b else None),
         configuration=(row.model_name, row.gpu, row.gpus_total, row.global_batch, row.seq_len),
         plan=(row.id,),
-        measured_iteration_time_s=row.measured_iteration_time_s,
-        measured_peak_memory_bytes=row.measured_memory_bytes,
-        memory_kind=row.memory_kind,
-        measured_oom=row.out_of_memory,
+        measured_iteration_time_s=measured.iteration_time_s,
+        measured_peak_memory_bytes=measured.memory_bytes,
+        memory_kind=measured.memory_kind,
+        measured_oom=measured.out_of_memory,
         skipped=reason,
     )
 
@@ -138,9 +140,10 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
     setup = prepared.setup
     work = _work_of(setup.model, setup.recipe.seq_len)
     short = outcome.out_of_memory
+    measured = measured_of(row, setup)
     return RowResult(
         id=row.id,
-        source=source_of(row),
+        source=row.source,
         device="+".join(sorted(_devices(setup))),
         devices=setup.devices,
         parallel=_parallel_kind(setup),
@@ -148,10 +151,10 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         configuration=_configuration(setup, work),
         plan=_plan(setup),
         stated=tuple(getattr(row, name) for name in STATED),
-        measured_iteration_time_s=row.measured_iteration_time_s,
-        measured_peak_memory_bytes=row.measured_memory_bytes,
-        memory_kind=row.memory_kind,
-        measured_oom=row.out_of_memory,
+        measured_iteration_time_s=measured.iteration_time_s,
+        measured_peak_memory_bytes=measured.memory_bytes,
+        memory_kind=measured.memory_kind,
+        measured_oom=measured.out_of_memory,
         estimated_iteration_time_s=outcome.iteration_time_s,
         interval_90_s=outcome.interval_90_s,
         estimated_peak_memory_bytes=outcome.peak_memory_bytes,
@@ -167,11 +170,6 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         peak_flops_per_s=_peak_flops_per_s(setup),
         bubble=_bubble(setup),
     )
-
-
-def source_of(row: RunRow) -> str:
-    """The id's prefix; ids without one are a user's own, and one group."""
-    return row.source if "-" in row.id else "own"
 
 
 def _fully_sharded(row: RunRow) -> bool:

@@ -4,92 +4,95 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import gcd
 from typing import TYPE_CHECKING, get_args
 
 from estimator.pricing.build import uniform_setup
-from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, ScheduleName, ZeroStage
-from models_zoo.layers import Experts, TransformerBlock
+from estimator.pricing.recipe import (
+    GradDType,
+    OffloadPart,
+    OptimizerName,
+    Overlap,
+    Recipe,
+    ScheduleName,
+    Software,
+    ZeroStage,
+)
+from estimator.pricing.software import Framework, load_framework, overruled
 from models_zoo.model import Model
-from planner.one_job.validation.devices import cluster_of
-from planner.one_job.validation.measured import assumed_batch
-from planner.one_job.validation.models import model_of
+from planner.one_job.validation.cluster import cluster_of
+from planner.one_job.validation.grid import RankGrid, grid_of
+from planner.one_job.validation.model import LoadModel, model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
-from planner.one_job.validation.software import Declared, chosen, declared_of, framework_of, overlap_of
+from planner.one_job.validation.words import word_of, words_of
 from profiles.cluster import Cluster
-from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, Infeasible, RecomputeKind
+from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKind
 
 if TYPE_CHECKING:
-    from planner.one_job.validation.rows import RunRow
+    from planner.one_job.validation.columns import RunRow
 
-TOKENS_PER_MICRO_BATCH = 8192
-"""Tokens of a micro-batch on a rank where neither micro_batch nor grad_accum is stated."""
+DTYPES: dict[str, DType] = {
+    **{name: name for name in get_args(DType)},
+    **dict.fromkeys(("bfloat16", "amp_bf16", "bf16-mixed"), "bf16"),
+    **dict.fromkeys(("float16", "amp_fp16", "fp16 mixed", "16-mixed"), "fp16"),
+    "float32": "fp32",
+    "mxfp8": "fp8",
+}
+"""Compute types by the names that training software has for them."""
 
-DEFAULT_LORA_RANK = 16
-
-ACCUMULATION_PATTERN = r"(?:micro_num|micro-batches|grad_accum|gas|pp chunks)[ =]+(\d+)"
-"""Micro-batches of an iteration on one rank, in the words of the notes that state them."""
-
+GRAD_DTYPES: dict[str, GradDType] = {name: name for name in get_args(GradDType)}
+OPTIMIZERS: dict[str, OptimizerName] = {name: name for name in get_args(OptimizerName)}
+SCHEDULES: dict[str, ScheduleName] = {name: name for name in get_args(ScheduleName)}
+OVERLAPS: dict[str, Overlap] = {name: name for name in get_args(Overlap)}
 OFFLOADS: dict[str, OffloadPart] = {name: name for name in get_args(OffloadPart)}
-
-OPTIMIZER_PATTERNS: tuple[tuple[str, OptimizerName], ...] = (
-    (r"muon", "muon"),
-    (r"adafactor", "adafactor"),
-    (r"8.?bit", "adam8bit"),
-    (r"\bsgd\b", "sgd"),
-    (r"adam|lamb", "adamw"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankGrid:
-    """Degrees of a row, all stated or derived, and its batch."""
-
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    etp: int
-    vpp: int
-    global_batch: int
-    micro_batch: int
+RECOMPUTES: dict[str, RecomputeKind] = {name: name for name in get_args(RecomputeKind)}
+ZERO_STAGES: tuple[ZeroStage, ...] = get_args(ZeroStage)
+SHARDINGS: dict[str, ZeroStage] = {
+    **{form.format(stage): stage for stage in ZERO_STAGES for form in ("{}", "zero-{}", "zero{}", "zero_{}")},
+    **dict.fromkeys(("fsdp", "fsdp_full_shard", "full_shard", "hsdp", "hybrid_shard"), 3),
+    **dict.fromkeys(("fsdp_shard_grad_op", "shard_grad_op"), 2),
+    **dict.fromkeys(("none", "ddp"), 0),
+}
+SHARDINGS_SHOWN = "0 to 3, zero-0 to zero-3, fsdp (full_shard), shard_grad_op, none or ddp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharding:
-    """ZeRO stage and the ranks that share a copy (None: all dp * cp)."""
+class Training:
+    """What a row trains with: the framework's declaration with the row's own statements in place of its defaults."""
 
+    framework: Framework
+    software: Software
+    dtype: DType
+    grad_dtype: GradDType
     zero: ZeroStage
-    shard: int | None = None
 
 
-def setup_of(row: RunRow) -> PreparedRun | Skipped:
-    """The plan that `row` describes, with a sentence for each assumption; or why it cannot be predicted.
+def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Skipped:
+    """Return the plan that `row` describes, with a sentence for each assumption; or why it cannot be predicted.
 
-    Nothing measured is used: two rows that differ in their figures alone give equal plans. InputError for a column
-    whose words are unknown (framework, schedule, overlap, offload, cluster).
+    Nothing measured is used: two rows that differ in their figures alone give equal plans. `load` None: models are
+    called by the names of the zoo and by their config files. InputError, naming row and column, for words that are
+    unknown.
     """
     assumed: list[str] = []
-    framework = framework_of(row, assumed)
-    model = model_of(row, dropout=framework.dropout, assumed=assumed, framework=framework)
+    training = _training(row, assumed)
+    model = model_of(row, dropout=training.framework.dropout, assumed=assumed, load=load)
     if isinstance(model, Skipped):
         return model
     cluster = cluster_of(row, assumed)
     if isinstance(cluster, Skipped):
         return cluster
-    declared = declared_of(row, framework, assumed)
-    if isinstance(declared, str):
-        return Skipped(reason=declared)
-    grid = _grid(row, model, cluster, declared, assumed)
+    devices = row.gpus_total or len(cluster.free_slots)
+    shards_weights = training.framework.zero == 3
+    grid = grid_of(row, model, devices=devices, shards_weights=shards_weights, assumed=assumed)
     if isinstance(grid, Skipped):
         return grid
-    sharding = _sharding(row, declared, grid, assumed)
+    if not row.zero_or_fsdp and grid.dp * grid.cp > 1:
+        assumed.append(f"zero: not stated; {training.zero}, the default of {training.framework.name} (zero_or_fsdp)")
+    shard = None if row.shard is None or not training.zero else min(row.shard, grid.dp * grid.cp)
     setup = uniform_setup(
         model,
         cluster,
-        _recipe(row, model, cluster, declared, grid, sharding.zero, assumed),
+        _recipe(row, model, cluster, training, grid, assumed),
         tp=grid.tp,
         pp=grid.pp,
         dp=grid.dp,
@@ -98,217 +101,78 @@ def setup_of(row: RunRow) -> PreparedRun | Skipped:
         etp=grid.etp,
         vpp=grid.vpp,
         micro_batch_per_rank=grid.micro_batch,
-        sequence_parallel=_sequence_parallel(row, declared, grid, assumed),
-        zero=sharding.zero,
-        shard=sharding.shard,
-        recompute=_recompute(row, declared, assumed),
+        sequence_parallel=_sequence_parallel(row, training.framework, grid, assumed),
+        zero=training.zero,
+        shard=shard,
+        recompute=_recompute(row, assumed),
         recompute_layers=row.recompute_layers,
-        offload=_offload(row),
+        offload=words_of(row, "offload", OFFLOADS) or frozenset(),
     )
     if isinstance(setup, Infeasible):
         return Skipped(reason=setup.reason)
     return PreparedRun(setup=setup, assumptions=tuple(dict.fromkeys(assumed)))
 
 
-# Degrees and batch
-
-
-def _grid(row: RunRow, model: Model, cluster: Cluster, declared: Declared, assumed: list[str]) -> RankGrid | Skipped:
-    """Degrees and batch: those stated, the one left blank from the device count, then the batch."""
-    devices = row.gpus_total or len(cluster.free_slots)
-    tp, cp, pp, dp = row.tp, row.cp or 1, row.pp or 1, row.dp
-    if not declared.framework.tensor_parallel and tp not in (None, 1):
-        assumed.append(f"tp: taken as 1, since {declared.framework.name} has no tensor parallelism")
-        tp = 1
-    if tp is None and dp is not None and devices % (pp * cp * dp) == 0:
-        tp = devices // (pp * cp * dp)
-        if tp > 1:
-            assumed.append("tp: not stated; what gpus_total leaves after pp, cp and dp")
-    tp = tp or 1
-    if dp is None:
-        if devices % (tp * pp * cp):
-            return Skipped(reason="gpus_total is no multiple of tp * pp * cp")
-        dp = devices // (tp * pp * cp)
-        if dp > 1:
-            assumed.append("dp: not stated; gpus_total / (tp * pp * cp)")
-    if tp * pp * cp * dp != devices:
-        return Skipped(reason="tp * pp * dp * cp contradicts gpus_total")
-    batch = _batch(row, dp, model, declared, assumed)
-    if isinstance(batch, Skipped):
-        return batch
-    global_batch, micro_batch = batch
-    if global_batch % (dp * micro_batch):
-        whole = global_batch // (dp * micro_batch) * dp * micro_batch
-        if not whole:
-            return Skipped(reason="global_batch is smaller than dp * micro_batch")
-        assumed.append("global_batch: rounded down to whole micro-batches")
-        global_batch = whole
-    blocks = (layer for layer in model.layers if isinstance(layer, TransformerBlock))
-    experts = max((block.feed_forward.count for block in blocks if isinstance(block.feed_forward, Experts)), default=0)
-    ep = row.ep or 1
-    if experts and row.ep is None and declared.framework.zero == 3:
-        # A layer with all experts' weights gathered would not fit on most devices.
-        ep = gcd(experts, tp * cp * dp)
-        assumed.append("ep: not stated; as many ranks as can share the experts evenly")
-    return RankGrid(
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        cp=cp,
-        ep=ep if experts else 1,
-        etp=(row.etp or 1) if experts else 1,
-        vpp=(row.vpp or 1) if pp > 1 else 1,
-        global_batch=global_batch,
-        micro_batch=micro_batch,
+def _training(row: RunRow, assumed: list[str]) -> Training:
+    """Software, precision and ZeRO; adds to `assumed` what the row leaves to the framework."""
+    framework = load_framework(row.framework or None, where=row.where, key="framework")
+    if not row.framework:
+        assumed.append("framework: not told; a generic one (framework)")
+    dtype = word_of(row, "dtype", DTYPES, shown=f"one of {', '.join(get_args(DType))}")
+    if dtype is None:
+        dtype = DTYPES[framework.dtype]
+        assumed.append(f"dtype: not stated; {dtype}, the default of {framework.name} (dtype)")
+    zero = word_of(row, "zero_or_fsdp", SHARDINGS, shown=SHARDINGS_SHOWN)
+    return Training(
+        framework=framework,
+        software=_software(row, framework.software),
+        dtype=dtype,
+        grad_dtype=word_of(row, "grad_dtype", GRAD_DTYPES) or dict(framework.grad_dtype)[dtype],
+        zero=framework.zero if zero is None else zero,
     )
 
 
-def _batch(row: RunRow, dp: int, model: Model, declared: Declared, assumed: list[str]) -> tuple[int, int] | Skipped:
-    """Samples of an iteration, and of a rank's micro-batch; what is blank from the other, the accumulation and dp."""
-    notes, seq_len = row.notes.lower(), model.seq_len
-    counted = re.search(ACCUMULATION_PATTERN, notes)
-    accumulation = row.grad_accum or (int(counted[1]) if counted else None)
-    global_batch, micro_batch = row.global_batch, row.micro_batch
-    if global_batch is None:
-        found = assumed_batch(row, model, declared.framework)
-        if micro_batch is not None and accumulation is not None:
-            global_batch = micro_batch * accumulation * dp
-            assumed.append("global_batch: not stated; micro_batch * accumulation * dp")
-        elif found is not None:
-            global_batch, sentence = found
-            assumed.append(sentence)
-        else:
-            return Skipped(reason="global_batch: not stated")
-    if micro_batch is None:
-        share = global_batch // dp
-        if accumulation is not None and share % accumulation == 0:
-            micro_batch = share // accumulation
-        else:
-            most = max(1, TOKENS_PER_MICRO_BATCH // seq_len) if seq_len else share
-            micro_batch = max((n for n in range(1, most + 1) if share % n == 0), default=1)
-            assumed.append(
-                f"micro_batch: not stated; the most that divides the batch within {TOKENS_PER_MICRO_BATCH} tokens"
-                " (micro_batch)"
-            )
-    return global_batch, micro_batch
-
-
-# State sharding, recomputation, offload
-
-
-def _sharding(row: RunRow, declared: Declared, grid: RankGrid, assumed: list[str]) -> Sharding:
-    """`ZeRO-1 over 8 ranks`, `FSDP_FULL_SHARD`, `2`, `none`; blank: the framework's default."""
-    text = row.zero_or_fsdp.lower()
-    framework = declared.framework
-    ranks = grid.dp * grid.cp
-    stage = re.search(r"(?:zero)?[ _-]?([0-3])(?!\d)", text)
-    over = re.search(r"over (\d+)", text)
-    zero: ZeroStage
-    if "shard_grad_op" in text or "shard-grad-op" in text:
-        zero = 2
-    elif "fsdp" in text or "full_shard" in text or "hsdp" in text or "hybrid_shard" in text:
-        zero = 3
-    elif text in ("none", "no", "ddp"):
-        zero = 0
-    elif stage:
-        zero = _stage(int(stage[1]))
-    elif text.startswith("zero"):
-        zero = 3
-        assumed.append("zero: the stage is not stated; 3 (zero_or_fsdp)")
-    else:
-        zero = framework.zero
-        if ranks > 1:
-            assumed.append(f"zero: not stated; {zero}, the default of {framework.name} (zero_or_fsdp)")
-    shard = row.shard or (int(over[1]) if over else None)
-    return Sharding(zero=zero, shard=None if shard is None or not zero else min(shard, ranks))
-
-
-def _stage(number: int) -> ZeroStage:
-    stages: dict[int, ZeroStage] = {0: 0, 1: 1, 2: 2, 3: 3}
-    return stages[number]
-
-
-def _sequence_parallel(row: RunRow, declared: Declared, grid: RankGrid, assumed: list[str]) -> bool:
-    if row.seq_parallel is not None:
-        return row.seq_parallel and grid.tp > 1
-    if grid.tp == 1:
-        return False
-    on = declared.framework.sequence_parallel
-    word = "on" if on else "off"
-    assumed.append(f"seq_parallel: not stated; {word}, the default of {declared.framework.name} (seq_parallel)")
-    return on
-
-
-def _recompute(row: RunRow, declared: Declared, assumed: list[str]) -> RecomputeKind:
-    kinds: dict[str, RecomputeKind] = {"none": "none", "selective": "selective", "full": "full"}
-    if row.recompute:
-        return kinds[row.recompute]
-    kind = declared.framework.recompute
-    whose = "" if kind == "none" else f", the default of {declared.framework.name}"
-    assumed.append(f"recompute: not stated; {kind}{whose} (recompute)")
-    return kind
-
-
-def _offload(row: RunRow) -> frozenset[OffloadPart]:
-    """The column, else what the row's words on ZeRO and the notes say."""
-    if row.offload:
-        return frozenset(chosen(row, "offload", OFFLOADS))
-    parts: set[OffloadPart] = set()
-    text = row.said.lower()
-    if re.search(r"opt offl=y|offload of [a-z/]*optimizer", text):
-        parts.add("optimizer")
-    if re.search(r"pa_cpu=y|offload of [a-z/]*activations", text):
-        parts.add("activations")
-    return frozenset(parts)
-
-
-# Recipe
+def _software(row: RunRow, declared: Software) -> Software:
+    """The declared features, with those that the row states in their place."""
+    stated = [text for text in re.split(r"[;\s]+", row.features) if text]
+    columns = {name: getattr(row, name) for name in ("kernels", "launch", "fused_cross_entropy", "optimizer_masters")}
+    stated += [f"{name}={value}" for name, value in columns.items() if value not in ("", None)]
+    return overruled(declared, tuple(stated), where=row.where, key="features")
 
 
 def _recipe(
-    row: RunRow,
-    model: Model,
-    cluster: Cluster,
-    declared: Declared,
-    grid: RankGrid,
-    zero: ZeroStage,
-    assumed: list[str],
+    row: RunRow, model: Model, cluster: Cluster, training: Training, grid: RankGrid, assumed: list[str]
 ) -> Recipe:
-    schedule = _schedule(row, grid)
     return Recipe(
         global_batch=grid.global_batch,
         seq_len=model.seq_len,
-        dtype=declared.dtype,
-        grad_dtype=declared.grad_dtype,
-        optimizer=_optimizer(row, assumed),
-        schedule=schedule,
+        dtype=training.dtype,
+        grad_dtype=training.grad_dtype,
+        optimizer=_optimizer(row, model, assumed),
+        schedule=word_of(row, "schedule", SCHEDULES) or ("interleaved" if grid.vpp > 1 else "1f1b"),
         attention=_attention(row, model, cluster, assumed),
-        vocabulary_multiple=declared.vocabulary_multiple,
-        lora_rank=_lora_rank(row, assumed),
-        moe_capacity_factor=_capacity(row),
-        overlap=overlap_of(row, declared.framework, zero, assumed),
-        software=declared.software,
+        vocabulary_multiple=row.vocab_multiple or training.framework.vocabulary_multiple,
+        lora_rank=row.lora_rank or 0,
+        moe_capacity_factor=row.moe_capacity_factor,
+        overlap=_overlap(row, training, assumed),
+        software=training.software,
     )
 
 
-def _schedule(row: RunRow, grid: RankGrid) -> ScheduleName:
-    names: dict[str, ScheduleName] = {name: name for name in get_args(ScheduleName)}
-    if row.schedule:
-        name = row.schedule.strip().lower()
-        if name not in names:
-            expected = f"one of {', '.join(names)}"
-            raise InputError(where=row.where, key="schedule", found=repr(row.schedule), expected=expected)
-        return names[name]
-    return "interleaved" if grid.vpp > 1 else "1f1b"
+def _overlap(row: RunRow, training: Training, assumed: list[str]) -> frozenset[Overlap]:
+    stated = words_of(row, "overlap", OVERLAPS)
+    if stated is not None:
+        return stated
+    overlap = training.framework.overlap_under(training.zero)
+    shown = "+".join(sorted(overlap)) or "none"
+    assumed.append(f"overlap: not stated; {shown}, the default of {training.framework.name} (overlap)")
+    return overlap
 
 
-def _optimizer(row: RunRow, assumed: list[str]) -> OptimizerName:
-    text = f"{row.optimizer_notes} | {row.notes}".lower()
-    if "lamb" in row.optimizer_notes.lower():
-        assumed.append("optimizer: LAMB is taken as adamw")
-    name = next((name for pattern, name in OPTIMIZER_PATTERNS if re.search(pattern, text)), None)
+def _optimizer(row: RunRow, model: Model, assumed: list[str]) -> OptimizerName:
+    name = word_of(row, "optimizer_notes", OPTIMIZERS)
     if name is None:
-        name = "sgd" if row.model_family.lower() == "resnet" else "adamw"
+        name = "sgd" if model.family == "resnet" else "adamw"
         assumed.append(f"optimizer: not stated; {name} (optimizer_notes)")
     return name
 
@@ -322,18 +186,16 @@ def _attention(row: RunRow, model: Model, cluster: Cluster, assumed: list[str]) 
     return "flash" if has else "math"
 
 
-def _lora_rank(row: RunRow, assumed: list[str]) -> int:
-    if row.lora_rank is not None or not re.search(r"\blora\b", row.said.lower()):
-        return row.lora_rank or 0
-    assumed.append(f"lora_rank: not stated; {DEFAULT_LORA_RANK} (lora_rank)")
-    return DEFAULT_LORA_RANK
+def _sequence_parallel(row: RunRow, framework: Framework, grid: RankGrid, assumed: list[str]) -> bool:
+    if grid.tp == 1 or row.seq_parallel is not None:
+        return grid.tp > 1 and bool(row.seq_parallel)
+    word = "on" if framework.sequence_parallel else "off"
+    assumed.append(f"seq_parallel: not stated; {word}, the default of {framework.name} (seq_parallel)")
+    return framework.sequence_parallel
 
 
-def _capacity(row: RunRow) -> float | None:
-    """Static capacity where the column or the notes state it; None: dropless."""
-    if row.moe_capacity_factor is not None:
-        return row.moe_capacity_factor
-    stated = re.search(r"capacity factor ([\d.]+)", row.notes.lower())
-    if stated:
-        return float(stated[1])
-    return 1.0 if "tokendrop" in row.notes.lower() else None
+def _recompute(row: RunRow, assumed: list[str]) -> RecomputeKind:
+    kind = word_of(row, "recompute", RECOMPUTES)
+    if kind is None:
+        assumed.append("recompute: not stated; none (recompute)")
+    return kind or "none"

@@ -161,17 +161,17 @@ def count_oom(rows: Iterable[RowResult]) -> OomCounts:
 
 def measure_coverage(figures: Iterable[tuple[str, float | None, tuple[float, float] | None]]) -> Coverage | None:
     """Coverage of (id, measured, [low, high]); what lacks either is left out, None if nothing is left."""
-    known = [(row, measured, ends) for row, measured, ends in figures if measured is not None and ends is not None]
-    if not known:
+    figured = [(row, measured, ends) for row, measured, ends in figures if measured is not None and ends is not None]
+    if not figured:
         return None
-    inside = {row: low <= measured <= high for row, measured, (low, high) in known}
+    inside = {row: low <= measured <= high for row, measured, (low, high) in figured}
     held_out = [row for row in inside if not in_fit_half(row)]
     return Coverage(
-        rows=len(known),
+        rows=len(figured),
         covered=sum(inside.values()),
         held_out_rows=len(held_out),
         held_out_covered=sum(inside[row] for row in held_out),
-        mean_width=fmean(2 * (high - low) / (high + low) for _, _, (low, high) in known),
+        mean_width=fmean(2 * (high - low) / (high + low) for _, _, (low, high) in figured),
     )
 
 
@@ -202,14 +202,14 @@ def summarize_group(rows: Sequence[RowResult], baselines: Sequence[Baseline] = (
     """All statistics of `rows`, with each of `baselines` beside them."""
     errors = [(row.id, row.error) for row in rows]
     memory = [(row.id, row.memory_error) for row in rows]
-    known = _known(errors)
+    timed = _known(errors)
     compared = [compare_baseline(rows, baseline) for baseline in baselines]
     return GroupStatistics(
         rows=len(rows),
         predicted=sum(row.predicted for row in rows),
         skipped=sum(not row.predicted for row in rows),
-        timed=len(known),
-        time=summarize_errors(known),
+        timed=len(timed),
+        time=summarize_errors(timed),
         memory=summarize_errors(_known(memory)),
         oom=count_oom(rows),
         ranking=rank_plans(rows, lambda row: row.estimated_iteration_time_s),
@@ -218,17 +218,17 @@ def summarize_group(rows: Sequence[RowResult], baselines: Sequence[Baseline] = (
         memory_coverage=measure_coverage(
             (row.id, row.measured_peak_memory_bytes, row.comparable_memory_interval_bytes) for row in rows
         ),
-        baselines=tuple(found for found in compared if found is not None),
+        baselines=tuple(each for each in compared if each is not None),
     )
 
 
 def compare_baseline(rows: Sequence[RowResult], baseline: Baseline) -> BaselineErrors | None:
     """`baseline` on those of `rows` that it and we predict and that have a measured time; None if there are none."""
     both = [row for row in rows if row.error is not None and baseline.time_s(row) is not None]
-    own = baseline.fitted_on(both) if both else None
+    refitted = baseline.fitted_on(both) if both else None
     errors, ours, own_errors = (
         summarize_errors(_known([(row.id, relative_error(time(row), row.measured_iteration_time_s)) for row in both]))
-        for time in (baseline.time_s, _our_time_s, own.time_s if own else baseline.time_s)
+        for time in (baseline.time_s, _our_time_s, refitted.time_s if refitted else baseline.time_s)
     )
     if errors is None or ours is None or own_errors is None:
         return None
@@ -251,10 +251,10 @@ def group_rows(rows: Iterable[RowResult], by: GroupBy) -> dict[str, list[RowResu
         "parallel": lambda row: row.parallel,
         "model_size": lambda row: row.model_size,
     }[by]
-    found: dict[str, list[RowResult]] = defaultdict(list)
+    groups: dict[str, list[RowResult]] = defaultdict(list)
     for row in rows:
-        found[key(row)].append(row)
-    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+        groups[key(row)].append(row)
+    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
 def _our_time_s(row: RowResult) -> float | None:

@@ -10,6 +10,18 @@ from profiles.vocabulary import DType
 
 MeasuredOptimizer = Literal["adamw", "sgd"]
 """Optimizers whose step is measured."""
+Tool = Literal[
+    "megatron",
+    "bridge",
+    "torchtitan",
+    "torchtitan-toml",
+    "deepspeed",
+    "accelerate",
+    "device-mesh",
+    "jax-mesh",
+    "maxtext",
+]
+"""Training frameworks whose limits are known and whose settings are read."""
 
 _MODEL = Option(help="a zoo name, a path to a Hugging Face config.json, or package.module:factory", metavar="MODEL")
 _CLUSTER = Option(

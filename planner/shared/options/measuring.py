@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
-from estimator.communication.measure_torch import Backend, World
+from estimator.communication.measuring import Backend, World
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook

@@ -176,14 +176,22 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 def _convert(value: Any, hint: Any) -> Any:
     """`value` as one of type `hint`: a list as a tuple, text as a path. WrongValueError if it is none."""
+    members = [part for part in _parts(hint) if part is not NoneType]
+    if value is None and len(members) < len(_parts(hint)):
+        return None
     expected = []
-    for part in _parts(hint):
+    for part in members:
         try:
             return _convert_one(value, part)
         except WrongValueError as wrong:
+            if len(members) == 1:
+                raise
             expected.append(wrong.expected)
-    found = repr(value) if isinstance(value, str) else value
-    raise WrongValueError(found, " or ".join(word for word in dict.fromkeys(expected) if word != "nothing"))
+    raise WrongValueError(_shown(value), " or ".join(dict.fromkeys(expected)))
+
+
+def _shown(value: Any) -> Any:
+    return repr(value) if isinstance(value, str) else value
 
 
 def _convert_one(value: Any, hint: Any) -> Any:
@@ -191,12 +199,12 @@ def _convert_one(value: Any, hint: Any) -> Any:
     if origin is Literal:
         if value in inner and not isinstance(value, bool):
             return value
-        raise WrongValueError(value, f"one of {', '.join(map(str, inner))}")
+        raise WrongValueError(_shown(value), f"one of {', '.join(map(str, inner))}")
     if origin is tuple and isinstance(value, tuple | list):
         if inner[-1] is Ellipsis:
             return tuple(_convert(part, inner[0]) for part in value)
         if len(inner) == len(value):
-            return tuple(_convert(part, own) for part, own in zip(value, inner, strict=True))
+            return tuple(_convert(part, kind) for part, kind in zip(value, inner, strict=True))
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(value, Mapping | tuple | list):
             return {key: _convert(part, inner[1]) for key, part in dict(value).items()}
@@ -204,9 +212,9 @@ def _convert_one(value: Any, hint: Any) -> Any:
         return Path(value)
     elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    elif hint in (int, str, bool, NoneType) and type(value) is hint:
+    elif hint in (int, str, bool) and type(value) is hint:
         return value
-    raise WrongValueError(value, _TYPE_WORDS.get(hint, "a list of values"))
+    raise WrongValueError(_shown(value), _TYPE_WORDS.get(hint, "a list of values"))
 
 
 _TYPE_WORDS = {
@@ -215,20 +223,19 @@ _TYPE_WORDS = {
     str: "text",
     bool: "true or false",
     Path: "a path",
-    NoneType: "nothing",
 }
 _JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", Path: "string", NoneType: "null"}
 
 
 def schema_of(kind: type[Options]) -> dict[str, Any]:
     """Return the JSON Schema of a request: an object with the options of `kind`, by name."""
-    own = entries(kind)
+    options = entries(kind)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": kind.command,
         "type": "object",
-        "properties": {name: _property(entry) for name, entry in own.items()},
-        "required": [name for name, entry in own.items() if entry.required],
+        "properties": {name: _property(entry) for name, entry in options.items()},
+        "required": [name for name, entry in options.items() if entry.required],
         "additionalProperties": False,
     }
 

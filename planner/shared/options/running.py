@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from estimator.communication.measure_torch import World
+from estimator.communication.measuring import World
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook

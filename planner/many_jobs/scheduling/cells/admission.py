@@ -16,7 +16,8 @@ MOST_REPLACED = 12
 
 
 class Admission:
-    """Keeps the places of admitted jobs that wait for their turn, as (pool, devices, start).
+    """What policies with guarantees are. It keeps the places of admitted jobs that wait for their turn, as (pool,
+    devices, start).
 
     Who cannot be admitted now waits, without devices, and asks again at every decision: a departure may do. It is
     dropped when no Cell, were all devices free, would bring it to its end in time.
@@ -66,13 +67,14 @@ class Admission:
         grants = {id_: given for id_, given in board.changes(self.maker.tables.pools).items() if id_ not in gone}
         return Decision(grants=grants, dropped=dropped)
 
-    def state(self) -> dict[str, object]:
-        """As JSON."""
+    def state(self) -> object:
+        """The places of admitted jobs that wait for their turn, as JSON."""
         return {"places": {id_: list(place) for id_, place in self._places.items()}, "calls": self.cadence.state()}
 
-    def restore(self, held: dict[str, object]) -> None:
+    def restore(self, state: object) -> None:
         """Take over what `state` gave."""
-        places, calls = held["places"], held["calls"]
+        assert isinstance(state, dict)
+        places, calls = state["places"], state["calls"]
         assert isinstance(places, dict)
         assert isinstance(calls, list)
         self._places = {id_: (str(pool), int(count), float(at_s)) for id_, (pool, count, at_s) in places.items()}
@@ -115,14 +117,14 @@ def _replace(schedule: Schedule, row: int) -> bool:
     """Let the job take the place of one that still costs more; whether it did."""
     most = schedule.least_cost(row)
     board: Board = schedule.board
-    held = [one for one in range(len(board.ids)) if schedule.holds(one) and math.isfinite(board.due_s[one])]
-    cost = {one: _left(schedule, one) for one in held}
-    larger = sorted((one for one in held if cost[one] > most), key=lambda one: (-cost[one], one))
-    for one in larger[:MOST_REPLACED]:
+    held = [other for other in range(len(board.ids)) if schedule.holds(other) and math.isfinite(board.due_s[other])]
+    cost = {other: _left(schedule, other) for other in held}
+    larger = sorted((other for other in held if cost[other] > most), key=lambda other: (-cost[other], other))
+    for other in larger[:MOST_REPLACED]:
         before = schedule.copy()
-        schedule.remove(one)
+        schedule.remove(other)
         if schedule.insert(row):
-            schedule.insert(one)
+            schedule.insert(other)
             return True
         schedule.restore(before)
     return False

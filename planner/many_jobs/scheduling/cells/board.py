@@ -49,14 +49,14 @@ def _completion(ages: Ages) -> Floats:
 
 
 def _fairness(ages: Ages) -> Floats:
-    found: Floats = (ages.age_s + ages.remaining_s) / np.maximum(ages.total_s, SHORTEST_S)
-    return found
+    weights: Floats = (ages.age_s + ages.remaining_s) / np.maximum(ages.total_s, SHORTEST_S)
+    return weights
 
 
 def _critical(ages: Ages) -> Floats:
     longest = float(ages.remaining_s.max(initial=SHORTEST_S))
-    found: Floats = _finite_cost(ages) * (1.0 + ages.remaining_s / longest)
-    return found
+    weights: Floats = _finite_cost(ages) * (1.0 + ages.remaining_s / longest)
+    return weights
 
 
 def _ranked(ages: Ages, power: float) -> Floats:
@@ -64,15 +64,15 @@ def _ranked(ages: Ages, power: float) -> Floats:
     left = ages.remaining_s * cost
     place = np.empty(len(left))
     place[np.lexsort((np.arange(len(left)), -left))] = np.arange(1, len(left) + 1)
-    found: Floats = cost * place**power
-    return found
+    weights: Floats = cost * place**power
+    return weights
 
 
 def _urgent(ages: Ages) -> Floats:
     left_s = np.maximum(ages.remaining_s, SHORTEST_S)
     due_s = np.where(np.isfinite(ages.due_s), np.maximum(ages.due_s, SHORTEST_S), NOT_DUE * left_s)
-    found: Floats = np.minimum(1.0 / due_s, 4.0 / left_s) * np.sqrt(_finite_cost(ages))
-    return found
+    weights: Floats = np.minimum(1.0 / due_s, 4.0 / left_s) * np.sqrt(_finite_cost(ages))
+    return weights
 
 
 def _finite_cost(ages: Ages) -> Floats:
@@ -110,12 +110,13 @@ Finish-time fairness in the mean asks for the same with more weight on small job
 more (the rate of jobs that end, 1 / remaining, times the rate that a job needs), by the root of the cost."""
 
 
-def weights_of(objective: str, known: Mapping[str, Objective]) -> Objective:
-    """The weights of that name; InputError names what there is."""
-    if objective not in known:
-        expected = "one of " + ", ".join(sorted(known))
+def weights_of(objective: str, choices: Mapping[str, Objective]) -> Objective:
+    """Return the weights of an objective's name among `choices`. Raise InputError, which names what there is, for
+    another."""
+    if objective not in choices:
+        expected = "one of " + ", ".join(sorted(choices))
         raise InputError(where="policy", key="objective", found=objective, expected=expected)
-    return known[objective]
+    return choices[objective]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,14 +163,14 @@ class Board:
 
     def changes(self, pools: Sequence[str]) -> dict[str, Grant | None]:
         """The grants of jobs that have virtually another Cell than really (Algorithm 1, FINALIZEALLOC)."""
-        found: dict[str, Grant | None] = {}
+        grants: dict[str, Grant | None] = {}
         for row, (before, after) in enumerate(zip(self.real, self.now, strict=True)):
             if before != after:
                 cell = None
                 if after != NOTHING:
                     cell = grant(pools[int(self.pool_of[after])], int(self.devices[row, after]))
-                found[self.ids[row]] = cell
-        return found
+                grants[self.ids[row]] = cell
+        return grants
 
 
 class BoardMaker:
@@ -216,23 +217,23 @@ class BoardMaker:
         there = (rates > 0) & (devices <= sizes[self.tables.pool_of])
         restart_s = np.array([self._restart(view, state) for state in states]).reshape(-1, 1)
         paying = np.broadcast_to(restart_s, rates.shape).copy()
-        own = (np.arange(len(held)), np.array(real[: len(held)], dtype=np.int64))
-        paying[own] = 0.0
-        there[own] = True
+        at_own_cell = (np.arange(len(held)), np.array(real[: len(held)], dtype=np.int64))
+        paying[at_own_cell] = 0.0
+        there[at_own_cell] = True
         with np.errstate(divide="ignore", invalid="ignore"):
             ends_s = ages.remaining_s[:, None] / rates
             whole_s = np.where(there, paying + ends_s, np.inf)
             if deadlines:
                 due_s = _deadlines(states)[:, None]
                 late = view.now_s + paying + ends_s > due_s + 1e-9 * np.abs(due_s)
-                late[own] = False
+                late[at_own_cell] = False
                 there &= ~late
             lasts_s = np.minimum(ends_s, self.horizon_s)
             useful = np.where(paying > 0, lasts_s / (lasts_s + paying), 1.0)
             weighed = self.weights(ages)[:, None] * rates
             value = np.where(there, weighed * useful, -np.inf)
-        lost = restart_s[: len(held), 0] / np.maximum(restart_s[: len(held), 0] + lasts_s[own], 1e-9)
-        value[: len(held)] += (weighed[own] * lost)[:, None]
+        lost = restart_s[: len(held), 0] / np.maximum(restart_s[: len(held), 0] + lasts_s[at_own_cell], 1e-9)
+        value[: len(held)] += (weighed[at_own_cell] * lost)[:, None]
         return Board(
             ids=tuple(state.job.id for state in states),
             value=value,
@@ -261,7 +262,7 @@ class BoardMaker:
 
     def hopeless(self, view: View) -> tuple[str, ...]:
         """Jobs that no Cell brings to their end by their deadline."""
-        found = []
+        late = []
         for id_, state in (*view.waiting.items(), *view.running.items()):
             deadline_s = state.job.deadline_s
             if deadline_s is None:
@@ -272,23 +273,23 @@ class BoardMaker:
             if state.grant is None:
                 least_s += self._restart(view, state)
             if view.now_s + least_s > deadline_s + 1e-9 * abs(deadline_s):
-                found.append(id_)
-        return tuple(found)
+                late.append(id_)
+        return tuple(late)
 
     def row(self, view: View, job: Job) -> CellRow:
         """The job's Cells."""
-        found = self._rows.get(job.id)
-        if found is None:
-            found = self._rows[job.id] = self.tables.row(view.cells, job)
-        return found
+        row = self._rows.get(job.id)
+        if row is None:
+            row = self._rows[job.id] = self.tables.row(view.cells, job)
+        return row
 
     def _restart(self, view: View, state: JobState) -> float:
         if state.granted_s is None and state.attained_device_s == 0:
             return 0.0
-        found = self._restart_s.get(state.job.id)
-        if found is None:
-            found = self._restart_s[state.job.id] = view.restart_s(state.job)
-        return found
+        seconds = self._restart_s.get(state.job.id)
+        if seconds is None:
+            seconds = self._restart_s[state.job.id] = view.restart_s(state.job)
+        return seconds
 
     def _column(self, view: View, state: JobState) -> int | None:
         """The column of what a job has; None where that is no Cell of its table (then it stays as it is)."""
@@ -296,11 +297,11 @@ class BoardMaker:
         if given is None or len(given.parts) != 1:
             return None
         job = state.job
-        known = self._columns.get(job.id)
-        if known is None or known[0] is not given:
-            known = (given, self.tables.column(self.row(view, job), *given.parts[0]))
-            self._columns[job.id] = known
-        return known[1]
+        kept = self._columns.get(job.id)
+        if kept is None or kept[0] is not given:
+            kept = (given, self.tables.column(self.row(view, job), *given.parts[0]))
+            self._columns[job.id] = kept
+        return kept[1]
 
 
 def _seen_s(view: View, running: Sequence[JobState], real: Sequence[int], restart_s: Floats, lasts_s: Floats) -> Floats:
@@ -317,4 +318,4 @@ def _seen_s(view: View, running: Sequence[JobState], real: Sequence[int], restar
 
 def _deadlines(states: Sequence[JobState]) -> Floats:
     given = [state.job.deadline_s for state in states]
-    return np.array([np.inf if one is None else one for one in given])
+    return np.array([np.inf if deadline_s is None else deadline_s for deadline_s in given])

@@ -8,7 +8,7 @@ from planner.many_jobs.scheduling.cells.board import NOTHING, Board, Floats
 
 
 def buy(board: Board, prices: Floats) -> None:
-    """Start from nothing: jobs buy, the greatest surplus per price first, the best Cell that still fits."""
+    """Let every job buy, starting from nothing: the greatest surplus per price first, the best Cell that still fits."""
     reduced = board.value - board.devices * prices[board.pool_of]
     for row, column in enumerate(board.now):
         if column != NOTHING:
@@ -30,8 +30,8 @@ def buy(board: Board, prices: Floats) -> None:
 
 
 def improve(board: Board, prices: Floats, *, most: int) -> int:
-    """Up to `most` times the single change of a job that fits and gains most, devices that it takes and gives back
-    counted at their prices; returns how many were made. The value grows with each."""
+    """Make up to `most` times the single change of a job that fits and gains most, devices that it takes and gives back
+    counted at their prices; return how many were made. The value grows with each."""
     jobs = len(board.now)
     if not jobs:
         return 0

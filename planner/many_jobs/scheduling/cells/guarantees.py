@@ -34,8 +34,10 @@ LEAST_EXTRA = 0.25
 """Devices that a change which needs no more of them counts as taking."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+@dataclass(slots=True)
+class _Snapshot:
+    """A schedule's state, to go back to."""
+
     lines: list[Timeline]
     column: list[int]
     start_s: list[float]
@@ -137,7 +139,9 @@ class Schedule:
         if not self._by_cost(row) or self.insertions >= MOST_INSERTIONS:
             return False
         before = self.copy()
-        others = sorted((one for one in range(len(self.column)) if self.holds(one)), key=self._gives, reverse=True)
+        others = sorted(
+            (other for other in range(len(self.column)) if self.holds(other)), key=self._gives, reverse=True
+        )
         count = 2
         while others and count < 2 * len(others):
             if self._again([row], sorted(others[:count], key=self._turn), others[:count]):
@@ -156,7 +160,7 @@ class Schedule:
         left = [row for row in rows if not self.insert(row)]
         able = [row for row in left if self._by_cost(row)]
         before = self.copy()
-        others = [one for one in range(len(self.column)) if self.holds(one)]
+        others = [other for other in range(len(self.column)) if self.holds(other)]
         for key in (self._turn, self._latest_start) if able and others else ():
             if self._again(sorted(others, key=key), [], others):
                 still = [row for row in able if not self.insert(row)]
@@ -176,14 +180,14 @@ class Schedule:
             length_s = self._length(row, column, start_s)
             whole_s = self._call_s(self.now_s + length_s) - self.now_s
             line = self.lines[self._pool[column]]
-            found = line.earliest(self._devices[row][column], whole_s, start_s)
-            self.put(row, column, start_s if found is None else found)
+            earlier_s = line.earliest(self._devices[row][column], whole_s, start_s)
+            self.put(row, column, start_s if earlier_s is None else earlier_s)
 
-    def copy(self) -> _Kept:
+    def copy(self) -> _Snapshot:
         """What `restore` takes."""
-        return _Kept([line.copy() for line in self.lines], list(self.column), list(self.start_s), list(self.end_s))
+        return _Snapshot([line.copy() for line in self.lines], list(self.column), list(self.start_s), list(self.end_s))
 
-    def restore(self, kept: _Kept) -> None:
+    def restore(self, kept: _Snapshot) -> None:
         """Back to that."""
         self.lines = [line.copy() for line in kept.lines]
         self.column, self.start_s, self.end_s = list(kept.column), list(kept.start_s), list(kept.end_s)
@@ -201,7 +205,7 @@ class Schedule:
         timely = self.now_s + board.lasts_s <= board.due_s[:, None]
         column = np.array(self.column)
         running = (column != NOTHING) & (np.array(self.start_s) <= self.now_s)
-        room = np.stack([self._rooms(int(pool_of[one]), ends[:, one]) for one in range(len(pool_of))], axis=1)
+        room = np.stack([self._rooms(int(pool_of[cell]), ends[:, cell]) for cell in range(len(pool_of))], axis=1)
         own_end = np.array(self.end_s)
         for _ in range(2 * len(rows)):
             at = np.where(running, column, 0)
@@ -224,8 +228,8 @@ class Schedule:
             self.remove(row)
             self.put(row, best, self.now_s)
             column[row], running[row], own_end[row] = best, True, self.end_s[row]
-            for one in np.flatnonzero(np.isin(pool_of, list(touched))).tolist():
-                room[:, one] = self._rooms(int(pool_of[one]), ends[:, one])
+            for cell in np.flatnonzero(np.isin(pool_of, list(touched))).tolist():
+                room[:, cell] = self._rooms(int(pool_of[cell]), ends[:, cell])
 
     def _again(self, first: Sequence[int], then: Sequence[int], out: Sequence[int]) -> bool:
         """Take `out` out, then put in `first` and `then`; False where one with a deadline has no place."""
@@ -249,12 +253,12 @@ class Schedule:
         return self._due[row] - (self._lasts[row][columns[0]] if columns else 0.0), row
 
     def _by_cost(self, row: int) -> list[int]:
-        found = self._columns.get(row)
-        if found is None:
+        columns = self._columns.get(row)
+        if columns is None:
             lasts = self.board.lasts_s[row]
             usable = np.flatnonzero(np.isfinite(lasts) & (self.now_s + lasts <= self._due[row]))
-            found = self._columns[row] = usable[np.argsort(self.cost[row, usable], kind="stable")].tolist()
-        return found
+            columns = self._columns[row] = usable[np.argsort(self.cost[row, usable], kind="stable")].tolist()
+        return columns
 
     def _real(self, row: int) -> int:
         return self.board.real[row]
@@ -272,15 +276,15 @@ class Schedule:
     def _calls_s(self, times_s: Floats) -> Floats:
         if not self.gap_s:
             return times_s
-        found: Floats = self.now_s + self.gap_s * np.ceil((times_s - self.now_s) / self.gap_s - 1e-6)
-        return found
+        calls_s: Floats = self.now_s + self.gap_s * np.ceil((times_s - self.now_s) / self.gap_s - 1e-6)
+        return calls_s
 
     def _rooms(self, pool: int, ends_s: Floats) -> Floats:
         """Devices of the pool that are free from now to each of the times."""
         line = self.lines[pool]
         least = np.minimum.accumulate(np.array(line.free, dtype=np.float64))
-        found: Floats = least[np.maximum(np.array(line.times).searchsorted(ends_s - ALIKE_S, side="left") - 1, 0)]
-        return found
+        rooms: Floats = least[np.maximum(np.array(line.times).searchsorted(ends_s - ALIKE_S, side="left") - 1, 0)]
+        return rooms
 
 
 def _prices(board: Board) -> Floats:
@@ -292,8 +296,8 @@ def _prices(board: Board) -> Floats:
         work = np.where(np.isfinite(board.lasts_s), 1.0 / (board.devices * board.lasts_s), 0.0)
     best = np.stack([work[:, board.pool_of == pool].max(axis=1, initial=0.0) for pool in range(pools)], axis=1)
     most = best.max(axis=1, keepdims=True)
-    known = (most[:, 0] > 0) & np.isfinite(most[:, 0])
-    if not known.any():
+    workable = (most[:, 0] > 0) & np.isfinite(most[:, 0])
+    if not workable.any():
         return np.ones(pools)
-    found: Floats = np.maximum((best[known] / most[known]).mean(axis=0), 1e-3)
-    return found
+    prices: Floats = np.maximum((best[workable] / most[workable]).mean(axis=0), 1e-3)
+    return prices

@@ -73,11 +73,11 @@ def _most(rows: Integers, net: Integers, depth: int) -> Integers:
     freed = np.concatenate((-net, -net.sum(axis=1, keepdims=True)), axis=1)
     best = np.zeros((int(rows.max(initial=-1)) + 1, freed.shape[1]), dtype=np.int64)
     np.maximum.at(best, rows, freed)
-    found = np.zeros((freed.shape[1], depth + 1), dtype=np.int64)
+    most = np.zeros((freed.shape[1], depth + 1), dtype=np.int64)
     largest = np.sort(best, axis=0)[::-1][:depth].T
-    found[:, 1 : 1 + largest.shape[1]] = largest.cumsum(axis=1)
-    found[:, 1 + largest.shape[1] :] = found[:, [largest.shape[1]]]
-    return found
+    most[:, 1 : 1 + largest.shape[1]] = largest.cumsum(axis=1)
+    most[:, 1 + largest.shape[1] :] = most[:, [largest.shape[1]]]
+    return most
 
 
 def _prices(gain: Floats, net: Integers, free: Floats, depth: int) -> Floats:
@@ -111,9 +111,9 @@ def _best_of_kinds(
     rows = np.flatnonzero(now != NOTHING)
     current = now[rows]
     value, devices = board.value[rows], board.devices[rows]
-    own = np.arange(len(rows))
-    held = devices[own, current][:, None]
-    gain = value - value[own, current][:, None]
+    place_of = np.arange(len(rows))
+    held = devices[place_of, current][:, None]
+    gain = value - value[place_of, current][:, None]
     cost = board.costs[current]
     open_ = np.isfinite(gain) & (cost >= 1) & (cost <= depth)
     if shut:

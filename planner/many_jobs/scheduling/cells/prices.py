@@ -19,8 +19,8 @@ SCALINGS = 5
 
 
 def dual_value(value: Floats, devices: Integers, pool_of: Integers, sizes: Sequence[int], prices: Floats) -> float:
-    """D(prices): no allocation of pools of `sizes` devices has a greater value. `value[j, c]` is -inf where job j has
-    no Cell c, which takes `devices[j, c]` of pool `pool_of[c]`."""
+    """Return D(prices): no allocation of pools of `sizes` devices has a greater value. `value[j, c]` is -inf where job
+    j has no Cell c, which takes `devices[j, c]` of pool `pool_of[c]`."""
     reduced = value - devices * prices[pool_of]
     return float(prices @ np.asarray(sizes, dtype=np.float64) + np.maximum(reduced.max(axis=1, initial=0.0), 0.0).sum())
 
@@ -35,28 +35,28 @@ def lower_prices(
     sweeps: int = 2,
     halvings: int = 10,
 ) -> Floats:
-    """Prices with a low D: pool after pool, the price at which the jobs that prefer the pool want what it has, found by
-    halving (D is convex in each price, its slope is devices minus demand). `start` is where it begins: the closer, the
-    better."""
+    """Return prices of a device of each pool with a low D: pool after pool, the price at which the jobs that prefer the
+    pool want what it has, found by halving (D is convex in each price, its slope is devices minus demand). `start` is
+    where it begins: the closer, the better."""
     prices = np.array(start, dtype=np.float64)
     if not len(value):
         return np.zeros_like(prices)
     columns = [np.flatnonzero(pool_of == pool) for pool in range(len(sizes))]
-    own_values = [value[:, one] for one in columns]
-    own_devices = [devices[:, one] for one in columns]
-    floats = [one.astype(np.float64) for one in own_devices]
+    own_values = [value[:, column] for column in columns]
+    own_devices = [devices[:, column] for column in columns]
+    floats = [counts.astype(np.float64) for counts in own_devices]
     best = np.stack(
         [
-            (own - count * price).max(axis=1, initial=-np.inf)
-            for own, count, price in zip(own_values, floats, prices, strict=True)
+            (worth - count * price).max(axis=1, initial=-np.inf)
+            for worth, count, price in zip(own_values, floats, prices, strict=True)
         ],
         axis=1,
     )
     place = np.arange(len(value))
     with np.errstate(divide="ignore", invalid="ignore"):
         densest = [
-            float(np.where(one > 0, own / one, 0.0).max(initial=0.0))
-            for own, one in zip(own_values, floats, strict=True)
+            float(np.where(counts > 0, worth / counts, 0.0).max(initial=0.0))
+            for worth, counts in zip(own_values, floats, strict=True)
         ]
     for sweep in range(sweeps):
         for pool, size in enumerate(sizes):
@@ -72,7 +72,10 @@ def lower_prices(
             best[:, pool] = (own_values[pool] - floats[pool] * prices[pool]).max(axis=1, initial=-np.inf)
         prices = prices * _scale(value, devices, pool_of, sizes, prices)
         best = np.stack(
-            [(own - count * price).max(axis=1) for own, count, price in zip(own_values, floats, prices, strict=True)],
+            [
+                (worth - count * price).max(axis=1)
+                for worth, count, price in zip(own_values, floats, prices, strict=True)
+            ],
             axis=1,
         )
     return prices

@@ -72,14 +72,16 @@ class Search:
         that gains. On `shut` pools no running job gets more devices than it has."""
         moves = self.moves(shut)
         partial = self._starts(row, moves)
-        gain, found, cut = 0.0, None, False
+        gain, cut = 0.0, False
+        best_choice: tuple[int, list[int]] | None = None
         for step in range(self.depth + 1):
             if step:
                 partial = _extended(partial, moves, step - 1, gain)
             whole = np.flatnonzero((partial.free >= 0).all(axis=1) & (partial.gain > gain))
             if len(whole):
-                one = whole[partial.gain[whole].argmax()]
-                gain, found = float(partial.gain[one]), (int(partial.start[one]), partial.taken[one].tolist())
+                best = whole[partial.gain[whole].argmax()]
+                gain = float(partial.gain[best])
+                best_choice = int(partial.start[best]), partial.taken[best].tolist()
             if step == self.depth or not len(moves.gain):
                 break
             bound = partial.gain + partial.free @ moves.prices + partial.left * moves.top
@@ -91,11 +93,11 @@ class Search:
             if not len(going):
                 break
             partial = partial.pick(going)
-        if found is None:
+        if best_choice is None:
             return None
-        start, taken = found
-        own = () if row is None else ((row, start),)
-        columns = own + tuple((int(moves.row[one]), int(moves.column[one])) for one in taken if one >= 0)
+        start, taken = best_choice
+        placed = () if row is None else ((row, start),)
+        columns = placed + tuple((int(moves.row[move]), int(moves.column[move])) for move in taken if move >= 0)
         return Choice(gain=gain, columns=columns, proved=not cut)
 
     def moves(self, shut: frozenset[int] = frozenset()) -> Moves:
@@ -160,7 +162,7 @@ def _extended(partial: _Partial, moves: Moves, step: int, least: float) -> _Part
     # What a next move's reduced gain must exceed.
     needed = least - partial.gain - partial.free @ moves.prices - (partial.left - 1) * moves.top
     blocks = [_pairs(partial, moves, step, needed, why, np.flatnonzero(reason == why)) for why in np.unique(reason)]
-    index, move = (np.concatenate(one) for one in zip(*blocks, strict=True))
+    index, move = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     left = partial.left[index] - moves.cost[move]
     free = partial.free[index] - moves.net[move]
     freed = moves.most.T[left]
@@ -174,16 +176,16 @@ def _extended(partial: _Partial, moves: Moves, step: int, least: float) -> _Part
 
 
 def _pairs(
-    partial: _Partial, moves: Moves, step: int, needed: Floats, why: int, own: Integers
+    partial: _Partial, moves: Moves, step: int, needed: Floats, why: int, partials: Integers
 ) -> tuple[Integers, Integers]:
     """Partial choice and move of all that may follow the partial choices `own` for the reason `why`."""
     serving = moves.serving[why]
-    serving = serving[: np.searchsorted(-moves.reduced[serving], -needed[own].min(), side="left")]
-    open_ = moves.reduced[serving][None, :] > needed[own][:, None]
-    open_ &= moves.cost[serving][None, :] <= partial.left[own][:, None]
-    open_ &= serving[None, :] > partial.after[own, why][:, None]
+    serving = serving[: np.searchsorted(-moves.reduced[serving], -needed[partials].min(), side="left")]
+    open_ = moves.reduced[serving][None, :] > needed[partials][:, None]
+    open_ &= moves.cost[serving][None, :] <= partial.left[partials][:, None]
+    open_ &= serving[None, :] > partial.after[partials, why][:, None]
     row = moves.row[serving][None, :]
     for earlier in range(step):
-        open_ &= row != moves.row[partial.taken[own, earlier]][:, None]
+        open_ &= row != moves.row[partial.taken[partials, earlier]][:, None]
     index, move = np.nonzero(open_)
-    return own[index], serving[move]
+    return partials[index], serving[move]

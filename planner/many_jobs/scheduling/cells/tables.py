@@ -59,8 +59,8 @@ class CellTables:
         """Single moves between two columns: doublings or halvings, and one for another pool."""
         level = np.tile(np.array(self.levels), len(self._pools))
         pool = self.pool_of
-        found: NDArray[np.int64] = np.abs(level[:, None] - level[None, :]) + (pool[:, None] != pool[None, :])
-        return found
+        steps: NDArray[np.int64] = np.abs(level[:, None] - level[None, :]) + (pool[:, None] != pool[None, :])
+        return steps
 
     def column(self, row: CellRow, pool: str, devices: int) -> int | None:
         """The column of so many devices of a pool; None where it is none of the job's Cells."""
@@ -75,15 +75,15 @@ class CellTables:
     def row(self, cells: CellBook, job: Job) -> CellRow:
         """The job's Cells. Where none of the levels fits anywhere, levels count from the smallest Cell that does."""
         key = (job.workload, job.pool, job.devices)
-        found = self._rows.get(key)
-        if found is None:
-            found = self._made(cells, job, job.devices)
-            if not found.rates.any():
+        cell_row = self._rows.get(key)
+        if cell_row is None:
+            cell_row = self._made(cells, job, job.devices)
+            if not cell_row.rates.any():
                 least = [cells.least_devices(job.workload, pool) for pool in self._allowed(job)]
-                smallest = min((one for one in least if one is not None), default=None)
-                found = found if smallest is None else self._made(cells, job, smallest)
-            self._rows[key] = found
-        return found
+                smallest = min((count for count in least if count is not None), default=None)
+                cell_row = cell_row if smallest is None else self._made(cells, job, smallest)
+            self._rows[key] = cell_row
+        return cell_row
 
     def _allowed(self, job: Job) -> tuple[str, ...]:
         return self._pools if self.other_pools else (job.pool,)

@@ -22,9 +22,9 @@ class Timeline:
 
     def copy(self) -> Timeline:
         """One that changes by itself."""
-        found = Timeline(0.0, 0)
-        found.times, found.free = self.times.copy(), self.free.copy()
-        return found
+        copied = Timeline(0.0, 0)
+        copied.times, copied.free = self.times.copy(), self.free.copy()
+        return copied
 
     def snap(self, time_s: float) -> float:
         """This time, or the one of `times` that is alike."""

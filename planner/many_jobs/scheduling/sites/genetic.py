@@ -32,8 +32,8 @@ UNIT_BYTES = 1024.0
 
 
 def piece_graph(replicas: int, stages: int, *, message: int, gradient: int) -> PartitionGraph:
-    """Pieces by number stage x replicas + replica: each sends `message` units to its replica's next stage and
-    `gradient` to its neighbour in its stage's ring."""
+    """Return the graph of a job's pieces, by number stage x replicas + replica: each sends `message` units to its
+    replica's next stage and `gradient` to its neighbour in its stage's ring."""
     edges: dict[tuple[int, int], int] = {}
     for stage in range(stages):
         for replica in range(replicas):
@@ -52,8 +52,8 @@ def piece_graph(replicas: int, stages: int, *, message: int, gradient: int) -> P
 
 
 def deal_pieces(graph: PartitionGraph, capacities: Sequence[int], *, seed: int = 0) -> tuple[int, ...] | None:
-    """The site of each piece, by number in `capacities`; None where these are too few. What the search leaves above a
-    site's capacity moves to the first site with room."""
+    """Return the site of each piece, by number in `capacities`; None where these are too few. What the search leaves
+    above a site's capacity moves to the first site with room."""
     if graph.nodes > sum(capacities):
         return None
     if len(capacities) == 1:
@@ -63,7 +63,7 @@ def deal_pieces(graph: PartitionGraph, capacities: Sequence[int], *, seed: int =
     room = [capacity - parts.count(site) for site, capacity in enumerate(capacities)]
     for piece, site in enumerate(parts):
         if room[site] < 0:
-            other = next(one for one, left in enumerate(room) if left > 0)
+            other = next(number for number, left in enumerate(room) if left > 0)
             parts[piece] = other
             room[site] += 1
             room[other] -= 1
@@ -75,7 +75,7 @@ def genetic_setups(model: Model, recipe: Recipe, cluster: Cluster) -> Iterator[S
     by_site = [[slot for slot in cluster.free_slots if slot.site == site.name] for site in cluster.sites]
     devices = len(cluster.free_slots)
     parameters = count_parameters(model.name)
-    hidden = next((one.hidden for one in model.layers if isinstance(one, TransformerBlock | Embedding)), 1)
+    hidden = next((layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock | Embedding)), 1)
     for stages in range(1, min(devices, len(model.layers)) + 1):
         replicas = devices // stages
         if devices % stages or recipe.global_batch % replicas:
@@ -105,7 +105,7 @@ def _ways_to_run(
             continue
         for recompute in ("none", "full"):
             for zero in (0, 1) if replicas > 1 else (0,):
-                found = uniform_setup(
+                setup = uniform_setup(
                     model,
                     cluster,
                     recipe,
@@ -116,5 +116,5 @@ def _ways_to_run(
                     zero=zero,
                     devices=slots,
                 )
-                if isinstance(found, Setup):
-                    yield found
+                if isinstance(setup, Setup):
+                    yield setup

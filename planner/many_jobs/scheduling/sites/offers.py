@@ -25,8 +25,8 @@ class Offer:
         parts: list[tuple[str, int]] = []
         for site, wanted in shares:
             name = self.topology.names[site]
-            own = sorted((pool for pool in self.by_pool if self.pools[pool].site == name), key=self._fullest)
-            for pool in own:
+            pools_there = sorted((pool for pool in self.by_pool if self.pools[pool].site == name), key=self._fullest)
+            for pool in pools_there:
                 count = min(wanted, self.by_pool[pool])
                 if count:
                     parts.append((pool, count))
@@ -47,7 +47,7 @@ class Offer:
 class Offers:
     """Makes offers from views. The only state is a cache of the topology."""
 
-    _known: tuple[tuple[str, ...], Sequence[SiteLink], Topology] | None = field(default=None, repr=False)
+    _kept: tuple[tuple[str, ...], Sequence[SiteLink], Topology] | None = field(default=None, repr=False)
 
     def of(self, view: View, job: Job, free: Mapping[str, int]) -> Offer:
         """What there is for the job: devices of the type of the pool that it asked for, at every site."""
@@ -62,12 +62,12 @@ class Offers:
     def _topology(self, view: View) -> Topology:
         names, links = tuple(dict.fromkeys(pool.site for pool in view.pools.values())), view.site_links
         # Thousands of links are not compared at every decision: a view's are the same object all along.
-        if self._known is None or self._known[0] != names or self._known[1] is not links:
+        if self._kept is None or self._kept[0] != names or self._kept[1] is not links:
             number = {name: place for place, name in enumerate(names)}
             rows = [
                 (number[link.between[0]], number[link.between[1]], link.bandwidth_bytes_per_s, link.latency_s)
                 for link in links
                 if number.keys() >= set(link.between)
             ]
-            self._known = names, links, make_topology(names, rows)
-        return self._known[2]
+            self._kept = names, links, make_topology(names, rows)
+        return self._kept[2]

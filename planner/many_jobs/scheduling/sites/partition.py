@@ -69,7 +69,7 @@ class Partition:
 
 
 def measure(graph: PartitionGraph, parts: Sequence[int] | Ints, capacities: Sequence[int]) -> Partition:
-    """The partition that `parts` is, measured anew."""
+    """Return the partition that `parts` is, measured anew."""
     where = np.asarray(parts, dtype=np.int64)
     across = where[graph.edges[:, 0]] != where[graph.edges[:, 1]]
     loads = np.bincount(where, weights=graph.loads, minlength=len(capacities)).astype(np.int64)

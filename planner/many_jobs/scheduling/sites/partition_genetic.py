@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from random import Random
 
 from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
@@ -31,29 +32,30 @@ def breed_partition(
     breeding: Breeding | None = None,
     watch: Callable[[Partition], bool] | None = None,
 ) -> Partition:
-    """The best partition of the population in the end. `watch` sees the best so far after each child, and ends the
-    search by True."""
-    known, rng = breeding or Breeding(), Random(seed)
+    """Return the best partition of the population in the end. `watch` sees the best so far after each child, and ends
+    the search by True."""
+    effort, rng = breeding or Breeding(), Random(seed)
+    by_key = attrgetter("key")
     count = len(capacities)
     population: list[Partition] = []
-    for _ in range(known.population):
+    for _ in range(effort.population):
         parts = [rng.randrange(count) for _ in range(graph.nodes)]
         population.append(_raised(graph, parts, capacities, rng))
-        if watch is not None and watch(min(population, key=lambda one: one.key)):
-            return min(population, key=lambda one: one.key)
-    for _ in range(known.children):
-        one, other = rng.sample(population, 2)
-        child = [a if rng.random() < 0.5 else b for a, b in zip(one.parts, other.parts, strict=True)]
+        if watch is not None and watch(min(population, key=by_key)):
+            return min(population, key=by_key)
+    for _ in range(effort.children):
+        first, second = rng.sample(population, 2)
+        child = [a if rng.random() < 0.5 else b for a, b in zip(first.parts, second.parts, strict=True)]
         for node in range(graph.nodes):
-            if rng.random() < known.mutated:
+            if rng.random() < effort.mutated:
                 child[node] = rng.randrange(count)
-        found = _raised(graph, child, capacities, rng)
+        raised = _raised(graph, child, capacities, rng)
         worst = max(range(len(population)), key=lambda place: population[place].key)
-        if found.key < population[worst].key and all(found.key != each.key for each in population):
-            population[worst] = found
-        if watch is not None and watch(min(population, key=lambda one: one.key)):
+        if raised.key < population[worst].key and all(raised.key != each.key for each in population):
+            population[worst] = raised
+        if watch is not None and watch(min(population, key=by_key)):
             break
-    return min(population, key=lambda one: one.key)
+    return min(population, key=by_key)
 
 
 def _raised(graph: PartitionGraph, parts: list[int], capacities: Sequence[int], rng: Random) -> Partition:
@@ -66,20 +68,20 @@ def _raised(graph: PartitionGraph, parts: list[int], capacities: Sequence[int], 
     order = list(range(graph.nodes))
     rng.shuffle(order)
     for node in order:
-        own = parts[node]
+        here = parts[node]
         sent = [0] * len(room)
         for place in range(first[node], first[node + 1]):
             sent[parts[other[place]]] += weight[place]
-        if room[own] < 0:
-            fitting = [part for part in range(len(room)) if part != own and room[part] >= loads[node]]
-            target = max(fitting, key=lambda part: sent[part], default=own)
+        if room[here] < 0:
+            fitting = [part for part in range(len(room)) if part != here and room[part] >= loads[node]]
+            target = max(fitting, key=lambda part: sent[part], default=here)
         else:
             wanted = max(range(len(room)), key=lambda part: sent[part])
-            target = wanted if sent[wanted] > sent[own] else own
-        if target == own:
+            target = wanted if sent[wanted] > sent[here] else here
+        if target == here:
             continue
         if room[target] >= loads[node]:
-            room[own] += loads[node]
+            room[here] += loads[node]
             room[target] -= loads[node]
             parts[node] = target
         else:
@@ -99,22 +101,22 @@ def _swap(
 ) -> None:
     """Change places with one of a few nodes of `target` if that cuts less."""
     first, other, weight = lists
-    own = parts[node]
-    there = [one for one in range(len(parts)) if parts[one] == target]
+    here = parts[node]
+    there = [other_node for other_node, part in enumerate(parts) if part == target]
     for partner in rng.sample(there, min(8, len(there))):
         more = loads[node] - loads[partner]
-        if room[target] < more or room[own] < -more:
+        if room[target] < more or room[here] < -more:
             continue
-        gain = sent[target] - sent[own]
+        gain = sent[target] - sent[here]
         for place in range(first[partner], first[partner + 1]):
             if other[place] == node:
                 gain -= 2 * weight[place]
-            elif parts[other[place]] == own:
+            elif parts[other[place]] == here:
                 gain += weight[place]
             elif parts[other[place]] == target:
                 gain -= weight[place]
         if gain > 0:
-            parts[node], parts[partner] = target, own
+            parts[node], parts[partner] = target, here
             room[target] -= more
-            room[own] += more
+            room[here] += more
             return

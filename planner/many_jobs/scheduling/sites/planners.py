@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from estimator.frontends.load import load_any_model
@@ -49,12 +49,12 @@ class Planned:
 Planner = Callable[["Workshop", Workload, Cluster], Planned | None]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """Makes plans. The only state is a cache of models and of plans made for links of no matter what speed."""
+    """Makes plans, and keeps the models that it loaded and the plans that it made for links of no matter what speed."""
 
-    _models: dict[str, Model] = field(default_factory=dict, repr=False)
-    _blind: dict[object, Setup | None] = field(default_factory=dict, repr=False)
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+        self._blind: dict[object, Setup | None] = {}
 
     def plan(self, planner: str, workload: Workload, cluster: Cluster) -> Planned | None:
         """The plan of that planner on all devices of `cluster`; None where none fits. InputError for a planner or model
@@ -78,8 +78,8 @@ class Workshop:
         """All that is open on the cluster's devices, a space for each type."""
         constraints = Constraints(schedules=("1f1b",), offload=False, most={"cp": 1})
         model, recipe = self.model(workload), self.recipe(workload)
-        found = request_on(model, cluster, recipe, constraints=constraints, reference=workload.model)
-        return replace(found, spaces=tuple(map(_on_all, found.spaces))) if all_devices else found
+        request = request_on(model, cluster, recipe, constraints=constraints, reference=workload.model)
+        return replace(request, spaces=tuple(map(_on_all, request.spaces))) if all_devices else request
 
     def blind(self, workload: Workload, cluster: Cluster) -> Setup | None:
         """The fastest plan that shares all devices alike, were every two sites joined as the nodes of a site are."""
@@ -90,53 +90,53 @@ class Workshop:
         return self._blind[key]
 
 
-def _on_all(own: DeviceSpace) -> DeviceSpace:
+def _on_all(part: DeviceSpace) -> DeviceSpace:
     """Plans on all devices of the space alone."""
-    constraints = replace(own.space.constraints, fix={"devices": len(own.space.slots)})
-    return replace(own, space=replace(own.space, constraints=constraints))
+    constraints = replace(part.space.constraints, fix={"devices": len(part.space.slots)})
+    return replace(part, space=replace(part.space, constraints=constraints))
 
 
 def best_alike(spaces: tuple[DeviceSpace, ...]) -> Setup | None:
     """The fastest plan that shares the devices of one type alike, ranks in the order of devices; None where none
     fits."""
     best: tuple[float, Setup] | None = None
-    for own in spaces:
-        found = search(own.space, own.evaluator, most_families=FAMILIES).best
-        if found is not None and (best is None or found.iteration_time_s < best[0]):
-            best = found.iteration_time_s, setup_of(found, own)
+    for part in spaces:
+        evaluation = search(part.space, part.evaluator, most_families=FAMILIES).best
+        if evaluation is not None and (best is None or evaluation.iteration_time_s < best[0]):
+            best = evaluation.iteration_time_s, setup_of(evaluation, part)
     return None if best is None else best[1]
 
 
 def priced(setup: Setup | None, cluster: Cluster) -> Planned | None:
-    """The plan on the cluster's own links; None where it does not fit, or links do not join its sites."""
+    """Return the plan on the cluster's own links; None where it does not fit, or links do not join its sites."""
     if setup is None:
         return None
     placed = replace(setup, cluster=cluster)
     try:
-        found = evaluate(placed)
+        outcome = evaluate(placed)
     except InputError:
         return None
-    if not isinstance(found, Evaluation) or found.out_of_memory is not None:
+    if not isinstance(outcome, Evaluation) or outcome.out_of_memory is not None:
         return None
-    if not math.isfinite(found.iteration_time_s):
+    if not math.isfinite(outcome.iteration_time_s):
         return None
     sites = tuple(sorted({slot.site for stage in placed.stages for slot in stage.slots}))
-    return Planned(setup=placed, time_s=found.iteration_time_s, sites=sites)
+    return Planned(setup=placed, time_s=outcome.iteration_time_s, sites=sites)
 
 
 def _as_wide_as_fabrics(cluster: Cluster) -> tuple[SiteLink, ...]:
     """A link between every two sites that is as good as the better of their fabrics."""
-    found = []
-    for one, other in combinations(cluster.sites, 2):
-        fabric = max((one.fabric_link, other.fabric_link), key=lambda link: link.bandwidth_bytes_per_s)
-        found.append(
+    links = []
+    for site, other in combinations(cluster.sites, 2):
+        fabric = max((site.fabric_link, other.fabric_link), key=lambda link: link.bandwidth_bytes_per_s)
+        links.append(
             SiteLink(
-                between=(one.name, other.name),
+                between=(site.name, other.name),
                 bandwidth_bytes_per_s=fabric.bandwidth_bytes_per_s,
                 latency_s=fabric.latency_s,
             )
         )
-    return tuple(found)
+    return tuple(links)
 
 
 def _even(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | None:
@@ -147,10 +147,7 @@ def _even(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned |
 
 def _uniform(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | None:
     """The same, chosen with an eye on the links."""
-    try:
-        return priced(best_alike(workshop.request(workload, cluster, all_devices=True).spaces), cluster)
-    except InputError:
-        return None
+    return priced(_alike_or_none(workshop, workload, cluster), cluster)
 
 
 def _tpa(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | None:
@@ -159,8 +156,8 @@ def _tpa(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | 
     if _is_small(cluster):
         across = plan_across(workshop.request(workload, cluster))
         setup = None if across is None else across.best.setup
-        return _best(priced(one, cluster) for one in (setup, workshop.blind(workload, cluster)))
-    found = [_even(workshop, workload, cluster)]
+        return _best(priced(candidate, cluster) for candidate in (setup, workshop.blind(workload, cluster)))
+    plans = [_even(workshop, workload, cluster)]
     for count in sorted({1, min(2, len(cluster.sites)), len(cluster.sites)}):
         names = {site.name for site in cluster.sites[:count]}
         part = replace(
@@ -169,8 +166,8 @@ def _tpa(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | 
             site_links=tuple(link for link in cluster.site_links if names.issuperset(link.between)),
         )
         setup = None if count > 1 and len(part.site_links) < count - 1 else _alike_or_none(workshop, workload, part)
-        found.append(priced(setup, cluster))
-    return _best(iter(found))
+        plans.append(priced(setup, cluster))
+    return _best(plans)
 
 
 def _alike_or_none(workshop: Workshop, workload: Workload, cluster: Cluster) -> Setup | None:
@@ -197,7 +194,7 @@ def _ilp(workshop: Workshop, workload: Workload, cluster: Cluster) -> Planned | 
     except InputError:
         alike = None
     setups = (None if across is None else across.best.setup, alike, workshop.blind(workload, cluster))
-    return _best(priced(one, cluster) for one in setups)
+    return _best(priced(setup, cluster) for setup in setups)
 
 
 def _is_small(cluster: Cluster) -> bool:
@@ -206,9 +203,9 @@ def _is_small(cluster: Cluster) -> bool:
     return nodes <= MOST_NODES and len(cluster.sites) <= MOST_SITES
 
 
-def _best(found: Iterable[Planned | None]) -> Planned | None:
+def _best(plans: Iterable[Planned | None]) -> Planned | None:
     """The fastest, of equal ones the first."""
-    return min((one for one in found if one is not None), key=lambda one: one.time_s, default=None)
+    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.time_s, default=None)
 
 
 PLANNERS: dict[str, Planner] = {

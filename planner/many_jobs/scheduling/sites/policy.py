@@ -36,27 +36,27 @@ class SitePolicy(Stateless):
 
     def decide(self, view: View) -> Decision:
         """Start from the head of the queue."""
-        free, found, blocked = dict(view.free), dict[str, Grant | None](), 0
+        free, grants, blocked = dict(view.free), dict[str, Grant | None](), 0
         for id_, state in view.waiting.items():
             if blocked == self._window or self.full(free):
                 break
-            given = None if self._never(view, state.job) else self.serve(view, state.job, free, found)
+            given = None if self._never(view, state.job) else self.serve(view, state.job, free, grants)
             if given is None:
                 blocked += self._could_run(view, state.job)
                 continue
-            found[id_] = given
+            grants[id_] = given
             for pool, count in given.parts:
                 free[pool] -= count
-        return Decision(grants=found)
+        return Decision(grants=grants)
 
     def full(self, free: Mapping[str, int]) -> bool:
         """Whether nobody can be placed any more."""
         return not any(free.values())
 
-    def serve(self, view: View, job: Job, free: dict[str, int], found: dict[str, Grant | None]) -> Grant | None:
+    def serve(self, view: View, job: Job, free: dict[str, int], grants: dict[str, Grant | None]) -> Grant | None:
         """The job's grant out of what is free; a policy that suspends others writes them into `found`, and what they
         leave into `free`."""
-        del found
+        del grants
         return self.place(view, job, free)
 
     def place(self, view: View, job: Job, free: Mapping[str, int]) -> Grant | None:
@@ -93,5 +93,5 @@ class SitePolicy(Stateless):
 
 
 def without(made: Grant, pools: Mapping[str, str], site: str) -> Grant:
-    """The grant less its devices at a site; `pools` gives each pool's site."""
+    """Return the grant less its devices at a site; `pools` gives each pool's site."""
     return replace(made, parts=tuple(part for part in made.parts if pools[part[0]] != site))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from planner.many_jobs.scheduling.cell_book import pool_name
@@ -38,38 +38,35 @@ class Allocation:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Shapes:
-    """The shapes of a cluster's allocations. The only state is caches."""
+    """The shapes of one cluster's allocations, each kept once it was asked for."""
 
-    cluster: Cluster
-    _pools: dict[str, tuple[Site, NodeGroup]] = field(default_factory=dict, repr=False)
-    _kinds: dict[object, int] = field(default_factory=dict, repr=False)
-    _groups: dict[int, NodeGroup] = field(default_factory=dict, repr=False)
-    _sites: dict[int, Site] = field(default_factory=dict, repr=False)
-    _links: dict[frozenset[str], SiteLink] = field(default_factory=dict, repr=False)
-    _clusters: dict[Shape, Cluster] = field(default_factory=dict, repr=False)
-    _known: dict[tuple[tuple[str, int], ...], Allocation] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._pools: dict[str, tuple[Site, NodeGroup]] = {}
+        self._kinds: dict[object, int] = {}
+        self._groups: dict[int, NodeGroup] = {}
+        self._sites: dict[int, Site] = {}
+        self._links = {frozenset(link.between): link for link in cluster.site_links}
+        self._clusters: dict[Shape, Cluster] = {}
+        self._allocations: dict[tuple[tuple[str, int], ...], Allocation] = {}
         for site in self.cluster.sites:
             for number, group in enumerate(site.nodes):
                 self._pools[pool_name(self.cluster, site, number)] = (site, group)
         # Kinds are numbered by what they are, not in the order of asking or of sites: equal shapes get equal prices.
         groups = {replace(group, count=1, free=None): group for _, group in self._pools.values()}
-        for one in sorted(groups, key=repr):
-            self._groups[self._kind(one, "group")] = groups[one]
+        for group in sorted(groups, key=repr):
+            self._groups[self._kind(group, "group")] = groups[group]
         fabrics = {(site.fabric_link, site.oversubscription): site for site, _ in self._pools.values()}
         for fabric in sorted(fabrics, key=repr):
             self._sites[self._kind(fabric, "site")] = fabrics[fabric]
-        self._links.update({frozenset(link.between): link for link in self.cluster.site_links})
 
     def of(self, parts: Sequence[tuple[str, int]]) -> Allocation:
         """The shape of so many devices of these pools; KeyError for a pool that there is not."""
         key = tuple(parts)
-        if key not in self._known:
-            self._known[key] = self._allocation(key)
-        return self._known[key]
+        if key not in self._allocations:
+            self._allocations[key] = self._allocation(key)
+        return self._allocations[key]
 
     def _allocation(self, parts: Sequence[tuple[str, int]]) -> Allocation:
         by_site: dict[str, list[tuple[int, int]]] = {}
@@ -96,7 +93,7 @@ class Shapes:
     def cluster_of(self, shape: Shape) -> Cluster:
         """The small cluster: all of its devices are the allocation's."""
         if shape not in self._clusters:
-            sites = tuple(self._small_site(number, one) for number, one in enumerate(shape.sites))
+            sites = tuple(self._small_site(number, site) for number, site in enumerate(shape.sites))
             text = "+".join("/".join(str(count) for _, count in groups) for _, groups in shape.sites)
             self._clusters[shape] = Cluster(text=f"sites of {text}", sites=sites, site_links=links_of(shape))
         return self._clusters[shape]
@@ -115,19 +112,19 @@ class Shapes:
 
     def _joined(self, name: str, kept: dict[str, SiteShape]) -> tuple[tuple[float, float, SiteShape], ...]:
         """The site's links to the others, widest first."""
-        found = []
+        joined = []
         for other, shape in kept.items():
             link = self._links.get(frozenset((name, other))) if other != name else None
             if link is not None:
-                found.append((-link.bandwidth_bytes_per_s, link.latency_s, shape))
-        return tuple(sorted(found))
+                joined.append((-link.bandwidth_bytes_per_s, link.latency_s, shape))
+        return tuple(sorted(joined))
 
     def _kind(self, what: object, of: str) -> int:
         return self._kinds.setdefault((of, what), len(self._kinds))
 
 
 def links_of(shape: Shape, users: Sequence[int] = ()) -> tuple[SiteLink, ...]:
-    """The links of a small cluster, each divided by how many use it (none given: one)."""
+    """Return the links of a small cluster, each divided by how many use it (none given: one)."""
     shares = users or (1,) * len(shape.links)
     return tuple(
         SiteLink(between=(f"s{first}", f"s{second}"), bandwidth_bytes_per_s=width / count, latency_s=latency_s)

@@ -6,26 +6,22 @@ is turned on in the model's code; where the file configures it, it is taken as f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ZeroStage
-from planner.one_job.tools.import_records import Imported
+from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
+from planner.one_job.tools.import_records import Imported, Stated
 from planner.one_job.tools.settings import describe_unread, load_known
-from planner.shared.options import EstimateOptions
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_json
 from profiles.vocabulary import DType
 
-OPTIMIZERS: dict[str, OptimizerName] = {
-    "adam": "adamw",
-    "adamw": "adamw",
-    "fusedadam": "adamw",
-    "deepspeedcpuadam": "adamw",
-    "sgd": "sgd",
-    "muon": "muon",
+OPTIMIZER_NAMES: dict[str, OptimizerName] = {
+    **{name.lower(): optimizer for name, optimizer in OPTIMIZERS.items()},
+    **dict.fromkeys(("adam", "fusedadam", "deepspeedcpuadam"), OPTIMIZERS["AdamW"]),
     "adafactor": "adafactor",
 }
 STAGES: tuple[ZeroStage, ...] = (0, 1, 2, 3)
@@ -53,7 +49,7 @@ WORDS = {
 """What DeepSpeed calls the options of `estimate`."""
 
 
-def read_deepspeed(settings: str, *, model: str | None, options: Mapping[str, Any]) -> Imported:
+def read_deepspeed(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:
     """The plan of the file at `settings` for `model`. InputError with file, key, value and what was expected; "auto" is
     refused, since what a trainer would put there is not known."""
     setting = settings.removeprefix("@")
@@ -68,10 +64,10 @@ def read_deepspeed(settings: str, *, model: str | None, options: Mapping[str, An
     zero = _part(keys, "zero_optimization")
     stage = _stage(keys, zero)
     tp, pp = _degree(keys, "tensor_parallel", "autotp_size"), _degree(keys, "pipeline", "stages")
-    read: EstimateOptions = {
+    read: Stated = {
         "zero": stage,
-        "tp": tp or options["tp"] or 1,
-        "pp": pp or options["pp"] or 1,
+        "tp": tp or options.tp or 1,
+        "pp": pp or options.pp or 1,
         "dtype": _dtype(keys),
         "optimizer": _optimizer(keys, notes),
         "overlap": ("dp",) if zero.flag("overlap_comm", stage == 3) else (),
@@ -87,7 +83,7 @@ def read_deepspeed(settings: str, *, model: str | None, options: Mapping[str, An
     _add_batch(keys, read)
     _add_recompute(keys, read, notes)
     software = "huggingface-deepspeed" if read["tp"] == read["pp"] == 1 else "megatron-deepspeed"
-    if options["software"] is None:
+    if options.software is None:
         notes.append(f"the model's code is taken as that of {software} (--software)")
     read["software"] = software
     shard = zero.size("mics_shard_size", -1, least=-1)
@@ -156,7 +152,7 @@ def _optimizer(keys: Keys, notes: list[str]) -> OptimizerName:
     if name is None:
         notes.append("the optimizer is made in the model's code: priced as AdamW (--optimizer)")
         return "adamw"
-    known = OPTIMIZERS.get(str(name).lower())
+    known = OPTIMIZER_NAMES.get(str(name).lower())
     if known is None:
         notes.append(f"optimizer.type {name}: not modelled; priced as AdamW")
     return known or "adamw"
@@ -177,7 +173,7 @@ def _offload(keys: Keys, zero: Keys, notes: list[str]) -> tuple[OffloadPart, ...
     return tuple(found)
 
 
-def _add_gradients(keys: Keys, read: EstimateOptions) -> None:
+def _add_gradients(keys: Keys, read: Stated) -> None:
     """Gradients are held and summed in the weights' type unless the file says another."""
     part = _part(keys, "data_types")
     stated = part.get("grad_accum_dtype", None) or keys.get("communication_data_type", None)
@@ -190,7 +186,7 @@ def _add_gradients(keys: Keys, read: EstimateOptions) -> None:
     read["grad_dtype"] = TYPES[str(stated).lower()]
 
 
-def _add_batch(keys: Keys, read: EstimateOptions) -> None:
+def _add_batch(keys: Keys, read: Stated) -> None:
     """Batch = micro-batch * accumulation * data-parallel ranks; DeepSpeed derives what is missing, the accumulation as
     1 where the batch or the micro-batch stands alone."""
     sizes = {}
@@ -213,7 +209,7 @@ def _add_batch(keys: Keys, read: EstimateOptions) -> None:
         read["dp"] = batch // (micro * steps)
 
 
-def _add_recompute(keys: Keys, read: EstimateOptions, notes: list[str]) -> None:
+def _add_recompute(keys: Keys, read: Stated, notes: list[str]) -> None:
     section = _part(keys, "activation_checkpointing")
     on = any(section.values.get(key) for key in section.values if key != "profile")
     if on:
@@ -221,7 +217,7 @@ def _add_recompute(keys: Keys, read: EstimateOptions, notes: list[str]) -> None:
         notes.append("activation checkpointing is turned on in the model's code; configured here, so taken as full")
 
 
-def _buckets(zero: Keys, read: EstimateOptions) -> dict[str, Any]:
+def _buckets(zero: Keys, read: Stated) -> dict[str, Any]:
     """Gradients are summed in buckets of so many elements."""
     elements = zero.get("reduce_bucket_size", None)
     if isinstance(elements, bool) or not isinstance(elements, int | float) or not 0 < elements < 1e15:

@@ -6,37 +6,15 @@ Classes and fields as in megatron-bridge 0.3.1 (training/config.py, models/gpt_p
 
 from __future__ import annotations
 
+from models_zoo.model import Model
 from planner.one_job.tools.decoder import decoder_of
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
-from planner.one_job.tools.megatron.fields import (
-    Fields,
-    architecture_fields,
-    expert_fields,
-    kernel_fields,
-    offload_fields,
-    parallel_fields,
-    recompute_fields,
-    sharding_fields,
-)
+from planner.one_job.tools.export_records import CannotExpress, ExportFile
+from planner.one_job.tools.megatron import fields as core
+from planner.one_job.tools.megatron.fields import Fields, core_fields
+from planner.one_job.tools.megatron.names import OPTIMIZERS
 from planner.one_job.tools.python_text import Code, call, comment
-from planner.one_job.tools.shape import (
-    MEGATRON_ORDER,
-    Uniform,
-    chunks_of,
-    headline,
-    launcher_lines,
-    load_plan_model,
-    recipe_of,
-    refuse_training_beyond,
-    uniform,
-)
-from planner.shared.plan import Plan, RankAxis
-
-TOOL = "bridge"
-
-ORDERS: tuple[tuple[RankAxis, ...], ...] = (MEGATRON_ORDER, ("tp", "cp", "pp", "dp"))
-
-OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
+from planner.one_job.tools.tool import backwards
+from planner.one_job.tools.writing import Task, launcher_lines
 
 TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -47,6 +25,10 @@ NOT_OF_THE_MODEL = (
     "attention_backend",
     "moe_enable_deepep",
     "tp_comm_overlap",
+    "data_parallel_sharding_strategy",
+    "num_distributed_optimizer_instances",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
 )
 """Fields that the provider is told in another way."""
 
@@ -108,34 +90,31 @@ if __name__ == "__main__":
 '''
 
 
-def export_bridge(plan: Plan, context: ExportContext) -> Export:
-    """`bridge_recipe.py`. CannotExpress for what Megatron Core cannot run."""
-    notes: list[str] = []
-    shape = uniform(plan, TOOL, orders=ORDERS)
-    refuse_training_beyond(plan, TOOL)
-    model = load_plan_model(plan)
-    decoder, chunks = decoder_of(model, TOOL), chunks_of(plan, model)
+def refuse_model(model: Model, tool: str) -> None:
+    """Raise CannotExpress for models that the providers of Megatron-Bridge cannot be told."""
+    core.refuse_model(model, tool)
+    decoder = decoder_of(model, tool)
+    if not decoder.positions and not decoder.rotary_dim:
+        said = f"{model.name}, without learned or rotary positions"
+        raise CannotExpress(tool=tool, key="model", found=said, expected="learned or rotary positions")
+
+
+def write_bridge(task: Task) -> tuple[ExportFile, ...]:
+    """Return `bridge_recipe.py`."""
+    plan, shape, notes, decoder = task.plan, task.shape, task.notes, task.decoder
     tokens = plan.model.seq_len or 0
     if decoder.positions > tokens:
         notes.append(
             f"learned positions of the sequence's {tokens} tokens alone, where the model has {decoder.positions}"
         )
-    fields: Fields = {
-        **architecture_fields(decoder, model.name, TOOL, notes),
-        **expert_fields(decoder, plan, shape, TOOL, notes),
-        **parallel_fields(shape, chunks, plan, TOOL),
-        **recompute_fields(shape, chunks, TOOL),
-        **kernel_fields(plan, shape, notes),
-        **offload_fields(plan, shape, TOOL, notes),
-    }
-    sharding = sharding_fields(plan, shape, TOOL)
-    provider, imports = _provider(fields, plan)
-    command = " ".join([*launcher_lines(plan, notes), context.script or "bridge_recipe.py"])
+    fields = core_fields(task)
+    provider, imports = _provider(fields, task)
+    command = " ".join([*launcher_lines(plan, notes), task.context.script or "bridge_recipe.py"])
     notes.append(
         "TRAIN_ITERS, LEARNING_RATE, mock data and the null tokenizer stand for yours, at the top and in config()"
     )
     text = TEMPLATE.format(
-        headline=headline(plan, shape),
+        headline=task.headline,
         command=comment(command),
         imports=imports,
         model=provider,
@@ -148,34 +127,31 @@ def export_bridge(plan: Plan, context: ExportContext) -> Export:
             },
             indent=8,
         ),
-        optimizer=call("OptimizerConfig", _optimizer(plan, fields, sharding), indent=8),
-        ddp=call("DistributedDataParallelConfig", _gradients(plan, sharding), indent=8),
+        optimizer=call("OptimizerConfig", _optimizer(task, fields), indent=8),
+        ddp=call("DistributedDataParallelConfig", _gradients(task, fields), indent=8),
         dist=call(
             "DistributedInitConfig",
             {
-                "use_tp_pp_dp_mapping": sharding["use_tp_pp_dp_mapping"],
-                "use_megatron_fsdp": sharding["use_megatron_fsdp"],
+                "use_tp_pp_dp_mapping": fields["use_tp_pp_dp_mapping"],
+                "use_megatron_fsdp": fields["use_megatron_fsdp"],
             },
             indent=8,
         ),
-        overlap=call("CommOverlapConfig", _overlap(plan, shape, fields, sharding), indent=8),
-        precision=call("MixedPrecisionConfig", _precision(plan), indent=8),
+        overlap=call("CommOverlapConfig", _overlap(task, fields), indent=8),
+        precision=call("MixedPrecisionConfig", _precision(task), indent=8),
         dataset=call("MockGPTDatasetConfig", _dataset(tokens), indent=8),
         tokenizer=call("TokenizerConfig", {"tokenizer_type": "NullTokenizer", "vocab_size": decoder.vocab}),
         checkpoint=call(
-            "CheckpointConfig", {"ckpt_format": "fsdp_dtensor" if sharding["use_megatron_fsdp"] else "torch_dist"}
+            "CheckpointConfig", {"ckpt_format": "fsdp_dtensor" if fields["use_megatron_fsdp"] else "torch_dist"}
         ),
     )
-    return Export(files=(ExportFile(name="bridge_recipe.py", text=text),), notes=tuple(notes))
+    return (ExportFile(name="bridge_recipe.py", text=text),)
 
 
-def _provider(fields: Fields, plan: Plan) -> tuple[str, str]:
+def _provider(fields: Fields, task: Task) -> tuple[str, str]:
     """The model's provider as a call, and the imports that it needs."""
-    if fields["position_embedding_type"] == "none":
-        found = f"{plan.model.name}, without learned or rotary positions"
-        raise CannotExpress(tool=TOOL, key="model", found=found, expected="learned or rotary positions")
     latent = fields.get("multi_latent_attention", False)
-    dtype = Code(TORCH_DTYPES.get(plan.model.dtype, "torch.float32"))
+    dtype = Code(TORCH_DTYPES.get(task.plan.model.dtype, "torch.float32"))
     own: dict[str, object] = {
         "activation_func": Code("F.silu" if fields["swiglu"] else "F.gelu"),
         "gated_linear_unit": fields["swiglu"],
@@ -197,8 +173,8 @@ def _provider(fields: Fields, plan: Plan) -> tuple[str, str]:
     if fields.get("cpu_offloading_num_layers"):
         own["cpu_offloading"] = True
     own |= {
-        "seq_length": plan.model.seq_len,
-        "make_vocab_size_divisible_by": recipe_of(plan).vocabulary_multiple,
+        "seq_length": task.plan.model.seq_len,
+        "make_vocab_size_divisible_by": task.recipe.vocabulary_multiple,
         "should_pad_vocab": True,
         "pipeline_dtype": dtype,
     }
@@ -209,64 +185,49 @@ def _class(latent: bool) -> str:
     return "MLAModelProvider" if latent else "GPTModelProvider"
 
 
-def _optimizer(plan: Plan, fields: Fields, sharding: Fields) -> Fields:
-    if plan.optimizer not in OPTIMIZERS:
-        expected = " or ".join(OPTIMIZERS)
-        raise CannotExpress(tool=TOOL, key="optimizer", found=plan.optimizer, expected=expected)
+def _optimizer(task: Task, fields: Fields) -> Fields:
     found: Fields = {
-        "optimizer": OPTIMIZERS[plan.optimizer],
+        "optimizer": backwards(OPTIMIZERS)[task.plan.optimizer],
         "lr": Code("LEARNING_RATE"),
-        "use_distributed_optimizer": sharding["use_distributed_optimizer"],
+        "use_distributed_optimizer": fields["use_distributed_optimizer"],
     }
     if fields.get("optimizer_cpu_offload"):
         found |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
     return found
 
 
-def _gradients(plan: Plan, sharding: Fields) -> Fields:
-    recipe = recipe_of(plan)
+def _gradients(task: Task, fields: Fields) -> Fields:
     found = {
-        "use_distributed_optimizer": sharding["use_distributed_optimizer"],
-        "grad_reduce_in_fp32": recipe.grad_dtype == "fp32",
-        "overlap_grad_reduce": sharding["overlap_grad_reduce"],
-        "overlap_param_gather": sharding["overlap_param_gather"],
-        "use_megatron_fsdp": sharding["use_megatron_fsdp"],
-        "data_parallel_sharding_strategy": sharding["data_parallel_sharding_strategy"],
-        "num_distributed_optimizer_instances": sharding["num_distributed_optimizer_instances"],
-        "bucket_size": _bucket_elements(plan),
+        "use_distributed_optimizer": fields["use_distributed_optimizer"],
+        "grad_reduce_in_fp32": task.recipe.grad_dtype == "fp32",
+        "overlap_grad_reduce": fields["overlap_grad_reduce"],
+        "overlap_param_gather": fields["overlap_param_gather"],
+        "use_megatron_fsdp": fields["use_megatron_fsdp"],
+        "data_parallel_sharding_strategy": fields["data_parallel_sharding_strategy"],
+        "num_distributed_optimizer_instances": fields["num_distributed_optimizer_instances"],
+        "bucket_size": task.bucket_elements or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _bucket_elements(plan: Plan) -> int | None:
-    recipe = recipe_of(plan)
-    width = {"fp32": 4, "bf16": 2, "fp16": 2}[recipe.grad_dtype]
-    return recipe.software.bucket_bytes // width or None
-
-
-def _overlap(plan: Plan, shape: Uniform, fields: Fields, sharding: Fields) -> Fields:
+def _overlap(task: Task, fields: Fields) -> Fields:
+    shape = task.shape
     found: Fields = {
         "tp_comm_overlap": fields["tp_comm_overlap"],
-        "overlap_grad_reduce": sharding["overlap_grad_reduce"],
-        "overlap_param_gather": sharding["overlap_param_gather"],
-        "bucket_size": _bucket_elements(plan),
+        "overlap_grad_reduce": fields["overlap_grad_reduce"],
+        "overlap_param_gather": fields["overlap_param_gather"],
+        "bucket_size": task.bucket_elements or None,
         "overlap_moe_expert_parallel_comm": fields.get("overlap_moe_expert_parallel_comm", False),
     }
-    if shape.vpp > 1 and ("p2p" in recipe_of(plan).overlap or shape.pp == 2):
+    if shape.vpp > 1 and ("p2p" in task.recipe.overlap or shape.pp == 2):
         found |= {"overlap_p2p_comm": True, "batch_p2p_comm": False}
     elif shape.pp > 1:
         found |= {"overlap_p2p_comm": False, "batch_p2p_comm": True}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _precision(plan: Plan) -> Fields:
-    dtype, grads = plan.model.dtype, recipe_of(plan).grad_dtype
-    if dtype not in ("bf16", "fp16", "fp8", "fp32"):
-        raise CannotExpress(tool=TOOL, key="model.dtype", found=dtype, expected="bf16, fp16, fp8 or fp32")
-    wanted = {"bf16": ("bf16", "fp32"), "fp8": ("bf16", "fp32"), "fp16": ("fp16", "fp32")}.get(dtype, ("fp32",))
-    if grads not in wanted:
-        expected = f"{' or '.join(wanted)} gradients with {dtype}"
-        raise CannotExpress(tool=TOOL, key="recipe.grad_dtype", found=grads, expected=expected)
+def _precision(task: Task) -> Fields:
+    dtype, grads = task.plan.model.dtype, task.recipe.grad_dtype
     kind = Code(TORCH_DTYPES.get(dtype, "torch.float32"))
     own = {"fp8": {"bf16": True, "fp8": "hybrid"}}.get(dtype, {dtype: True})
     return {**own, "params_dtype": kind, "pipeline_dtype": kind, "grad_reduce_in_fp32": grads == "fp32"}

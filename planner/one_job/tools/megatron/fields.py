@@ -9,17 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from planner.one_job.tools.decoder import Decoder
+from models_zoo.model import Model
+from planner.one_job.tools.decoder import decoder_of
 from planner.one_job.tools.export_records import CannotExpress
-from planner.one_job.tools.shape import Chunk, Uniform, recipe_of
-from planner.shared.plan import Plan
+from planner.one_job.tools.megatron.names import DEGREES, STRATEGIES
+from planner.one_job.tools.megatron.rules import recomputed_blocks
+from planner.one_job.tools.shape import Chunk
+from planner.one_job.tools.tool import backwards
+from planner.one_job.tools.writing import Task
 
 Fields = dict[str, Any]
 
 
-def architecture_fields(decoder: Decoder, model: str, tool: str, notes: list[str]) -> Fields:
+def core_fields(task: Task) -> Fields:
+    """Return the plan in Megatron Core's fields, by their names; None where its default holds."""
+    return {
+        **_architecture(task),
+        **_experts(task),
+        **_parallel(task),
+        **_recompute(task),
+        **_kernels(task),
+        **_sharding(task),
+        **_offload(task),
+    }
+
+
+def _architecture(task: Task) -> Fields:
     """The model: what `TransformerConfig` and the GPT model around it are told of its sizes."""
-    _refuse_architecture(decoder, model, tool)
+    decoder, notes = task.decoder, task.notes
     found: Fields = {
         "num_layers": decoder.blocks,
         "hidden_size": decoder.hidden,
@@ -65,9 +82,12 @@ def architecture_fields(decoder: Decoder, model: str, tool: str, notes: list[str
     return found
 
 
-def _refuse_architecture(decoder: Decoder, model: str, tool: str) -> None:
+def refuse_model(model: Model, tool: str) -> None:
+    """Raise CannotExpress for models that Megatron Core has no configuration of."""
+    decoder = decoder_of(model, tool)
+
     def refuse(found: str, expected: str) -> CannotExpress:
-        return CannotExpress(tool=tool, key="model", found=f"{model}, {found}", expected=expected)
+        return CannotExpress(tool=tool, key="model", found=f"{model.name}, {found}", expected=expected)
 
     if (decoder.gated, decoder.activation) not in ((True, "silu"), (False, "gelu")):
         gate = "a gated " if decoder.gated else ""
@@ -81,19 +101,17 @@ def _refuse_architecture(decoder: Decoder, model: str, tool: str) -> None:
     if decoder.experts and decoder.experts.shared_gate:
         raise refuse("whose shared expert has a gate", "shared experts without a gate")
 
+    experts = decoder.experts
+    if experts and (experts.expert.gated, experts.expert.activation) != (decoder.gated, decoder.activation):
+        raise refuse("whose experts are not activated as its dense layers", "one activation in all feed-forwards")
 
-def expert_fields(decoder: Decoder, plan: Plan, shape: Uniform, tool: str, notes: list[str]) -> Fields:
+
+def _experts(task: Task) -> Fields:
     """The experts, where the model has them."""
+    decoder, plan, shape, recipe, notes = task.decoder, task.plan, task.shape, task.recipe, task.notes
     experts = decoder.experts
     if experts is None:
         return {}
-    if experts.expert.gated != decoder.gated or experts.expert.activation != decoder.activation:
-        found = f"{plan.model.name}, whose experts are not activated as its dense layers"
-        raise CannotExpress(tool=tool, key="model", found=found, expected="one activation in all feed-forwards")
-    recipe = recipe_of(plan)
-    if decoder.output_bias and shape.etp > 1:
-        expected = "1, as its experts have the biases that all linear layers have"
-        raise CannotExpress(tool=tool, key="stages[].etp", found=shape.etp, expected=expected)
     if decoder.output_bias:
         notes.append("the experts have biases as all linear layers do, which the plan's do not")
     if recipe.moe_imbalance > 1:
@@ -112,46 +130,41 @@ def expert_fields(decoder: Decoder, plan: Plan, shape: Uniform, tool: str, notes
         "moe_enable_deepep": deduplicated,
         "moe_expert_capacity_factor": recipe.moe_capacity_factor,
         "moe_pad_expert_input_to_capacity": recipe.moe_capacity_factor is not None and not deduplicated,
-        "expert_model_parallel_size": shape.ep,
-        "expert_tensor_parallel_size": shape.etp,
-        "overlap_moe_expert_parallel_comm": _overlaps_experts(plan, shape, notes),
+        **{DEGREES[name]: getattr(shape, name) for name in ("ep", "etp")},
+        "overlap_moe_expert_parallel_comm": _overlaps_experts(task),
     }
 
 
-def _overlaps_experts(plan: Plan, shape: Uniform, notes: list[str]) -> bool:
-    if "ep" not in recipe_of(plan).overlap or shape.ep == 1:
+def _overlaps_experts(task: Task) -> bool:
+    shape = task.shape
+    if "ep" not in task.recipe.overlap or shape.ep == 1:
         return False
     allowed = (shape.pp == 1 or shape.vpp > 1) and shape.recompute != "full"
     if not allowed:
-        notes.append("expert communication beside compute needs interleaving or one stage, and no full recomputation")
+        task.notes.append(
+            "expert communication beside compute needs interleaving or one stage, and no full recomputation"
+        )
     return allowed
 
 
-def parallel_fields(shape: Uniform, chunks: Sequence[Chunk], plan: Plan, tool: str) -> Fields:
+def _parallel(task: Task) -> Fields:
     """Degrees, and who holds which blocks."""
-    allowed = ("interleaved",) if shape.vpp > 1 else ("1f1b", "interleaved")
-    if shape.pp > 1 and plan.schedule not in allowed:
-        raise CannotExpress(tool=tool, key="schedule", found=plan.schedule, expected="1f1b or interleaved")
-    if plan.model.seq_len and shape.cp > 1 and plan.model.seq_len % (2 * shape.cp):
-        expected = f"a multiple of 2 * cp = {2 * shape.cp}"
-        raise CannotExpress(tool=tool, key="model.seq_len", found=plan.model.seq_len, expected=expected)
+    shape = task.shape
     return {
-        "tensor_model_parallel_size": shape.tp,
-        "pipeline_model_parallel_size": shape.pp,
-        "context_parallel_size": shape.cp,
+        **{DEGREES[name]: getattr(shape, name) for name in ("tp", "pp", "cp")},
         "sequence_parallel": shape.sequence_parallel and shape.tp > 1,
         "virtual_pipeline_model_parallel_size": shape.vpp if shape.vpp > 1 else None,
-        **split_fields(shape, chunks),
+        **split_fields(task.chunks, shape.pp),
     }
 
 
-def split_fields(shape: Uniform, chunks: Sequence[Chunk]) -> Fields:
+def split_fields(chunks: Sequence[Chunk], stages: int) -> Fields:
     """Nothing where all chunks hold as many blocks; else the first and last stage's where those alone differ, else the
     layout of each chunk: E the embedding, t a block, L the head, | between chunks."""
     counts = [chunk.blocks for chunk in chunks]
     if len(set(counts)) == 1:
         return {}
-    if shape.vpp == 1 and shape.pp > 2 and len(set(counts[1:-1])) == 1 and min(counts) > 0:
+    if len(chunks) == stages > 2 and len(set(counts[1:-1])) == 1 and min(counts) > 0:
         return {"num_layers_in_first_pipeline_stage": counts[0], "num_layers_in_last_pipeline_stage": counts[-1]}
     words = [
         ("E" if chunk.embeds else "") + _repeat("t", chunk.blocks) + ("L" if chunk.heads else "") for chunk in chunks
@@ -163,42 +176,22 @@ def _repeat(letter: str, count: int) -> str:
     return f"{letter}*{count}" if count > 1 else letter * count
 
 
-def recompute_fields(shape: Uniform, chunks: Sequence[Chunk], tool: str) -> Fields:
-    """What backward computes again. `block` counts blocks of each chunk, the first ones (core/transformer/
-    transformer_block.py)."""
+def _recompute(task: Task) -> Fields:
+    """What backward computes again."""
+    shape = task.shape
     if shape.recompute == "none":
         return {}
-    again = _recomputed(shape, chunks)
-    whole = all(count == chunk.blocks for count, chunk in zip(again, chunks, strict=True))
-    key = "stages[].recompute.layers"
     if shape.recompute == "selective":
-        if not whole:
-            found = f"selective recomputation of {shape.recompute_layers} layers by stage"
-            raise CannotExpress(tool=tool, key=key, found=found, expected="selective recomputation of all layers")
         return {"recompute_granularity": "selective", "recompute_modules": ("core_attn",)}
-    if whole:
-        return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    most = max(again)
-    if any(count != min(most, chunk.blocks) for count, chunk in zip(again, chunks, strict=True)):
-        found = f"{', '.join(map(str, again))} blocks by chunk"
-        raise CannotExpress(tool=tool, key=key, found=found, expected="one number of blocks of every chunk")
-    return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": most}
+    whole = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    if shape.recomputes_all_blocks:
+        return whole
+    return {**whole, "recompute_method": "block", "recompute_num_layers": max(recomputed_blocks(shape))}
 
 
-def _recomputed(shape: Uniform, chunks: Sequence[Chunk]) -> list[int]:
-    """Blocks of each chunk that are recomputed: the first of the stage, counted through its chunks."""
-    left = list(shape.recompute_layers)
-    found = []
-    for number, chunk in enumerate(chunks):
-        taken = min(left[number % shape.pp], chunk.blocks)
-        left[number % shape.pp] -= taken
-        found.append(taken)
-    return found
-
-
-def kernel_fields(plan: Plan, shape: Uniform, notes: list[str]) -> Fields:
+def _kernels(task: Task) -> Fields:
     """Kernels and overlaps as the recipe declares them."""
-    recipe = recipe_of(plan)
+    shape, recipe, notes = task.shape, task.recipe, task.notes
     software = recipe.software
     overlaps_tp = "tp" in recipe.overlap and shape.tp > 1
     if overlaps_tp and not shape.sequence_parallel:
@@ -212,27 +205,18 @@ def kernel_fields(plan: Plan, shape: Uniform, notes: list[str]) -> Fields:
         "gradient_accumulation_fusion": software.fused_accumulation and shape.zero < 2,
         "fused_kernels": software.kernels == "fused",
         "tp_comm_overlap": overlaps_tp and shape.sequence_parallel,
-        "attention_backend": "unfused" if plan.stages[0].attention == "math" else None,
+        "attention_backend": "unfused" if task.plan.stages[0].attention == "math" else None,
     }
 
 
-def sharding_fields(plan: Plan, shape: Uniform, tool: str) -> Fields:
+def _sharding(task: Task) -> Fields:
     """Who holds which part of weights, gradients and optimizer state: the distributed optimizer (ZeRO 1) or Megatron
     FSDP (2, 3), which is documented to go with tp, ep and cp, not with stages."""
-    overlap = "dp" in recipe_of(plan).overlap
-    if shape.zero >= 2 and shape.pp > 1:
-        expected = "ZeRO 0 or 1 with pipeline stages"
-        found = f"{shape.zero} with {shape.pp} stages"
-        raise CannotExpress(tool=tool, key="stages[].sharding.zero", found=found, expected=expected)
-    holders = shape.ep * shape.etp
-    if shape.zero and shape.ep > 1 and (shape.devices // shape.pp // holders) % shape.replicate:
-        found = f"{shape.replicate} with ep * etp = {holders} of {shape.devices // shape.pp} ranks"
-        expected = "copies of the sharded state that divide the replicas of the experts"
-        raise CannotExpress(tool=tool, key="stages[].sharding.replicate", found=found, expected=expected)
+    shape, overlap = task.shape, "dp" in task.recipe.overlap
     return {
         "use_distributed_optimizer": shape.zero > 0,
         "use_megatron_fsdp": shape.zero >= 2,
-        "data_parallel_sharding_strategy": {2: "optim_grads", 3: "optim_grads_params"}.get(shape.zero),
+        "data_parallel_sharding_strategy": backwards(STRATEGIES)[shape.zero] if shape.zero >= 2 else None,
         "num_distributed_optimizer_instances": shape.replicate if shape.zero and shape.replicate > 1 else None,
         "overlap_grad_reduce": overlap,
         "overlap_param_gather": overlap and shape.zero > 0,
@@ -240,23 +224,13 @@ def sharding_fields(plan: Plan, shape: Uniform, tool: str) -> Fields:
     }
 
 
-def offload_fields(plan: Plan, shape: Uniform, tool: str, notes: list[str]) -> Fields:
+def _offload(task: Task) -> Fields:
     """What is held in host memory."""
-    found: Fields = {}
-
-    def refuse(expected: str) -> CannotExpress:
-        return CannotExpress(tool=tool, key="stages[].offload", found=", ".join(shape.offload), expected=expected)
-
-    if "weights" in shape.offload:
-        raise refuse("offloading of optimizer state or activations")
-    if "optimizer" in shape.offload:
-        if not shape.zero or plan.optimizer != "adamw":
-            raise refuse("an offloaded optimizer with ZeRO 1 or more, and AdamW")
-        found |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
-    if "activations" in shape.offload:
-        blocks = plan.model.sizes.blocks or 0
-        if shape.pp > 1 or shape.recompute != "none" or blocks < 2:
-            raise refuse("offloaded activations with one stage and without recomputation")
-        found["cpu_offloading_num_layers"] = blocks - 1
-        notes.append(f"activations of {blocks - 1} of the {blocks} blocks are offloaded, the most that it allows")
-    return found
+    offloaded: Fields = {}
+    if "optimizer" in task.shape.offload:
+        offloaded |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
+    if "activations" in task.shape.offload:
+        blocks = task.shape.job.blocks
+        offloaded["cpu_offloading_num_layers"] = blocks - 1
+        task.notes.append(f"activations of {blocks - 1} of the {blocks} blocks are offloaded, the most that it allows")
+    return offloaded

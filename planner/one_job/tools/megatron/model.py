@@ -13,7 +13,7 @@ from typing import Any
 
 from estimator.frontends.hugging_face import config_model
 from models_zoo.catalogue import load_model, model_names
-from models_zoo.layers import Embedding, Experts, FeedForward, TransformerBlock
+from models_zoo.layers import Attention, Embedding, Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.megatron.arguments import Arguments
 from planner.one_job.tools.megatron.expressions import evaluate_expression
@@ -216,7 +216,7 @@ def check_model(model: Model, arguments: Arguments) -> None:
     blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
     experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
     dense = [block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)]
-    attention = [block.attention for block in blocks]
+    attention = [block.attention for block in blocks if isinstance(block.attention, Attention)]
     latent = [one.latent for one in attention if one.latent is not None]
     grouped = arguments.has("group-query-attention")
     routed = [one.expert for one in experts]

@@ -8,20 +8,20 @@ and not modelled (an assumption names it); not known (an assumption names the ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from estimator.frontends.load import load_any_model
-from estimator.pricing.recipe import OptimizerName, Overlap, ZeroStage
+from estimator.pricing.recipe import Overlap, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.import_records import Imported
+from planner.one_job.tools.import_records import Imported, Stated
 from planner.one_job.tools.megatron.arguments import Arguments, known_arguments, read_arguments, refuse_others
 from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, FoundModel, check_model, find_model, seq_length
+from planner.one_job.tools.megatron.names import BATCH, DEGREES, OPTIMIZERS, STRATEGIES, argument
 from planner.one_job.tools.megatron.shell import read_command
 from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks
-from planner.shared.options import EstimateOptions
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_text
 from profiles.vocabulary import AttentionKernel, DType
@@ -30,17 +30,11 @@ SCRIPTS = ("gpt", "mamba")
 """What is in the names of Megatron's scripts that train decoders."""
 
 WORDS = {
-    "tp": "--tensor-model-parallel-size",
-    "pp": "--pipeline-model-parallel-size",
-    "cp": "--context-parallel-size",
-    "ep": "--expert-model-parallel-size",
-    "etp": "--expert-tensor-parallel-size",
+    **{name: f"--{argument(field)}" for name, field in DEGREES.items()},
+    **{name: f"--{word}" for name, word in BATCH.items()},
     "vpp": "--num-layers-per-virtual-pipeline-stage",
     "devices": "the launcher's nodes and ranks",
-    "global_batch": "--global-batch-size",
-    "micro_batch": "--micro-batch-size",
     "micro_batches": "--global-batch-size",
-    "seq_len": "--seq-length",
     "dtype": "--bf16, --fp16, --fp8-format",
     "optimizer": "--optimizer",
     "recompute": "--recompute-granularity",
@@ -57,7 +51,6 @@ WORDS = {
 }
 """What Megatron calls the options of `estimate`."""
 
-OPTIMIZERS: dict[str, OptimizerName] = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
 COUNTS_EMBEDDING, COUNTS_LOSS = "account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"
 FIRST_STAGE, LAST_STAGE = "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"
 
@@ -65,10 +58,8 @@ METHODS = ("recompute-method", "checkpoint-method", "activations-checkpoint-meth
 COUNTS = ("recompute-num-layers", "checkpoint-num-layers", "activations-checkpoint-num-layers")
 """Names of 2022 among them."""
 
-STRATEGIES: dict[str, ZeroStage] = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
-
-def read_megatron(settings: str, *, model: str | None, options: Mapping[str, Any]) -> Imported:
+def read_megatron(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:
     """The plan of a command line, or of the file that `settings` (with or without a leading @) is the path to.
 
     InputError names argument, value and what was expected.
@@ -130,10 +121,10 @@ def _model(arguments: Arguments, reference: str | None) -> FoundModel:
     return find_model(arguments)
 
 
-def _options(arguments: Arguments, model: Model, notes: list[str]) -> EstimateOptions:
+def _options(arguments: Arguments, model: Model, notes: list[str]) -> Stated:
     tp, pp = arguments.count("tensor-model-parallel-size") or 1, arguments.count("pipeline-model-parallel-size") or 1
     vpp = _chunks(arguments, model, pp)
-    options: EstimateOptions = {
+    stated: Stated = {
         "tp": tp,
         "pp": pp,
         "cp": arguments.count("context-parallel-size") or 1,
@@ -152,18 +143,18 @@ def _options(arguments: Arguments, model: Model, notes: list[str]) -> EstimateOp
         "software": "megatron-lm" if _is_local(arguments) else "megatron-core",
     }
     if arguments.has("seq-length", "encoder-seq-length"):
-        options["seq_len"] = seq_length(arguments)
+        stated["seq_len"] = seq_length(arguments)
     batch = arguments.count("global-batch-size")
     if batch is None:
-        options["micro_batches"] = 1
+        stated["micro_batches"] = 1
     else:
-        options["global_batch"] = batch
+        stated["global_batch"] = batch
     attention = _attention(arguments, notes)
     if attention is not None:
-        options["attention"] = attention
-    _add_precision(arguments, options, notes)
-    _add_experts(arguments, model, options, tp, notes)
-    return options
+        stated["attention"] = attention
+    _add_precision(arguments, stated, notes)
+    _add_experts(arguments, model, stated, tp, notes)
+    return stated
 
 
 def _is_local(arguments: Arguments) -> bool:
@@ -172,7 +163,7 @@ def _is_local(arguments: Arguments) -> bool:
     return own or arguments.has("use-legacy-models")
 
 
-def _add_precision(arguments: Arguments, options: EstimateOptions, notes: list[str]) -> None:
+def _add_precision(arguments: Arguments, stated: Stated, notes: list[str]) -> None:
     """Megatron trains in fp32 unless told otherwise; fp8 keeps the rest in 16 bits. Gradients are held and summed in
     fp32 with bf16 unless --grad-reduce-in-bf16, in fp16 with fp16 unless --accumulate-allreduce-grads-in-fp32."""
     if arguments.has("bf16") and arguments.has("fp16"):
@@ -181,19 +172,19 @@ def _add_precision(arguments: Arguments, options: EstimateOptions, notes: list[s
     if arguments.has("fp4-format"):
         notes.append("--fp4-format: products are priced in fp8")
     if arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3", "fp4-format"):
-        options["dtype"] = "fp8"
+        stated["dtype"] = "fp8"
     else:
-        options["dtype"] = half
+        stated["dtype"] = half
     if half == "fp16":
-        options["grad_dtype"] = "fp32" if arguments.has("accumulate-allreduce-grads-in-fp32") else "fp16"
+        stated["grad_dtype"] = "fp32" if arguments.has("accumulate-allreduce-grads-in-fp32") else "fp16"
     elif half == "bf16":
         narrow = arguments.has("grad-reduce-in-bf16") or arguments.text("main-grads-dtype", "fp32") == "bf16"
-        options["grad_dtype"] = "bf16" if narrow else "fp32"
+        stated["grad_dtype"] = "bf16" if narrow else "fp32"
     else:
-        options["grad_dtype"] = "fp32"
+        stated["grad_dtype"] = "fp32"
 
 
-def _add_experts(arguments: Arguments, model: Model, options: EstimateOptions, tp: int, notes: list[str]) -> None:
+def _add_experts(arguments: Arguments, model: Model, stated: Stated, tp: int, notes: list[str]) -> None:
     ep, etp = arguments.count("expert-model-parallel-size") or 1, arguments.count("expert-tensor-parallel-size")
     if not any(
         isinstance(block.feed_forward, Experts) for block in model.layers if isinstance(block, TransformerBlock)
@@ -202,10 +193,10 @@ def _add_experts(arguments: Arguments, model: Model, options: EstimateOptions, t
             if degree not in (None, 1):
                 raise arguments.wrong(name, degree, f"none: {model.name} has no experts")
         return
-    options["ep"] = ep
-    options["etp"] = tp if etp is None else etp
+    stated["ep"] = ep
+    stated["etp"] = tp if etp is None else etp
     if arguments.has("moe-expert-capacity-factor"):
-        options["moe_capacity"] = arguments.number("moe-expert-capacity-factor", 1.0)
+        stated["moe_capacity"] = arguments.number("moe-expert-capacity-factor", 1.0)
     dispatcher = arguments.text("moe-token-dispatcher-type", "allgather")
     if dispatcher == "allgather" and ep > 1:
         notes.append("--moe-token-dispatcher-type allgather: tokens are priced as exchanged all to all")
@@ -366,7 +357,7 @@ def _attention(arguments: Arguments, notes: list[str]) -> AttentionKernel | None
     return None
 
 
-def _software(arguments: Arguments, options: EstimateOptions, notes: list[str]) -> dict[str, Any]:
+def _software(arguments: Arguments, stated: Stated, notes: list[str]) -> dict[str, Any]:
     """Features of the software that arguments turn on or off."""
     found: dict[str, Any] = {
         "fused_cross_entropy": arguments.has("cross-entropy-loss-fusion"),
@@ -378,8 +369,8 @@ def _software(arguments: Arguments, options: EstimateOptions, notes: list[str]) 
     elif any(eager):
         notes.append("one fusion of small operators is off; all are priced as fused")
     elements = arguments.count("ddp-bucket-size")
-    if elements is not None and "dp" in (options["overlap"] or ()):
-        found["bucket_bytes"] = elements * (4 if options["grad_dtype"] == "fp32" else 2)
+    if elements is not None and "dp" in (stated["overlap"] or ()):
+        found["bucket_bytes"] = elements * (4 if stated["grad_dtype"] == "fp32" else 2)
     flex = arguments.text("moe-token-dispatcher-type") == "flex"
     backend = arguments.text("moe-flex-dispatcher-backend", "deepep")
     if arguments.has("moe-enable-deepep") or (flex and backend in ("deepep", "hybridep")):

@@ -14,10 +14,11 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.import_records import Imported
+from planner.one_job.tools.import_records import Imported, Stated
 from planner.one_job.tools.pipeline import weighted_blocks
 from planner.one_job.tools.settings import describe_unread, load_data, load_known
-from planner.shared.options import EstimateOptions
+from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
+from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_text
 from profiles.vocabulary import DType
@@ -25,10 +26,8 @@ from profiles.vocabulary import DType
 SECTIONS = ("parallelism", "training", "experimental")
 """Where degrees may stand: today's place first, then those of 2024."""
 
-SCHEDULES: dict[str, tuple[ScheduleName, str]] = {
-    "1f1b": ("1f1b", ""),
-    "gpipe": ("gpipe", ""),
-    "interleaved1f1b": ("interleaved", ""),
+PRICED: dict[str, tuple[ScheduleName, str]] = {
+    **{name.lower(): (schedule, "") for name, schedule in SCHEDULES.items()},
     "loopedbfs": ("interleaved", "priced as interleaved 1F1B"),
     "interleavedzerobubble": ("zb-h1", "priced as zero bubble with one chunk a stage"),
     "zbvzerobubble": ("zb-h1", "priced as zero bubble with one chunk a stage"),
@@ -39,11 +38,8 @@ SCHEDULES: dict[str, tuple[ScheduleName, str]] = {
 OPTIMIZERS: dict[str, OptimizerName] = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd", "muon": "muon"}
 
 WORDS = {
-    "tp": "parallelism.tensor_parallel_degree",
-    "pp": "parallelism.pipeline_parallel_degree",
+    **{name: f"parallelism.{key}" for name, key in DEGREES_NAMED.items()},
     "dp": "parallelism.data_parallel_shard_degree",
-    "cp": "parallelism.context_parallel_degree",
-    "ep": "parallelism.expert_parallel_degree",
     "etp": "parallelism.expert_tensor_parallel_degree",
     "vpp": "parallelism.pipeline_parallel_layers_per_stage",
     "global_batch": "training.global_batch_size",
@@ -64,7 +60,7 @@ WORDS = {
 """What torchtitan calls the options of `estimate`."""
 
 
-def read_torchtitan(settings: str, *, model: str | None, options: Mapping[str, Any]) -> Imported:
+def read_torchtitan(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:
     """The plan of the file at `settings`. `model` stands for a flavor that is not known. InputError with file, key,
     value and what was expected; for broken TOML with its line."""
     del options
@@ -154,11 +150,11 @@ def _flavor(titan: _Titan) -> tuple[str | None, dict[str, Any] | None]:
     return None, config | dict.fromkeys(entry.get("null", ()))
 
 
-def _options(titan: _Titan, model: Model, notes: list[str]) -> EstimateOptions:
+def _options(titan: _Titan, model: Model, notes: list[str]) -> Stated:
     tp, pp, cp = (titan.degree(f"{kind}_parallel_degree") for kind in ("tensor", "pipeline", "context"))
     schedule, vpp = _schedule(titan, model, pp, notes)
     precise = titan.part("training")
-    options: EstimateOptions = {
+    stated: Stated = {
         "tp": tp,
         "pp": pp,
         "cp": cp,
@@ -177,17 +173,17 @@ def _options(titan: _Titan, model: Model, notes: list[str]) -> EstimateOptions:
     }
     shard = _shard(titan)
     if shard > 0:
-        options["dp"] = shard * titan.degree("data_parallel_replicate_degree")
+        stated["dp"] = shard * titan.degree("data_parallel_replicate_degree")
     blocks = (layer for layer in model.layers if isinstance(layer, TransformerBlock))
     if any(isinstance(block.feed_forward, Experts) for block in blocks):
         ep = titan.degree("expert_parallel_degree")
-        options["ep"] = ep
-        options["etp"] = titan.degree("expert_tensor_parallel_degree") if ep > 1 else tp
-    _add_batch(titan, options, pp, notes)
-    return options
+        stated["ep"] = ep
+        stated["etp"] = titan.degree("expert_tensor_parallel_degree") if ep > 1 else tp
+    _add_batch(titan, stated, pp, notes)
+    return stated
 
 
-def _add_batch(titan: _Titan, options: EstimateOptions, pp: int, notes: list[str]) -> None:
+def _add_batch(titan: _Titan, stated: Stated, pp: int, notes: list[str]) -> None:
     """`local_batch_size` samples a data-parallel rank at once, in a pipeline cut into micro-batches; what is left of
     the global batch is accumulated."""
     training = titan.part("training")
@@ -200,14 +196,14 @@ def _add_batch(titan: _Titan, options: EstimateOptions, pp: int, notes: list[str
         if not micro or local % micro:
             found = f"{local}, in micro-batches of {micro}"
             raise training.wrong("local_batch_size", found, "a multiple of pipeline_parallel_microbatch_size")
-    options["micro_batch"] = micro
+    stated["micro_batch"] = micro
     batch = training.size("global_batch_size", -1, least=-1)
     if batch > 0:
-        options["global_batch"] = batch
-        if pp > 1 and batch != local * (options.get("dp") or 0):
+        stated["global_batch"] = batch
+        if pp > 1 and batch != local * (stated.get("dp") or 0):
             notes.append(f"the pipeline is priced as filled once an iteration, not for every {local} samples a rank")
     else:
-        options["micro_batches"] = local // micro
+        stated["micro_batches"] = local // micro
 
 
 def _shard(titan: _Titan) -> int:
@@ -232,9 +228,9 @@ def _zero(titan: _Titan, pp: int, cp: int, notes: list[str]) -> ZeroStage:
     return zero
 
 
-def _copies(titan: _Titan, options: EstimateOptions) -> int | None:
+def _copies(titan: _Titan, stated: Stated) -> int | None:
     copies = titan.degree("data_parallel_replicate_degree")
-    return copies if copies > 1 and options["zero"] else None
+    return copies if copies > 1 and stated["zero"] else None
 
 
 def _schedule(titan: _Titan, model: Model, pp: int, notes: list[str]) -> tuple[ScheduleName, int]:
@@ -243,10 +239,10 @@ def _schedule(titan: _Titan, model: Model, pp: int, notes: list[str]) -> tuple[S
         return "1f1b", 1
     keys = titan.holding("pipeline_parallel_schedule")
     text = str(keys.get("pipeline_parallel_schedule", "1F1B"))
-    if text.lower() not in SCHEDULES:
+    if text.lower() not in PRICED:
         known = "1F1B, GPipe, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV"
         raise keys.wrong("pipeline_parallel_schedule", repr(text), f"one of {known}")
-    schedule, said = SCHEDULES[text.lower()]
+    schedule, said = PRICED[text.lower()]
     if said:
         notes.append(f"pipeline_parallel_schedule {text}: {said}")
     if schedule != "interleaved":
@@ -288,9 +284,9 @@ def _parts(titan: _Titan) -> list[list[str]]:
     return found
 
 
-def _blocks(titan: _Titan, model: Model, options: EstimateOptions) -> tuple[int, ...] | None:
+def _blocks(titan: _Titan, model: Model, stated: Stated) -> tuple[int, ...] | None:
     """Blocks of each chunk; None where they are not divided, or not in a way that can be told."""
-    pp, vpp = options["pp"] or 1, options["vpp"] or 1
+    pp, vpp = stated["pp"] or 1, stated["vpp"] or 1
     blocks = _block_count(model)
     if pp == 1 or not blocks:
         return None

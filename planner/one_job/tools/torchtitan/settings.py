@@ -6,28 +6,21 @@ Names as in torchtitan 0.2.2 (config/job_config.py) and 0.3.0 (config/configs.py
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from models_zoo.layers import Head
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import Decoder
+from planner.one_job.tools.decoder import Decoder, decoder_of
 from planner.one_job.tools.export_records import CannotExpress
-from planner.one_job.tools.shape import (
-    Chunk,
-    Uniform,
-    chunks_of,
-    recipe_of,
-    recomputes_all_blocks,
-    refuse_training_beyond,
-)
-from planner.shared.plan import Plan
+from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.tool import backwards
+from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
+from planner.one_job.tools.writing import Task
 
 Release = Literal["0.2", "0.3"]
-
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 
 HEADS = {"0.2": "output", "0.3": "lm_head"}
 """What the output projection is called."""
@@ -37,118 +30,47 @@ HEADS = {"0.2": "output", "0.3": "lm_head"}
 class Settings:
     """The sections that both forms have, by torchtitan's own names."""
 
-    training: dict[str, Any]
-    parallelism: dict[str, Any]
+    training: Mapping[str, Any]
+    parallelism: Mapping[str, Any]
     recompute: Literal["none", "full"]
     compiled: bool
     fp8: bool
 
 
-def titan_settings(plan: Plan, shape: Uniform, model: Model, release: Release, notes: list[str]) -> Settings:
-    """CannotExpress for what torchtitan has no setting for."""
-    tool = _tool(release)
-    refuse_training_beyond(plan, tool)
-    head = model.layers[-1]
-    if shape.pp > 1 and isinstance(head, Head) and head.tied:
-        found = f"{shape.pp} stages of {model.name}, whose embedding and head share their weights"
-        raise CannotExpress(tool=tool, key="stages", found=found, expected="such models in one stage")
-    chunks = chunks_of(plan, model)
-    _refuse_degrees(plan, shape, release)
+def titan_settings(task: Task, release: Release) -> Settings:
+    """Return the settings that both forms have."""
+    plan, shape, notes, software = task.plan, task.shape, task.notes, task.recipe.software
     own = shape.micro_batch_per_rank
     local = own * plan.batch.micro_batches if shape.pp > 1 else own
     training = {
         "local_batch_size": local,
         "global_batch_size": plan.batch.global_batch,
         "seq_len": plan.model.seq_len,
-        **_precision(plan, shape, tool),
-        "enable_cpu_offload": _offloads(shape, tool),
+        # Weights are fp32, gathered and used in 16 bits.
+        "mixed_precision_param": "float32" if plan.model.dtype == "fp32" else "bfloat16",
+        "mixed_precision_reduce": "float32",
+        "enable_cpu_offload": bool(shape.offload),
     }
     parallelism: dict[str, Any] = {
-        "pipeline_parallel_degree": shape.pp,
-        "tensor_parallel_degree": shape.tp,
-        "context_parallel_degree": shape.cp,
+        **{DEGREES_NAMED[name]: getattr(shape, name) for name in ("pp", "tp", "cp")},
         **_data_parallel(shape, release),
-        "expert_parallel_degree": shape.ep,
+        DEGREES_NAMED["ep"]: shape.ep,
     }
     if shape.pp > 1:
-        parallelism |= _pipeline(plan, shape, chunks, release)
-    software = recipe_of(plan).software
+        parallelism |= _pipeline(task, release)
     notes.append("the optimizer's learning rate, its schedule, steps, data and tokenizer are yours")
     return Settings(
         training=training,
         parallelism=parallelism,
-        recompute=_recompute(shape, chunks, tool),
+        recompute="full" if shape.recompute == "full" else "none",
         compiled=software.kernels == "fused" or plan.model.dtype == "fp8",
         fp8=plan.model.dtype == "fp8",
     )
 
 
-def _tool(release: Release) -> str:
-    return "torchtitan" if release == "0.3" else "torchtitan-toml"
-
-
-def _refuse_degrees(plan: Plan, shape: Uniform, release: Release) -> None:
-    def refuse(key: str, found: object, expected: str) -> CannotExpress:
-        return CannotExpress(tool=_tool(release), key=key, found=found, expected=expected)
-
-    if plan.optimizer != "adamw":
-        raise refuse("optimizer", plan.optimizer, "adamw")
-    if shape.pp > 1 and plan.schedule not in SCHEDULES:
-        raise refuse("schedule", plan.schedule, " or ".join(SCHEDULES))
-    if release == "0.2" and shape.tp > 1 and not shape.sequence_parallel:
-        raise refuse("stages[].sequence_parallel", False, "true: tensor parallelism comes with it")
-    if shape.zero == 1 and shape.dp * shape.cp > 1:
-        raise refuse("stages[].sharding.zero", 1, "ZeRO 0 (DDP), 2 or 3 (FSDP)")
-    if shape.zero == 0 and (shape.cp > 1 or (release == "0.2" and shape.dp not in (1, shape.devices))):
-        found = f"0 with tp {shape.tp}, pp {shape.pp} and cp {shape.cp}"
-        raise refuse("stages[].sharding.zero", found, "ZeRO 2 or 3 (FSDP) beside other parallelism")
-    if shape.zero >= 2 and shape.shard % shape.cp:
-        raise refuse("stages[].sharding.shard", shape.shard, f"a multiple of cp = {shape.cp}, over which it shards too")
-    tokens = plan.model.seq_len or 0
-    if tokens % (shape.tp * (2 * shape.cp if shape.cp > 1 else 1)):
-        raise refuse("model.seq_len", tokens, "a multiple of tp and 2 * cp")
-    if plan.model.sizes.experts:
-        _refuse_experts(shape, release)
-
-
-def _refuse_experts(shape: Uniform, release: Release) -> None:
-    def refuse(key: str, found: object, expected: str) -> CannotExpress:
-        return CannotExpress(tool=_tool(release), key=key, found=found, expected=expected)
-
-    if shape.ep == 1 and shape.etp != shape.tp:
-        raise refuse("stages[].etp", shape.etp, f"tp = {shape.tp} where experts are not shared")
-    if shape.ep > 1 and shape.etp not in ((1,) if release == "0.3" else (1, shape.tp)):
-        raise refuse("stages[].etp", shape.etp, "1" if release == "0.3" else f"1 or tp = {shape.tp}")
-    ranks = (shape.shard if shape.zero else 1) * (shape.tp if shape.etp == 1 else 1)
-    if shape.ep > 1 and ranks % shape.ep:
-        found = f"{shape.ep} over {ranks} ranks that share one copy of the weights"
-        raise refuse("stages[].ep", found, "a divisor of dp_shard * cp * tp")
-
-
-def _precision(plan: Plan, shape: Uniform, tool: str) -> dict[str, Any]:
-    """Weights are fp32, gathered and used in 16 bits; reductions are fp32."""
-    dtype = plan.model.dtype
-    if dtype not in ("bf16", "fp32", "fp8"):
-        raise CannotExpress(tool=tool, key="model.dtype", found=dtype, expected="bf16, fp32 or fp8")
-    grads = None if plan.recipe is None else plan.recipe.grad_dtype
-    if grads not in (None, "fp32") and shape.dp * shape.cp > 1:
-        raise CannotExpress(tool=tool, key="recipe.grad_dtype", found=grads, expected="fp32: what FSDP sums in")
-    return {"mixed_precision_param": "float32" if dtype == "fp32" else "bfloat16", "mixed_precision_reduce": "float32"}
-
-
-def _offloads(shape: Uniform, tool: str) -> bool:
-    if not shape.offload:
-        return False
-    if set(shape.offload) != {"weights", "optimizer"} or shape.zero < 2:
-        found = f"{', '.join(shape.offload)} with ZeRO {shape.zero}"
-        expected = "nothing, or weights and optimizer together under FSDP (enable_cpu_offload)"
-        raise CannotExpress(tool=tool, key="stages[].offload", found=found, expected=expected)
-    return True
-
-
-def _data_parallel(shape: Uniform, release: Release) -> dict[str, Any]:
-    """dp_shard * cp ranks share the weights; `never` keeps them gathered after forward, as ZeRO 2 does."""
-    sharded = shape.zero >= 2
+def _data_parallel(shape: Shape, release: Release) -> dict[str, Any]:
+    """dp_shard * cp ranks share the weights; `never` keeps them gathered after forward: ZeRO 2, in a pipeline 1."""
+    sharded = shape.zero > 0
     found: dict[str, Any] = {
         "data_parallel_replicate_degree": shape.replicate if sharded else shape.dp,
         "data_parallel_shard_degree": shape.shard // shape.cp if sharded else 1,
@@ -162,32 +84,20 @@ def _data_parallel(shape: Uniform, release: Release) -> dict[str, Any]:
     return found
 
 
-def _pipeline(plan: Plan, shape: Uniform, chunks: tuple[Chunk, ...], release: Release) -> dict[str, Any]:
+def _pipeline(task: Task, release: Release) -> dict[str, Any]:
     parts = [
         [
             *(["tok_embeddings"] if chunk.embeds else []),
             *(f"layers.{block}" for block in range(chunk.first, chunk.end)),
             *(["norm", HEADS[release]] if chunk.heads else []),
         ]
-        for chunk in chunks
+        for chunk in task.chunks
     ]
     return {
-        "pipeline_parallel_schedule": SCHEDULES[plan.schedule],
-        "pipeline_parallel_microbatch_size": shape.micro_batch_per_rank,
+        "pipeline_parallel_schedule": backwards(SCHEDULES)[task.plan.schedule],
+        "pipeline_parallel_microbatch_size": task.shape.micro_batch_per_rank,
         "module_fqns_per_model_part": parts,
     }
-
-
-def _recompute(shape: Uniform, chunks: tuple[Chunk, ...], tool: str) -> Literal["none", "full"]:
-    if shape.recompute == "none":
-        return "none"
-    if shape.recompute == "selective":
-        expected = "none or full: its selective policy computes other operators again"
-        raise CannotExpress(tool=tool, key="stages[].recompute.kind", found="selective", expected=expected)
-    if not recomputes_all_blocks(shape, chunks):
-        found = f"{', '.join(map(str, shape.recompute_layers))} layers by stage"
-        raise CannotExpress(tool=tool, key="stages[].recompute.layers", found=found, expected="all layers or none")
-    return "full"
 
 
 @cache
@@ -222,6 +132,23 @@ def find_flavor(decoder: Decoder, release: Release) -> tuple[str, str] | None:
         if release in flavor["releases"] and all(own[name] == value for name, value in {**usual, **sizes}.items()):
             return flavor["model"], flavor["flavor"]
     return None
+
+
+def refuse_model(model: Model, tool: str) -> None:
+    """Raise CannotExpress for models that are none of torchtitan's own and, from 0.3 on, not of Llama's kind."""
+    decoder = decoder_of(model, tool)
+    release: Release = "0.3" if tool == "torchtitan" else "0.2"
+    if find_flavor(decoder, release) is None and (release == "0.2" or not is_plain_llama(decoder)):
+        own = "its own llama3, qwen3 and deepseek_v3 flavors"
+        others = ", and dense models of Llama's kind of any size" if release == "0.3" else " (0.3 runs other sizes)"
+        said = f"{model.name}, a {_kind(decoder)}"
+        raise CannotExpress(tool=tool, key="model", found=said, expected=own + others)
+
+
+def _kind(decoder: Decoder) -> str:
+    experts = "mixture of experts" if decoder.experts else "dense model"
+    positions = "learned" if decoder.positions else "rotary" if decoder.rotary_dim else "no"
+    return f"{experts} with {decoder.norm} and {positions} positions"
 
 
 def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:

@@ -6,24 +6,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from planner.one_job.tools.decoder import Decoder, decoder_of
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.export_records import ExportFile
 from planner.one_job.tools.python_text import Code, call, comment
-from planner.one_job.tools.shape import (
-    Uniform,
-    headline,
-    launcher_lines,
-    load_plan_model,
-    recipe_of,
-    uniform,
-)
-from planner.one_job.tools.torchtitan.settings import Settings, find_flavor, is_plain_llama, titan_settings
-from planner.shared.plan import Plan
-
-TOOL = "torchtitan"
-TOML = "torchtitan-toml"
+from planner.one_job.tools.torchtitan.settings import find_flavor, titan_settings
+from planner.one_job.tools.writing import Task, launcher_lines
 
 CONVERTERS = "[Float8LinearConverter.Config(model_compile_enabled=True)]"
 
@@ -140,21 +129,16 @@ CUSTOM_IMPORTS = (
 FLOAT8_IMPORT = "from torchtitan.components.quantization import Float8LinearConverter"
 
 
-def export_torchtitan(plan: Plan, context: ExportContext) -> Export:
-    """`torchtitan_plan.py`, whose `plan()` is the configuration. CannotExpress for what torchtitan cannot run, models
-    that are none of its own and not of Llama's kind among it."""
-    notes: list[str] = []
-    shape, decoder, settings = _prepare(plan, TOOL, notes)
-    flavor = find_flavor(decoder, "0.3")
-    if flavor is None and not is_plain_llama(decoder):
-        found = f"{plan.model.name}, a {_kind(decoder)}"
-        expected = "its own llama3, qwen3 and deepseek_v3 flavors, and dense models of Llama's kind of any size"
-        raise CannotExpress(tool=TOOL, key="model", found=found, expected=expected)
+def write_torchtitan(task: Task) -> tuple[ExportFile, ...]:
+    """Return `torchtitan_plan.py`, whose `plan()` is the configuration."""
+    plan, shape, notes = task.plan, task.shape, task.notes
+    settings = titan_settings(task, "0.3")
+    flavor = find_flavor(task.decoder, "0.3")
     converters = CONVERTERS if settings.fp8 else "[]"
     imports = [*IMPORTS, *([FLOAT8_IMPORT] if settings.fp8 else [])]
     if flavor is None:
         imports += CUSTOM_IMPORTS
-        model, spec = _custom_model(plan, decoder, converters), "_spec()"
+        model, spec = _custom_model(task, converters), "_spec()"
         notes.append("ROPE_THETA, the base of rotary positions, is not part of a plan: set the model's own")
         head = "from functools import partial\n\nimport torch.nn as nn\n"
     else:
@@ -162,83 +146,67 @@ def export_torchtitan(plan: Plan, context: ExportContext) -> Export:
         quantized = f", converters={converters}" if settings.fp8 else ""
         model, spec, head = "", f'model_registry("{flavor[1]}"{quantized})', ""
     training = {**settings.training, "steps": Code("STEPS")}
-    training["disable_cuda_graphs"] = recipe_of(plan).software.launch != "graph" or shape.pp > 1
+    training["disable_cuda_graphs"] = task.recipe.software.launch != "graph" or shape.pp > 1
     words = [*launcher_lines(plan, notes), "-m torchtitan.train --module torchtitan_plan --config plan"]
-    if context.script is not None:
-        notes.append(f"torchtitan.train starts this configuration, not {context.script}")
+    if task.context.script is not None:
+        notes.append(f"torchtitan.train starts this configuration, not {task.context.script}")
     text = TEMPLATE.format(
-        headline=headline(plan, shape),
+        headline=task.headline,
         command=comment(" ".join(words)),
         imports=head + "\n".join(sorted(imports)),
         model=model,
         spec=spec,
-        loss=_loss(plan, decoder),
+        loss=_loss(task),
         training=call("TrainingConfig", training, indent=8),
         parallelism=call("ParallelismConfig", settings.parallelism, indent=8),
         recompute="FullAC.Config()" if settings.recompute == "full" else "None",
         compiled=settings.compiled,
     )
-    return Export(files=(ExportFile(name="torchtitan_plan.py", text=text),), notes=tuple(notes))
+    return (ExportFile(name="torchtitan_plan.py", text=text),)
 
 
-def export_torchtitan_toml(plan: Plan, context: ExportContext) -> Export:
-    """`torchtitan.toml` for the releases that read TOML (to 0.2). CannotExpress as above, and for models that are none
-    of its flavors."""
-    notes: list[str] = []
-    shape, decoder, settings = _prepare(plan, TOML, notes)
-    flavor = find_flavor(decoder, "0.2")
-    if flavor is None:
-        expected = "flavors of its llama3, qwen3 and deepseek_v3 (0.3, `--to torchtitan`, runs other sizes)"
-        raise CannotExpress(tool=TOML, key="model", found=plan.model.name, expected=expected)
-    if context.script is not None:
-        notes.append(f"torchtitan.train starts this configuration, not {context.script}")
+def write_torchtitan_toml(task: Task) -> tuple[ExportFile, ...]:
+    """Return `torchtitan.toml` for the releases that read TOML (to 0.2)."""
+    plan, notes = task.plan, task.notes
+    settings = titan_settings(task, "0.2")
+    name, flavor = find_flavor(task.decoder, "0.2") or ("", "")
+    if task.context.script is not None:
+        notes.append(f"torchtitan.train starts this configuration, not {task.context.script}")
     words = [*launcher_lines(plan, notes), "-m torchtitan.train --job.config_file torchtitan.toml"]
     converters = ["quantize.linear.float8"] if settings.fp8 else []
-    sections: dict[str, dict[str, Any]] = {
-        "job": {"description": headline(plan, shape)},
-        "model": {"name": flavor[0], "flavor": flavor[1], "converters": converters},
+    sections: dict[str, Mapping[str, Any]] = {
+        "job": {"description": task.headline},
+        "model": {"name": name, "flavor": flavor, "converters": converters},
         "optimizer": {"name": "AdamW"},
         "training": settings.training,
         "parallelism": settings.parallelism,
         "activation_checkpoint": {"mode": settings.recompute},
         "compile": {"enable": settings.compiled},
     }
-    body = "\n".join(f"[{name}]\n{_toml(section)}" for name, section in sections.items())
+    body = "\n".join(f"[{title}]\n{_toml(section)}" for title, section in sections.items())
     text = f"# for torchtitan 0.2; start it with:\n# {comment(' '.join(words))}\n\n{body}"
-    return Export(files=(ExportFile(name="torchtitan.toml", text=text),), notes=tuple(notes))
+    return (ExportFile(name="torchtitan.toml", text=text),)
 
 
-def _prepare(plan: Plan, tool: str, notes: list[str]) -> tuple[Uniform, Decoder, Settings]:
-    shape = uniform(plan, tool)
-    model = load_plan_model(plan)
-    decoder = decoder_of(model, tool)
-    return shape, decoder, titan_settings(plan, shape, model, "0.3" if tool == TOOL else "0.2", notes)
-
-
-def _kind(decoder: Decoder) -> str:
-    experts = "mixture of experts" if decoder.experts else "dense model"
-    positions = "learned" if decoder.positions else "rotary" if decoder.rotary_dim else "no"
-    return f"{experts} with {decoder.norm} and {positions} positions"
-
-
-def _custom_model(plan: Plan, decoder: Decoder, converters: str) -> str:
+def _custom_model(task: Task, converters: str) -> str:
+    decoder = task.decoder
     table_init = '{"weight": skip_param_init}' if decoder.tied else "table"
     sizes = ("hidden", "heads", "kv_heads", "head_dim", "feed_forward_hidden", "vocab", "blocks", "tied")
     text = CUSTOM_MODEL.format(
         **{name: getattr(decoder, name) for name in sizes},
-        seq_len=plan.model.seq_len,
+        seq_len=task.plan.model.seq_len,
         table_init=table_init,
         converters=converters,
     )
     return f"ROPE_THETA = 500000.0\n{text}"
 
 
-def _loss(plan: Plan, decoder: Decoder) -> str:
+def _loss(task: Task) -> str:
     """Chunked, so that no logits of all tokens are kept, where the recipe fuses the loss."""
-    plain = f"CrossEntropyLoss.Config(global_vocab_size={decoder.vocab})"
-    return f"ChunkedLossWrapper.Config(loss_fn={plain})" if recipe_of(plan).software.fused_cross_entropy else plain
+    plain = f"CrossEntropyLoss.Config(global_vocab_size={task.decoder.vocab})"
+    return f"ChunkedLossWrapper.Config(loss_fn={plain})" if task.recipe.software.fused_cross_entropy else plain
 
 
-def _toml(section: dict[str, Any]) -> str:
+def _toml(section: Mapping[str, Any]) -> str:
     """Keys with strings, numbers, booleans and lists, which TOML and JSON write alike."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in section.items())

@@ -1,0 +1,231 @@
+"""What the plans of a pipeline take at least, known before they are priced: in the order of what it costs to know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.bulk.classes import Classes, Integers
+from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_bytes_a_second
+from estimator.bulk.pipeline import Pipeline
+from estimator.bulk.records import Family, Rule, StateRule
+from estimator.pricing.amounts import Amount, Floats
+from estimator.pricing.build import Ranges
+from estimator.pricing.memory import outside_bytes
+from estimator.pricing.recipe import ScheduleName
+from estimator.schedules import flying_micro_batches
+from profiles.vocabulary import RecomputeKind
+
+RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
+PLAIN: Rule = ("none", None)
+Flag = bool | NDArray[np.bool_]
+
+
+def least_in_turn(once_s: Amount, stages: int | Integers, micro_batches: int | Integers, waits: Flag) -> Amount:
+    """Return the least that so many stages take for micro-batches of `once_s` over all of them (`least_s`); of many
+    pipelines at once where these are arrays."""
+    in_turn = waits & (stages > 1)
+    return once_s * np.where(in_turn, 1 / (1 - (1 - 1 / micro_batches) ** stages), micro_batches / stages)
+
+
+def least_s(pipeline: Pipeline, *, waits: bool) -> float:
+    """Return seconds that no plan falls below; `waits`: of one chunk a stage under gpipe or 1f1b, which no other
+    schedule is held to.
+
+    All layers of a micro-batch take t together: a pass of all at once is no longer than the passes of its parts, as
+    the norm of device and host and what communication hides are sub-additive (`PassSum.finish`). Some stage of S
+    takes at least t / S, m times. A stage that waits does so for those before it, forward and backward
+    (`estimator.schedules.lower_bounds`): max_i (t_0 + .. + t_(i-1) + m t_i) is least where all are equal, at
+    t / (1 - (1 - 1/m)^S).
+    """
+    passes_s = least_in_turn(_once_s(pipeline), len(pipeline.setup.stages), pipeline.micro_batches, waits)
+    return float(passes_s) + pipeline.iteration_s
+
+
+def _once_s(pipeline: Pipeline) -> float:
+    """A micro-batch through all layers on the fastest ranks."""
+    return min(sum(kind.shards.whole_s("none")) for kind in pipeline.kinds)
+
+
+def least_in_memory_s(
+    pipeline: Pipeline,
+    schedules: Sequence[tuple[ScheduleName, int]],
+    states: Sequence[StateRule],
+    kinds: tuple[RecomputeKind, ...],
+    *,
+    below_s: float = math.inf,
+    spare_bytes: int = 0,
+) -> Floats:
+    """Return of each schedule with so many chunks a stage: no plan takes less under any of these rules of state and
+    kinds of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where they cannot. What
+    is not below `below_s` without the sums of gradients is left at that.
+
+    The stage that does most of passes, sums and step together does at least the average of all stages. A sum of a
+    part takes at least its share of the whole one's time: what a message takes grows by less than its size. Beside
+    a micro-batch's passes, recomputation included, no more of it is hidden than those last; what is exposed before
+    an earlier stage has ended counts in that stage's passes. ZeRO 3's gathers are at best hidden at their cost.
+    """
+    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
+    ranks = [pipeline.pricing.remember(divisible, kind.shards, kinds) for kind in pipeline.kinds]
+    known_ranks = [rank for rank in ranks if rank is not None]
+    if not schedules or len(known_ranks) < len(ranks):
+        return np.zeros(len(schedules))
+    once_s = _once_s(pipeline)
+    rooms = _rooms(pipeline, known_ranks, schedules, states, spare_bytes)
+    shape = np.zeros((len(schedules), len(states)))
+    again_s, slowest_s = least_in_memory(rooms, min(rank.once_s for rank in known_ranks), shape)
+    together_s = m * (once_s + again_s) / stages
+    least = np.maximum(together_s, m * slowest_s)
+    waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
+    in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
+    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least) + pipeline.iteration_s
+    if not (pipeline.pricing.link_tables or pipeline.setup.recipe.software.bucket_bytes):
+        for column, state in enumerate(states):
+            if (least[:, column] < below_s).any():
+                on_device = replace(state, offload=frozenset())
+                sums_s = min(_least_shared_s(pipeline, number, on_device) for number in range(len(ranks)))
+                shared_s = together_s[:, column] + sums_s / stages + pipeline.iteration_s
+                least[:, column] = np.maximum(least[:, column], shared_s)
+    of_schedules: Floats = least.min(axis=1)
+    return of_schedules
+
+
+def _rooms(
+    pipeline: Pipeline,
+    ranks: Sequence[Divisible],
+    schedules: Sequence[tuple[ScheduleName, int]],
+    states: Sequence[StateRule],
+    spare_bytes: int,
+) -> Rooms:
+    """What stages have for layers, (schedules, states, stages)."""
+    features = pipeline.kinds[0].shards.features
+    room = [
+        kind.memory_bytes - outside_bytes(pipeline.setup, kind.stage, features) - features.workspace_bytes - spare_bytes
+        for kind in pipeline.kinds
+    ]
+    standing = [
+        min(
+            standing_bytes_a_second(
+                rank, pipeline.setup.recipe, pipeline.stage_under(0, ((0, 1),), state), pipeline.kinds[0].shards
+            )
+            for rank in ranks
+        )
+        for state in states
+    ]
+    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
+    flying = np.array([flying_micro_batches(name, stages, chunks, m).mean(axis=1) for name, chunks in schedules])
+    return Rooms(
+        room_bytes=np.array(room, float)[list(pipeline.kind_of_stage)],
+        flying=flying[:, None, :],
+        standing_bytes=np.array(standing)[None, :, None],
+        kept_bytes=min(rank.kept_bytes for rank in ranks),
+        spared_bytes=max(rank.spared_bytes for rank in ranks),
+        again_s=min(rank.again_s for rank in ranks),
+    )
+
+
+def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule) -> float:
+    """The least that all stages together add to their passes under a rule of state."""
+    whole = ((0, len(pipeline.setup.model.layers)),)
+    shards = pipeline.kinds[where].shards
+    if state.zero == 3:
+        if not pipeline.has_replicas:
+            return 0.0
+        return pipeline.micro_batches * shards.least_sharding_s(
+            pipeline.layers.composition(*whole[0], 0),
+            pipeline.stage_under(where, whole, state).sharded_over,
+            pipeline.on_axis(where, state),
+            overlapped="dp" in pipeline.overlap_under(state.zero),
+        )
+    cost = pipeline.once(where, whole, state)
+    passes = [shards.whole_s(kind) for kind in RECOMPUTE_KINDS]
+    reduce_s, gather_s = pipeline.exposed_sync_s(
+        state,
+        np.array([cost.reduce_s]),
+        np.array([cost.gather_s]),
+        np.array([max(ahead for ahead, _ in passes)]),
+        np.array([max(back for _, back in passes)]),
+    )
+    return float((reduce_s + gather_s)[0])  # type: ignore[index]
+
+
+def least_by_cut_s(pipeline: Pipeline, schedule: ScheduleName, cuts: Sequence[tuple[Ranges, ...]]) -> Floats:
+    """Return of each cut: no rule of recomputation or state takes less. The passes alone, with nothing recomputed."""
+    family = Family(schedule=schedule, cuts=tuple(cuts), recompute=(PLAIN,), states=(StateRule(),))
+    classes = pipeline.classes(cuts)
+    table = pipeline.table(classes, family.recompute)
+    return pipeline.passes_s(family, classes, table, table.backward_s) + pipeline.iteration_s
+
+
+def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0) -> Floats:
+    """Return of each cut under each rule of state, (cuts, states): no plan takes less under a rule of recomputation of
+    the family's kinds, in however many layers; infinite where none fits.
+
+    To the passes comes what the first stage waits for after its last one: it has no stage before it to wait for.
+    Recomputing more hides more of that, so as much is taken as hidden as the longest backward pass could; what ZeRO
+    3 adds to a pass falls by no more than recomputation adds. A layer recomputed saves at most what it keeps, for
+    all micro-batches in flight: what memory lacks tells how many have to be, and fewer take no longer.
+    """
+    classes = pipeline.classes(family.cuts)
+    most = max(sum(pipeline.layers.recomputable(*part) for part in ranges) for ranges in classes.ranges)
+    kinds = {kind for kind, _ in family.recompute}
+    steps, rules = _coarse_rules(most, selective="selective" in kinds)
+    coarse = replace(family, recompute=rules)
+    table = pipeline.table(classes, rules)
+    shape = (len(family.cuts), len(rules))
+    plain_s = pipeline.passes_s(coarse, classes, table, table.backward_s)
+    room = pipeline.room(coarse, classes, table)
+    flying = pipeline.flying(family).max(axis=1)
+    saved = np.array([pipeline.kinds[kind].shards.most_saved_by_recomputing() for kind in pipeline.kind_of_stage])
+    first = classes.of_stage[0]
+    forward_s, backward_s = table.forward_s[first].sum(axis=2).min(axis=1), table.backward_s[first].sum(axis=2)
+    by_state = np.full((len(family.cuts), len(family.states)), np.inf)
+    for number, state in enumerate(family.states):
+        lacking, peaks = pipeline.lacking_bytes(state, classes, room)
+        fits = (lacking + spare_bytes <= 0).reshape(shape)
+        without = peaks.reshape(len(pipeline.setup.stages), *shape)[:, :, 0] + spare_bytes
+        needed = np.ceil(np.maximum(1.0, without / (flying * np.maximum(saved, 1.0))[:, None]).max(axis=0))
+        passes_s = plain_s
+        if state.zero == 3 and pipeline.has_replicas:
+            passes_s = pipeline.passes_s(coarse, classes, table, table.backward_s + pipeline.sharding_s(state, table))
+        by_rule = passes_s.reshape(shape)
+        for place, (kind, count) in enumerate(rules):
+            if kind in kinds:
+                possible = fits[:, place] if kind != "full" else _is_enough(needed, count or 0, steps)
+                least = np.where(possible, by_rule[:, place], np.inf)
+                by_state[:, number] = np.minimum(by_state[:, number], least)
+        by_state[:, number] += _least_after_s(pipeline, state, classes, forward_s, backward_s.max(axis=1))
+    return by_state
+
+
+def _coarse_rules(most: int, *, selective: bool) -> tuple[list[int], tuple[Rule, ...]]:
+    """A few counts of layers up to `most`, and rules that recompute so many."""
+    steps = sorted({1, *(max(1, most * part // 4) for part in (1, 2, 3)), most}) if most else [0]
+    some: list[Rule] = [("selective", None)] if selective else []
+    return steps, (PLAIN, *some, *(("full", count) for count in steps))
+
+
+def _is_enough(needed: Floats, count: int, steps: Sequence[int]) -> NDArray[np.bool_]:
+    """Whether `count` is, of the counts that are no more than have to be, the most; the last one stands for more."""
+    later = steps[steps.index(count) + 1 :]
+    return np.asarray((needed >= count) & (needed < (later[0] if later else steps[-1] + 1)))
+
+
+def _least_after_s(
+    pipeline: Pipeline, state: StateRule, classes: Classes, forward_s: Floats, backward_s: Floats
+) -> Floats:
+    """Of each cut: what the first stage at least waits for after its last backward pass, the step included."""
+    first = classes.of_stage[0].tolist()
+    # On the host the step may take no time at all: what is sent is the same.
+    on_device = replace(state, offload=frozenset())
+    costs = {place: pipeline.once(classes.where[place], classes.ranges[place], on_device) for place in set(first)}
+    reduce_s, gather_s, step_s = (
+        np.array([getattr(costs[place], name) for place in first]) for name in ("reduce_s", "gather_s", "optimizer_s")
+    )
+    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, gather_s, forward_s, backward_s))
+    return np.asarray(exposed_s + (0.0 if state.offload else step_s) + pipeline.iteration_s)

@@ -1,0 +1,330 @@
+"""The ways to run one stage of a Cell, each priced as the same stage of any explicit plan.
+
+A stage's devices are all in data or all in tensor parallelism; how its state is sharded and what is recomputed is
+chosen beside that, as a search for plans chooses it. What does not fit is dropped (Crius section 5.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from estimator.cells.job import Job
+from estimator.layer_times import Lookup, nothing_measured
+from estimator.layers.graph import build_graph
+from estimator.layers.split import Work
+from estimator.layers.work import layer_work
+from estimator.pricing.evaluate import evaluate, hop_s, stage_times
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
+from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.memory import rank_memory
+from estimator.pricing.outcome import Evaluation, RankMemory
+from estimator.pricing.pricing import Pricing
+from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
+from estimator.pricing.stage_cost import price_stage
+from estimator.pricing.stage_key import layer_kinds, stage_key
+from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, stage_chunks
+from estimator.schedules import in_flight
+from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
+
+Favour = Literal["dp", "tp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a Cell runs on, and what is measured of it: collectives and layer times."""
+
+    cluster: Cluster
+    device: Device
+    link_tables: tuple[LinkTable, ...]
+    lookup: Lookup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlace:
+    """Where a stage stands: layers [first, end), its devices in rank order, those of all other stages, its `index`
+    among the pipeline's `stages`; and the samples of a micro-batch."""
+
+    first: int
+    end: int
+    slots: tuple[DeviceSlot, ...]
+    others: tuple[DeviceSlot, ...]
+    index: int
+    stages: int
+    micro_batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOption:
+    """One stage fixed: `time_s` for a micro-batch, forward, backward and blocking collectives; `tail_s` once an
+    iteration, what nothing hides of gradient sums and the optimizer's step. `measured`: all its layers are profiled."""
+
+    setup: StageSetup
+    time_s: float
+    tail_s: float
+    measured: bool
+
+
+class StagePricing:
+    """Prices the stages of a job's Cells on one type of device, alike stages once. The only state is that cache."""
+
+    def __init__(self, job: Job, hardware: Hardware) -> None:
+        self.job = job
+        self.hardware = hardware
+        self.recipe: Recipe = job.recipe_on(hardware.device)
+        self._pricing = Pricing(lookup=hardware.lookup, link_tables=hardware.link_tables)
+        self.kinds = layer_kinds(job.model, self.recipe)
+        self._links = LinkTimes(
+            pricing=self._pricing,
+            cluster=hardware.cluster,
+            experts_a_token=experts_a_token(job.model, self.recipe.software),
+        )
+        self._priced: dict[Hashable, _Seconds | Infeasible] = {}
+        self._works: dict[Hashable, tuple[ChunkWork, ...] | Infeasible] = {}
+        self._layer_works: dict[Hashable, tuple[Work | None, ...]] = {}
+        shard = Shard(seq_len=self.recipe.seq_len, dtype=self.recipe.dtype, attention=self.recipe.attention)
+        self.graph = build_graph(job.model, shard=shard, degrees=())
+        self._has_blocks = any(isinstance(layer, TransformerBlock) for layer in job.model.layers)
+
+    def options(self, place: StagePlace, *, dp: int, tp: int) -> tuple[StageOption, ...] | Infeasible:
+        """Return the stage as `dp` replicas of `tp` shards in each way that fits and is not beaten by another in both
+        times; Infeasible with the nearest miss where none fits, or a degree divides nothing.
+
+        Where some way's layers are all profiled, measurements decide: the others are left out.
+        """
+        if place.micro_batch % dp:
+            reason = f"dp={dp} does not divide the micro-batch of {place.micro_batch} samples"
+            return Infeasible(reason=reason, lacking="divisibility")
+        priced = self._price_ways(place, self.ways(place, dp=dp, tp=tp))
+        fitting = [option for option in priced if isinstance(option, StageOption)]
+        if not fitting:
+            return min((miss for miss in priced if isinstance(miss, Infeasible)), key=lacking_bytes)
+        choices = [option for option in fitting if option.measured] or fitting
+        shared = [option for option in choices if option.setup.sequence_parallel]
+        whole = [option for option in choices if not option.setup.sequence_parallel]
+        return undominated(shared) + undominated(whole)
+
+    def ways(self, place: StagePlace, *, dp: int, tp: int) -> tuple[StageSetup, ...]:
+        """Return how `dp` replicas of `tp` shards may hold the stage, with nothing recomputed.
+
+        Experts are split over tensor-parallel ranks whole, or where their number does not allow it matrix by matrix.
+        """
+        ep, etp = self._expert_degrees(place, tp)
+        tokens = self.recipe.seq_len
+        shared = tp > 1 and tokens > 0 and tokens % tp == 0 and self._has_blocks
+        # A profile is of shared tokens or of whole ones: what is measured decides.
+        shares = (True, False) if shared and self.hardware.lookup is not nothing_measured else (shared,)
+        if self.job.sequence_parallel and tp > 1:
+            shares = (True,)
+        zeros: tuple[ZeroStage, ...] = self.job.zero if dp > 1 else (min(self.job.zero),)
+        return tuple(
+            StageSetup(
+                chunks=((place.first, place.end),),
+                slots=place.slots,
+                tp=tp,
+                dp=dp,
+                ep=ep,
+                etp=etp,
+                sequence_parallel=share,
+                zero=zero,
+            )
+            for share in shares
+            for zero in zeros
+        )
+
+    def transfer_s(self, before: StageSetup, after: StageSetup, micro_batch: int) -> float:
+        """Return the seconds of a micro-batch's activation from stage to stage, and of its gradient back."""
+        setup = self._setup((before, after), micro_batch)
+        return 2 * hop_s(setup, before, after, self._links)
+
+    def evaluate(self, stages: Sequence[StageSetup], micro_batch: int) -> tuple[Setup, Evaluation]:
+        """Return the setup of these stages with its price; AssertionError where one of them cannot be had."""
+        setup = self._setup(stages, micro_batch)
+        evaluation = evaluate(setup, self._pricing)
+        assert isinstance(evaluation, Evaluation), f"stages that were priced: {evaluation}"
+        return setup, evaluation
+
+    def works(self, place: StagePlace, stage: StageSetup) -> tuple[ChunkWork, ...] | Infeasible:
+        """Return what a rank of `stage` computes; Infeasible where a layer cannot be held so."""
+        probe = self.probe(place, stage)
+        key = (stage_key(probe, stage, self.kinds), place.micro_batch)
+        if key not in self._works:
+            self._works[key] = stage_chunks(probe, 0)
+        return self._works[key]
+
+    def layer_works(self, place: StagePlace, stage: StageSetup) -> tuple[Work | None, ...]:
+        """Return the work of every layer of the model, held as `stage` holds its own and recomputed where it recomputes
+        anything; None where a layer cannot be held so."""
+        samples = place.micro_batch // stage.dp
+        key = (stage.tp, stage.ep, stage.etp, stage.sequence_parallel, stage.recompute, samples)
+        if key not in self._layer_works:
+            setup = self.probe(place, stage)
+            works: dict[int, Work | None] = {}
+            for index, kind in enumerate(self.kinds):
+                if kind not in works:
+                    layer = self.job.model.layers[index]
+                    recomputed = stage.recompute != "none" and not isinstance(layer, Embedding | Head)
+                    work = layer_work(layer, split_of(setup, stage, index, recomputed=recomputed))
+                    works[kind] = None if isinstance(work, Infeasible) else work
+            self._layer_works[key] = tuple(works[kind] for kind in self.kinds)
+        return self._layer_works[key]
+
+    def _price_ways(self, place: StagePlace, ways: Sequence[StageSetup]) -> list[StageOption | Infeasible]:
+        """Each of `ways`, by sharding, least first, in the fastest way that fits. ZeRO 2 and 3 send more than 1 and
+        compute no less, so they are for what does not fit, or has to be recomputed, without them."""
+        priced: list[StageOption | Infeasible] = []
+        enough: set[bool] = set()
+        for stage in sorted(ways, key=lambda stage: stage.zero):
+            if stage.zero > 1 and stage.sequence_parallel in enough:
+                continue
+            option = self._least_recomputation(place, stage)
+            priced.append(option)
+            if isinstance(option, StageOption) and option.setup.recompute == "none" and stage.zero == 1:
+                enough.add(stage.sequence_parallel)
+        return priced
+
+    def _least_recomputation(self, place: StagePlace, plain: StageSetup) -> StageOption | Infeasible:
+        """The fastest that fits: nothing recomputed, else selectively, or in full as few layers as need be."""
+        wanted = self.job.recompute
+        if wanted != "auto":
+            kind, layers = wanted
+            whole = layers is None or layers >= plain.layers
+            return self._option(place, replace(plain, recompute=kind, recompute_layers=None if whole else layers))
+        option = self._option(place, plain)
+        if isinstance(option, StageOption) or option.lacking != "memory":
+            return option
+        tried = [
+            self._option(place, replace(plain, recompute="selective")),
+            self._option(place, self._fewest_layers(place, plain)),
+        ]
+        fitting = [other for other in tried if isinstance(other, StageOption)]
+        if fitting:
+            return min(fitting, key=lambda other: other.time_s)
+        return min((option, *(miss for miss in tried if isinstance(miss, Infeasible))), key=lacking_bytes)
+
+    def _fewest_layers(self, place: StagePlace, plain: StageSetup) -> StageSetup:
+        """Full recomputation of the fewest layers that fits; of all of them where none does."""
+        full = replace(plain, recompute="full")
+        low, high = 0, plain.layers
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._lacking(place, replace(full, recompute_layers=middle)) > 0:
+                low = middle
+            else:
+                high = middle
+        return full if high == plain.layers else replace(full, recompute_layers=high)
+
+    def _lacking(self, place: StagePlace, stage: StageSetup) -> float:
+        memory = self._memory(place, stage)
+        return math.inf if isinstance(memory, Infeasible) else memory.needed_bytes - self.hardware.device.memory_bytes
+
+    def _memory(self, place: StagePlace, stage: StageSetup) -> RankMemory | Infeasible:
+        works = self.works(place, stage)
+        if isinstance(works, Infeasible):
+            return works
+        flying = in_flight(
+            self.recipe.schedule,
+            stage=place.index,
+            stages=place.stages,
+            chunks=1,
+            micro_batches=self.recipe.global_batch // place.micro_batch,
+        )
+        return rank_memory(self.probe(place, stage), 0, works, flying)
+
+    def _option(self, place: StagePlace, stage: StageSetup) -> StageOption | Infeasible:
+        """The stage priced; Infeasible where it cannot be held so, or does not fit."""
+        memory = self._memory(place, stage)
+        if isinstance(memory, Infeasible):
+            return memory
+        has_bytes = self.hardware.device.memory_bytes
+        if memory.needed_bytes > has_bytes:
+            gib = 2**30
+            return Infeasible(
+                reason=f"dp={stage.dp} tp={stage.tp} zero={stage.zero} recompute={stage.recompute}: needs"
+                f" {memory.peak_bytes / gib:.4g} GiB and {memory.reserve_bytes / gib:.4g} GiB reserve, the device has"
+                f" {has_bytes / gib:.4g} GiB",
+                lacking="memory",
+                lacking_bytes=memory.needed_bytes - has_bytes,
+            )
+        probe = self.probe(place, stage)
+        key = (stage_key(probe, stage, self.kinds), place.micro_batch, len(place.slots) + len(place.others))
+        if key not in self._priced:
+            self._priced[key] = self._price(probe)
+        seconds = self._priced[key]
+        if isinstance(seconds, Infeasible):
+            return seconds
+        return StageOption(setup=stage, time_s=seconds.time_s, tail_s=seconds.tail_s, measured=seconds.measured)
+
+    def _price(self, probe: Setup) -> _Seconds | Infeasible:
+        cost = price_stage(probe, 0, self._links)
+        if isinstance(cost, Infeasible):
+            return cost
+        times, stage = stage_times(cost), probe.stages[0]
+        hiding = hiding_of(
+            probe.recipe,
+            self._pricing.parameters,
+            [stage.zero],
+            probe.micro_batches,
+            overlapped="dp" in probe.recipe.overlap,
+        )
+        once = cost.once
+        exposed_s = exposed_sync_s(hiding, once.reduce_s, once.gather_s, sum(times.forward_s), sum(times.backward_s))
+        return _Seconds(
+            time_s=times.busy_s,
+            tail_s=float(sum(exposed_s)) + once.optimizer_s + once.offload_s,
+            measured=all(profile is not None for chunk in cost.profiles for profile in chunk),
+        )
+
+    def _expert_degrees(self, place: StagePlace, tp: int) -> tuple[int, int]:
+        layers = self.job.model.layers[place.first : place.end]
+        counts = {
+            layer.feed_forward.count
+            for layer in layers
+            if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
+        }
+        if not counts:
+            return 1, 1
+        return (tp, 1) if all(count % tp == 0 for count in counts) else (1, tp)
+
+    def probe(self, place: StagePlace, stage: StageSetup) -> Setup:
+        """Return a setup in which the stage can be asked for: all other devices stand as one stage behind it."""
+        if not place.others:
+            return self._setup((stage,), place.micro_batch)
+        rest = StageSetup(chunks=((0, 1),), slots=place.others, tp=len(place.others))
+        return self._setup((stage, rest), place.micro_batch)
+
+    def _setup(self, stages: Sequence[StageSetup], micro_batch: int) -> Setup:
+        return Setup(
+            model=self.job.model,
+            cluster=self.hardware.cluster,
+            recipe=self.recipe,
+            stages=tuple(stages),
+            micro_batch=micro_batch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seconds:
+    """What a stage takes wherever it stands in the pipeline (as in `StageOption`)."""
+
+    time_s: float
+    tail_s: float
+    measured: bool
+
+
+def lacking_bytes(miss: Infeasible) -> float:
+    """Return how far away it is, in bytes; infinitely far where bytes cannot mend it."""
+    return math.inf if miss.lacking_bytes is None else miss.lacking_bytes
+
+
+def undominated(options: Iterable[StageOption]) -> tuple[StageOption, ...]:
+    """Return those of `options`, which hold activations alike, that no other one beats or equals in both times."""
+    kept: list[StageOption] = []
+    for option in sorted(options, key=lambda option: (option.time_s, option.tail_s)):
+        if not kept or option.tail_s < kept[-1].tail_s:
+            kept.append(option)
+    return tuple(kept)

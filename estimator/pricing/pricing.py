@@ -1,0 +1,100 @@
+"""What prices rest on beside the setup that is priced, and the one owner of what has been computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
+
+from estimator.communication.collectives import CollectiveTime, time_collective
+from estimator.communication.groups import Group
+from estimator.layer_times import Lookup, nothing_measured
+from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
+from profiles.training_parameters import TrainingParameters, load_training_parameters
+from profiles.vocabulary import CollectiveOp, LinkTable
+
+MOST_KEPT = 4_000_000
+"""So many results are kept; then all are forgotten, and computed again when asked for."""
+
+_NOTHING = object()
+
+EfficienciesOf = Callable[[str], OperatorEfficiencies]
+"""The efficiencies of a device by its name."""
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Pricing:
+    """Parameters of training, efficiencies, measured layer times and link tables, and a cache of what follows.
+
+    Records that prices are made of hold nothing that changes: what they compute more than once they ask of `remember`.
+    A record bound to a Pricing is priced by that one alone; `but` gives another one, which has computed nothing yet.
+    """
+
+    __slots__ = ("_results", "efficiencies_of", "link_tables", "lookup", "parameters")
+
+    def __init__(
+        self,
+        *,
+        parameters: TrainingParameters | None = None,
+        efficiencies_of: EfficienciesOf = load_operator_efficiencies,
+        lookup: Lookup = nothing_measured,
+        link_tables: Sequence[LinkTable] = (),
+    ) -> None:
+        """Hold the parameters (None: those that come with the program) and what is measured: `lookup` finds layer
+        times, `link_tables` are of collectives; both win over the models."""
+        self.parameters = parameters or load_training_parameters()
+        self.efficiencies_of = efficiencies_of
+        self.lookup = lookup
+        self.link_tables = tuple(link_tables)
+        self._results: dict[Hashable, Any] = {}
+
+    def but(self, *, link_tables: Sequence[LinkTable] | None = None, lookup: Lookup | None = None) -> Pricing:
+        """Return one with other tables or layer times, and an empty cache."""
+        return Pricing(
+            parameters=self.parameters,
+            efficiencies_of=self.efficiencies_of,
+            lookup=self.lookup if lookup is None else lookup,
+            link_tables=self.link_tables if link_tables is None else link_tables,
+        )
+
+    def remember(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Return `function(*args, **kwargs)`, computed once.
+
+        The function, with the object that it is bound to, and all its arguments are the key; so it may depend on
+        nothing else that changes. A method's object counts as itself, whatever equals it.
+        """
+        key = (function, args, *kwargs.items()) if kwargs else (function, args)
+        return self.keep(key, lambda: function(*args, **kwargs))
+
+    def keep(self, key: Hashable, make: Callable[[], Result]) -> Result:
+        """Return what `make` gave when it was asked for under `key` first.
+
+        For results that depend on less than all of a function's arguments: `key` begins with the method that asks, and
+        says everything that the result depends on.
+        """
+        results = self._results
+        kept = results.get(key, _NOTHING)
+        if kept is not _NOTHING:
+            return cast(Result, kept)
+        made = make()
+        if len(results) >= MOST_KEPT:
+            results.clear()
+        results[key] = made
+        return made
+
+    def collective_time(
+        self, op: CollectiveOp, size_bytes: float, group: Group, reached: Group, concurrent: int
+    ) -> CollectiveTime:
+        """Return the time of a collective on `group` by a table; else on `reached`, the same group with what training
+        reaches of its links (messages between two: on `group`). `concurrent` groups are busy at once."""
+        return self.remember(self._collective_time, op, size_bytes, group, reached, concurrent)
+
+    def _collective_time(
+        self, op: CollectiveOp, size_bytes: float, group: Group, reached: Group, concurrent: int
+    ) -> CollectiveTime:
+        timed = time_collective(op, size_bytes, group, tables=self.link_tables, concurrent_groups=concurrent)
+        if timed.table_ids or op == "send_recv":
+            return timed
+        return time_collective(op, size_bytes, reached, concurrent_groups=concurrent)

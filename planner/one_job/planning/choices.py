@@ -1,0 +1,202 @@
+"""Questions that take several searches: what fewer devices or less memory cost, how few devices meet a time, which of
+several clusters to rent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.one_job.planning.searching import plan_model
+from planner.one_job.search.best import Best, find_best
+from planner.one_job.search.objectives import plan_amount
+from planner.one_job.search.request import DeviceSpace, SearchRequest
+from planner.shared.options.search import FrontOptions, SearchOptions, SideBySideOptions, SmallestOptions
+from planner.shared.plan import Plan
+from profiles.cluster import Cluster
+from profiles.errors import NothingFits
+from profiles.vocabulary import Infeasible
+
+MOST_POINTS = 16
+STEP = 0.06
+"""Share of the memory by which the points of a front differ at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One answer: the best plan under some limit, what an iteration of it takes of each objective (None where nothing
+    tells), and the memory that its fullest device needs with its reserve. `plan` None: nothing fits, `reason` says why.
+    """
+
+    cluster: str
+    devices: int
+    plan: Plan | None
+    reason: str | None = None
+    needed_bytes: int | None = None
+    proved: bool = False
+    cost: float | None = None
+    energy_j: float | None = None
+
+    @property
+    def iteration_time_s(self) -> float | None:
+        """Seconds of an iteration."""
+        return None if self.plan is None else self.plan.estimate.iteration_time_s
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the choice as values that `json.dumps` takes; the plan by its degrees."""
+        plan = self.plan
+        degrees = None
+        if plan is not None:
+            stage = plan.stages[0]
+            degrees = {
+                "pp": len(plan.stages),
+                "tp": stage.tp,
+                "cp": stage.cp,
+                "dp": stage.dp,
+                "ep": stage.ep,
+                "vpp": len(stage.chunks),
+                "micro_batches": plan.batch.micro_batches,
+                "micro_batch": plan.batch.micro_batch,
+                "schedule": plan.schedule,
+                "zero": stage.sharding.zero,
+                "recompute": stage.recompute.kind,
+            }
+        return {
+            "cluster": self.cluster,
+            "devices": self.devices,
+            "iteration_time_s": self.iteration_time_s,
+            "tokens_per_s": None
+            if plan is None or plan.estimate.tokens_per_s_per_device is None
+            else plan.estimate.tokens_per_s_per_device * self.devices,
+            "needed_memory_bytes": self.needed_bytes,
+            "cost_per_iteration": self.cost,
+            "energy_per_iteration_j": self.energy_j,
+            "proved": self.proved,
+            "plan": degrees,
+            "reason": self.reason,
+        }
+
+
+def front(options: FrontOptions) -> tuple[Choice, ...]:
+    """The plans that no other one beats in both time and devices (or memory of a device), the fastest first.
+
+    Against memory each search allows `STEP` less than the last plan needs, until nothing fits.
+    Against devices, limits go down from all by quarters of a power of two, whole nodes while there are several.
+    """
+    first = _best(options)
+    if first is None:
+        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits, so there is no front")
+    found = [first]
+    if options.against == "devices":
+        for limit in _fewer(found[0].devices):
+            nearer = _best(replace(options, devices=limit))
+            if nearer is not None:
+                found.append(nearer)
+        return _undominated(found, lambda choice: choice.devices)
+    while len(found) < MOST_POINTS:
+        less = _best(options, memory_below=round((1 - STEP) * (found[-1].needed_bytes or 0)))
+        if less is None:
+            break
+        found.append(less)
+    return _undominated(found, lambda choice: choice.needed_bytes or 0)
+
+
+def smallest(options: SmallestOptions) -> Choice:
+    """Return the best plan on the fewest devices on which an iteration takes at most `meet_s` seconds; raise
+    NothingFits where it takes longer even on all. A plan may leave devices idle, so more of them never take longer:
+    bisection finds the fewest."""
+    best = _best(options)
+    if best is None or best.plan is None:
+        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits")
+    took = best.plan.estimate.iteration_time_s
+    if took > options.meet_s:
+        raise NothingFits(
+            f"{options.model} on {options.cluster}: no plan is as fast as {options.meet_s:g} s; the fastest takes"
+            f" {took:.4g} s on {best.devices} devices"
+        )
+    low, high = 0, best.devices
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = _best(replace(options, devices=middle))
+        if found is not None and found.plan is not None and found.plan.estimate.iteration_time_s <= options.meet_s:
+            best, high = found, min(middle, found.devices)
+        else:
+            low = middle
+    return best
+
+
+def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
+    """The best plan on each of several clusters, those where nothing fits among them with the reason."""
+    found = []
+    for cluster in (options.cluster, *options.beside):
+        try:
+            planned = plan_model(replace(options, cluster=cluster))
+        except NothingFits as failure:
+            found.append(Choice(cluster=cluster, devices=0, plan=None, reason=str(failure)))
+            continue
+        found.append(_choice(planned.plan, cluster, planned.best, planned.request.cluster if planned.request else None))
+    return tuple(found)
+
+
+def _best(options: SearchOptions, *, memory_below: int | None = None) -> Choice | None:
+    def limited(request: SearchRequest) -> Best:
+        if memory_below is None:
+            return find_best(request, progress=options.say)
+        return find_best(_with_less_memory(request, memory_below), progress=options.say)
+
+    try:
+        planned = plan_model(options, find=limited)
+    except NothingFits:
+        return None
+    place = planned.request.cluster if planned.request is not None else None
+    return _choice(planned.plan, options.cluster, planned.best, place)
+
+
+def _choice(plan: Plan, cluster: str, best: Best | None, place: Cluster | None) -> Choice:
+    amounts: dict[str, float | None] = {"cost": None, "energy": None}
+    for objective in ("cost", "energy"):
+        found = plan_amount(objective, plan, place) if place is not None else None
+        amounts[objective] = None if found is None or isinstance(found, Infeasible) else found
+    needed = None
+    if best is not None:
+        needed = max(rank.needed_bytes for rank in best.winner.evaluation.memory)
+    return Choice(
+        cluster=cluster,
+        devices=len(plan.devices),
+        plan=plan,
+        needed_bytes=needed,
+        proved=plan.provenance.optimality_proved,
+        cost=amounts["cost"],
+        energy_j=amounts["energy"],
+    )
+
+
+def _with_less_memory(request: SearchRequest, below: int) -> SearchRequest:
+    """The same search where a plan must need less than so many bytes of a device."""
+    return replace(
+        request,
+        spaces=tuple(
+            replace(own, space=replace(own.space, memory_below=below)) if isinstance(own, DeviceSpace) else own
+            for own in request.spaces
+        ),
+    )
+
+
+def _fewer(devices: int) -> list[int]:
+    """Limits below `devices`: 3/4, 1/2, 3/8, 1/4 of the power of two above, and so on down to 1."""
+    found, power = [], 1
+    while power < devices:
+        power *= 2
+    while power >= 1:
+        found += [limit for limit in (power, power * 3 // 4) if 1 <= limit < devices]
+        power //= 2
+    return list(dict.fromkeys(found))
+
+
+def _undominated(found: list[Choice], size: Callable[[Choice], int]) -> tuple[Choice, ...]:
+    ordered = sorted(found, key=lambda choice: (choice.iteration_time_s or 0.0, size(choice)))
+    kept: list[Choice] = []
+    for choice in ordered:
+        if not kept or size(choice) < size(kept[-1]):
+            kept.append(choice)
+    return tuple(kept)

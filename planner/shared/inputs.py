@@ -1,0 +1,56 @@
+"""What a request names, as records: the profile store, the cluster, the tokens of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from estimator.host_cpu import cpu_name
+from estimator.profiling.lookup import LOCAL_DEVICE, find_origins
+from models_zoo.model import Model
+from profiles.cluster import Cluster
+from profiles.cluster_file import load_cluster
+from profiles.errors import InputError
+from profiles.measurements import DeviceRates, device_from_rates
+from profiles.store import ProfileStore
+from profiles.vocabulary import Device, DType
+
+
+@contextmanager
+def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
+    """The profile store at `path`; None where there is no such file, which means that nothing is measured."""
+    if path is None or not path.exists():
+        yield None
+        return
+    with ProfileStore(path) as store:
+        yield store
+
+
+def load_place(
+    text: str, model: Model, *, store: ProfileStore | None, dtype: DType, seq_len: int, optimizer: str
+) -> Cluster:
+    """The cluster that `text` means; this host's own devices are described by what `store` has measured on them."""
+
+    def local_device() -> Device | None:
+        rates = _local_rates(store, model, dtype, seq_len, optimizer) if store else None
+        return device_from_rates(rates) if rates else None
+
+    return load_cluster(text, local_device=local_device)
+
+
+def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, optimizer: str) -> DeviceRates | None:
+    """Rates of this host's CPU, with as many threads as its measured layer times have."""
+    origins = find_origins(store, model.layers, device=LOCAL_DEVICE, optimizer=optimizer, dtype=dtype, seq_len=tokens)
+    threads = origins[0].threads if origins else None
+    found = store.rates(LOCAL_DEVICE, hardware=cpu_name(), threads=threads)
+    return found or store.rates(LOCAL_DEVICE, hardware=cpu_name())
+
+
+def token_count(model: Model, seq_len: int | None) -> int:
+    """Tokens per sample: `seq_len`, or the model's own where it is None. InputError for tokens of a model without."""
+    if seq_len is not None and not model.seq_len:
+        raise InputError(
+            where=f"model {model.name}", key="--seq-len", found=seq_len, expected="none: the model has no tokens"
+        )
+    return model.seq_len if seq_len is None else seq_len

@@ -1,0 +1,153 @@
+"""The options of `estimate`: of Cells, or of one explicit plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, get_args
+
+from estimator.cells.rules import MicroBatchRule
+from planner.shared.options.common import ClusterIfAny, ModelIfAny, TimelineFile, Tool
+from planner.shared.options.record import Option, Options
+from planner.shared.options.training import RECOMPUTE, THE_JOB, CellOptions, TrainingOptions
+from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, number_or, words_of
+from profiles.errors import InputError
+from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
+
+EXPLICIT = "one explicit plan, in place of the Cells (any degree of parallelism makes it one)"
+WHOLE = "the whole training, of an explicit plan"
+FILES = "the plan as a file"
+
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "hsdp")
+"""Any of these makes an estimate that of one explicit plan."""
+
+
+def _degree(meaning: str) -> Option:
+    return Option(help=meaning, metavar="N", group=EXPLICIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeTrainingOptions(Options):
+    """A whole training: tokens, failures of a device a day, seconds of a checkpoint and of a restart."""
+
+    command: ClassVar[str] = "estimate"
+
+    train_tokens: Annotated[
+        float | None,
+        Option(help="tokens of the whole training, such as 1.4T", metavar="N", values=LARGE, group=WHOLE),
+    ] = None
+    failure_rate: Annotated[
+        float, Option(help="failures per device and day", metavar="F", values=AMOUNT, group=WHOLE)
+    ] = 0.0
+    checkpoint_time: Annotated[
+        float, Option(help="seconds that saving a checkpoint stops training", metavar="S", values=AMOUNT, group=WHOLE)
+    ] = 0.0
+    restart_time: Annotated[
+        float,
+        Option(help="seconds from a failure to training again", metavar="S", values=AMOUNT, group=WHOLE),
+    ] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DegreeOptions(Options):
+    """How one explicit plan shares the work. None: derived, and said how."""
+
+    tp: Annotated[int | None, _degree("tensor-parallel ranks")] = None
+    pp: Annotated[int | None, _degree("pipeline stages")] = None
+    dp: Annotated[int | None, _degree("data-parallel replicas (default: what is left)")] = None
+    cp: Annotated[int | None, _degree("context-parallel ranks")] = None
+    ep: Annotated[int | None, _degree("ranks that share a layer's experts")] = None
+    etp: Annotated[int | None, _degree("ranks that share each expert's matrices")] = None
+    vpp: Annotated[int | None, _degree("chunks of layers per stage (interleaved)")] = None
+    hsdp: Annotated[
+        tuple[int, int] | None,
+        Option(
+            help="shard over so many ranks, with so many replicas",
+            metavar="SHARDxREPLICATE",
+            values=SHARD_X_REPLICATE,
+            group=EXPLICIT,
+        ),
+    ] = None
+    offload: Annotated[
+        tuple[OffloadPart, ...],
+        Option(
+            help="held in host memory",
+            metavar="PARTS",
+            values=words_of(get_args(OffloadPart), or_none=True),
+            group=EXPLICIT,
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, TrainingOptions):
+    """A model on a cluster: its Cells; or one explicit plan, by its degrees, by a plan file, or as a launcher's present
+    settings."""
+
+    model: ModelIfAny = field(default=None, kw_only=False)
+    cluster: ClusterIfAny = None
+    devices: Annotated[
+        int | None, Option(help="devices of the cluster to use (default: all)", metavar="N", group=THE_JOB)
+    ] = None
+    micro_batch: Annotated[int | None, Option(help="samples per rank and micro-batch", metavar="N", group=THE_JOB)] = (
+        None
+    )
+    micro_batches: Annotated[
+        int | MicroBatchRule,
+        Option(
+            help="micro-batches an iteration, or crius (4 per stage), fit (more where those do not fit; default), best",
+            metavar="N|RULE",
+            values=number_or(get_args(MicroBatchRule)),
+            group=THE_JOB,
+        ),
+    ] = "fit"
+    zero: Annotated[
+        ZeroStage | None, Option(help="what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP)", group=THE_JOB)
+    ] = None
+    sequence_parallel: Annotated[bool, Option(help="sequence parallelism where tp > 1", group=THE_JOB)] = False
+    schedule: Annotated[ScheduleName, Option(help="(default: %(default)s)", group=THE_JOB)] = "1f1b"
+    recompute: Annotated[
+        str,
+        Option(
+            help="auto (only where needed to fit; default), none, selective, full, or full:LAYERS of each stage",
+            metavar="RULE",
+            values=RECOMPUTE,
+            group=THE_JOB,
+        ),
+    ] = "auto"
+    plan: Annotated[
+        Path | None,
+        Option(help="estimate the plan in this file, in place of MODEL and options", metavar="FILE", group=FILES),
+    ] = None
+    output: Annotated[
+        Path | None, Option(help="write the explicit plan to this file", metavar="FILE", short="-o", group=FILES)
+    ] = None
+    timeline: TimelineFile = None
+    launcher: Annotated[
+        tuple[Tool, str] | None,
+        Option(
+            help="estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
+            " FILE.json (with MODEL)",
+            metavar=("FORMAT", "SETTINGS"),
+            flag="--from",
+            nargs=2,
+        ),
+    ] = None
+
+    @property
+    def explicit(self) -> bool:
+        """Whether one plan is asked for: by a file, by a launcher's settings, or by a degree of parallelism."""
+        named = self.plan is not None or self.launcher is not None
+        return named or any(getattr(self, name) is not None for name in DEGREES)
+
+    def check(self) -> None:
+        """Raise InputError for options that contradict each other."""
+        if self.launcher is not None and self.plan is not None:
+            raise InputError(where="estimate", key="--from", found=f"--plan {self.plan} too", expected="one of them")
+        if self.timeline is not None and not self.explicit:
+            expected = "one plan to draw: --plan, --tp, --pp, --dp or another degree; or `cellplan plan`"
+            raise self.wrong("timeline", found="Cells", expected=expected)
+        if self.train_tokens is None:
+            for name in ("failure_rate", "checkpoint_time", "restart_time"):
+                if getattr(self, name):
+                    raise self.wrong(name, found=getattr(self, name), expected="--train-tokens beside it")
