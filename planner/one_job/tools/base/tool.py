@@ -52,8 +52,8 @@ class TrainingTool:
     What no field says are rules: on the job, on degrees alone, on who holds the state under them, on the whole plan;
     and `searched`, on schedule or state: what breaks them is written with a note, as the tool runs it otherwise, and
     not searched for.
-    `model`, `write` and `read` are "module:function" below `planner.one_job.tools`: what refuses models (None: any model), the
-    writer, and the reader of its settings, where there is one.
+    `model`, `write` and `read` are "module:function" below `planner.one_job.tools`: what refuses models (None: any
+    model), the writer, and the reader of its settings, where there is one.
     """
 
     name: str
