@@ -131,15 +131,17 @@ def nmt(name: str, *, hidden: int, layers: int, heads: int, ffn_hidden: int, voc
 
     Sinusoidal positions have no weights; both embeddings and the projection share one table (section 3.4).
     """
-    own = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False)
+    self_attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False)
     feed_forward = FeedForward(hidden=ffn_hidden, activation="relu", bias=True)
-    encoder = TransformerBlock(hidden=hidden, attention=own, feed_forward=feed_forward, placement="post", dropout=True)
+    encoder = TransformerBlock(
+        hidden=hidden, attention=self_attention, feed_forward=feed_forward, placement="post", dropout=True
+    )
     decoder = TransformerBlock(
         hidden=hidden,
         attention=Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads),
         feed_forward=feed_forward,
         placement="post",
-        cross_attention=own,
+        cross_attention=self_attention,
         dropout=True,
     )
     embedding = Embedding(vocab=vocab, hidden=hidden, dropout=True)

@@ -124,12 +124,12 @@ def local_array(parameter: Parameter, whole: Array, *, tp: int, rank: int) -> Ar
         return whole
     dim, parts = parameter.split, split_into(parameter, tp)
     size = -(-parameter.shape[dim] // parts)
-    own = [slice(None)] * whole.ndim
+    index = [slice(None)] * whole.ndim
     part = rank * parts // tp
-    own[dim] = slice(part * size, (part + 1) * size)
-    found = whole[tuple(own)]
-    missing = [(0, size - found.shape[dim] if d == dim else 0) for d in range(whole.ndim)]
-    return np.pad(found, missing)
+    index[dim] = slice(part * size, (part + 1) * size)
+    part_array = whole[tuple(index)]
+    missing = [(0, size - part_array.shape[dim] if d == dim else 0) for d in range(whole.ndim)]
+    return np.pad(part_array, missing)
 
 
 def split_into(parameter: Parameter, tp: int) -> int:

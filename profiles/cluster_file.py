@@ -109,8 +109,8 @@ def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
             raise InputError(where="cluster", found=repr(part), expected=_FORMS)
         name, nodes, devices = match["device"], int(match["nodes"]), int(match["devices"])
         if not nodes or not devices:
-            found = f"{nodes} nodes of {devices} devices in {part!r}"
-            raise InputError(where="cluster", found=found, expected="at least 1 node of at least 1 device")
+            sizes_said = f"{nodes} nodes of {devices} devices in {part!r}"
+            raise InputError(where="cluster", found=sizes_said, expected="at least 1 node of at least 1 device")
         if name.lower() == LOCAL:
             if nodes != 1 or part != text:
                 raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")

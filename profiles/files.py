@@ -61,12 +61,12 @@ def parse_json(text: str, *, where: str) -> Any:
     """The value of a JSON text; errors as `read_json`, naming `where`."""
 
     def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found:
+            if key in values:
                 raise InputError(where=where, key=key, found="the key twice in one object", expected="each key once")
-            found[key] = value
-        return found
+            values[key] = value
+        return values
 
     def refuse_constant(name: str) -> Any:
         raise InputError(where=where, found=name, expected="a finite number")

@@ -33,10 +33,10 @@ def load_device(name: str, *, where: str = "hardware catalogue", key: str | None
     'a100-80gb'
     """
     plain = name.strip().lower().replace(" ", "-").replace("_", "-")
-    found = _devices().get(_aliases().get(plain, plain))
-    if found is None:
+    device = _devices().get(_aliases().get(plain, plain))
+    if device is None:
         raise _unknown("device", name, [*_devices(), *_aliases()], where=where, key=key)
-    return found
+    return device
 
 
 def load_link(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Link:
@@ -45,14 +45,14 @@ def load_link(name: str, *, where: str = "hardware catalogue", key: str | None =
     >>> load_link("nvswitch3").bandwidth_bytes_per_s
     300000000000.0
     """
-    found = _links().get(name)
-    if found is None:
+    link = _links().get(name)
+    if link is None:
         raise _unknown("link", name, list(_links()), where=where, key=key)
-    return found
+    return link
 
 
-def _unknown(kind: str, name: str, known: list[str], *, where: str, key: str | None) -> InputError:
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+def _unknown(kind: str, name: str, names: list[str], *, where: str, key: str | None) -> InputError:
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.4)
     hint = f" such as {', '.join(near)}" if near else ""
     expected = f"a {kind} of the catalogue{hint} (all of them: cellplan hardware list)"
     return InputError(where=where, key=key, found=f"an unknown {kind} {name!r}", expected=expected)

@@ -21,8 +21,8 @@ class TrainingParameters:
 
     def of(self, name: str, qualifier: str = "") -> float:
         """The value for `qualifier`, else the plain one. KeyError for a name that the file lacks."""
-        found = self.values.get(f"{name}.{qualifier}") if qualifier else None
-        return self.values[name] if found is None else found
+        qualified = self.values.get(f"{name}.{qualifier}") if qualifier else None
+        return self.values[name] if qualified is None else qualified
 
     def knows(self, name: str, qualifier: str) -> bool:
         """Whether `qualifier` has a value of its own."""

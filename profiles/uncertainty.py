@@ -51,7 +51,7 @@ class Uncertainty:
 
     def __post_init__(self) -> None:
         for name, classes in (("time", self.time), ("memory", self.memory)):
-            if (ANY, ANY) not in {(one.device, one.work) for one in classes}:
+            if (ANY, ANY) not in {(width.device, width.work) for width in classes}:
                 raise ValueError(f"uncertainty of {name}: no entry for any device and any work, expected one")
 
     def time_half_width(self, device: str, work: str) -> HalfWidth:
@@ -64,7 +64,7 @@ class Uncertainty:
 
 
 def _nearest(classes: tuple[HalfWidth, ...], device: str, work: str) -> HalfWidth:
-    by_key = {(one.device, one.work): one for one in classes}
+    by_key = {(width.device, width.work): width for width in classes}
     keys = [(device, work), (device, ANY), (ANY, work), (ANY, ANY)]
     if work in APART:
         keys.remove((device, ANY))

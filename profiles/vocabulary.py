@@ -224,11 +224,11 @@ class Device:
     def slowdown(self, workers: int) -> float:
         """How many times as long computing takes with `workers` busy on one machine: between measured counts on a
         straight line, beyond the last as there; 1 where nobody measured."""
-        known = ((1, 1.0), *self.contention)
-        for (fewer, low), (more, high) in pairwise(known):
+        points = ((1, 1.0), *self.contention)
+        for (fewer, low), (more, high) in pairwise(points):
             if workers <= more:
                 return low + (high - low) * (workers - fewer) / (more - fewer)
-        return known[-1][1]
+        return points[-1][1]
 
     def among(self, workers: int) -> Device:
         """The device as one of so many busy workers on a machine finds it."""
@@ -247,12 +247,12 @@ class Device:
 
     def rate(self, dtype: DType) -> float:
         """The peak where there has to be one. ValueError that names those there are."""
-        found = self.peak(dtype)
-        if found is None:
+        peak = self.peak(dtype)
+        if peak is None:
             raise ValueError(
                 f"{self.name} has no {dtype} rate, it has {', '.join(name for name, _ in self.peak_flops_per_s)}"
             )
-        return found
+        return peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,15 +65,15 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
         ValueError: no slots, or one of them twice.
         InputError: the group spans nodes without NICs, or sites that no link joins.
     """
-    key, known = tuple(slots), cluster.known_groups
-    found = known.get(key)
-    if found is None:
-        if len(known) >= MOST_KNOWN:
-            known.clear()
-        found = _describe_group(cluster, key)
+    key, cached_groups = tuple(slots), cluster.known_groups
+    group = cached_groups.get(key)
+    if group is None:
+        if len(cached_groups) >= MOST_KNOWN:
+            cached_groups.clear()
+        group = _describe_group(cluster, key)
         if len(key) <= LARGEST_KNOWN:
-            known[key] = found
-    return cast("Group", found)
+            cached_groups[key] = group
+    return cast("Group", group)
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
@@ -123,12 +123,19 @@ def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
     )
 
 
-def pair_key(cluster: Cluster, one: DeviceSlot, other: DeviceSlot) -> Hashable:
+def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:
     """What decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
-    places = [_locate(cluster, slot) for slot in (one, other)]
+    places = [_locate(cluster, slot) for slot in (first_slot, second_slot)]
     first, second = ((place.island, place.box, _pod(place.site, place.slot.node)) for place in places)
     same = tuple(a == b for a, b in zip(first, second, strict=True))
-    return one.site, one.group, other.site, other.group, one.node == other.node, same
+    return (
+        first_slot.site,
+        first_slot.group,
+        second_slot.site,
+        second_slot.group,
+        first_slot.node == second_slot.node,
+        same,
+    )
 
 
 def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
@@ -182,9 +189,9 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
     ends = DeviceSlot(site=site.name, node=0, index=0, group=0, device=group.device.name)
     place = _locate(cluster, ends)
     boxes = [
-        replace(one, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
+        replace(box, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
         for ranks in sorted({ranks for _, ranks in on_box})
-        for one in _boxes([place] * ranks)
+        for box in _boxes([place] * ranks)
     ]
     if on_box.total() > 1:
         # One box alone reaches nobody; several kinds of them are one box each here.
@@ -329,7 +336,7 @@ def _site(cluster: Cluster, places: Sequence[_Place], boxes: list[_Box]) -> Leve
 
 def routes_of(cluster: Cluster) -> SiteRoutes:
     """The cluster's routes between sites, made once."""
-    found = cluster.known_groups.get(SiteRoutes)
-    if found is None:
-        found = cluster.known_groups[SiteRoutes] = SiteRoutes(links=cluster.site_links)
-    return cast("SiteRoutes", found)
+    routes = cluster.known_groups.get(SiteRoutes)
+    if routes is None:
+        routes = cluster.known_groups[SiteRoutes] = SiteRoutes(links=cluster.site_links)
+    return cast("SiteRoutes", routes)

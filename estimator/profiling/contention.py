@@ -43,11 +43,11 @@ def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype
     ensure_rate(store, setting, dtype)
     rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
     assert rates is not None, "ensure_rate stored them"
-    known = dict(rates.contention)
-    if workers not in known:
-        known[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
-        store.put_rates(replace(rates, contention=tuple(sorted(known.items()))))
-    return known[workers]
+    slowdowns = dict(rates.contention)
+    if workers not in slowdowns:
+        slowdowns[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
+        store.put_rates(replace(rates, contention=tuple(sorted(slowdowns.items()))))
+    return slowdowns[workers]
 
 
 def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32", timeout_s: float = 120.0) -> float:
@@ -61,7 +61,7 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
         raise InputError(where="contention", key="workers", found=workers, expected="at least 2")
     request = {"rounds": ROUNDS, "round_s": ROUND_S, "threads": threads, "dtype": dtype}
     cores = pinned_cores(workers, threads)
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     run_workers(
         [
             WorkerSpec(command=WORKER, request=request, cores=None if cores is None else cores[rank])
@@ -69,7 +69,7 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
         ],
         what="contention",
         limits=Limits(total_s=timeout_s + 2 * ROUNDS * ROUND_S * (workers + 1)),
-        on_line=lambda _, line: found.append(line),
+        on_line=lambda _, line: reports.append(line),
     )
-    ratios = [float(median(one["busy_s"])) / low_quantile(one["alone_s"]) for one in found]
+    ratios = [float(median(report["busy_s"])) / low_quantile(report["alone_s"]) for report in reports]
     return max(1.0, mean(ratios))

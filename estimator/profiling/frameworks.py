@@ -59,10 +59,12 @@ def choose_framework(reference: str, wanted: Framework | None) -> Framework:
         return wanted or "torch"
     from estimator.frontends.load import framework_of as framework_of_factory
 
-    own = framework_of_factory(reference)
-    if wanted not in (None, own):
-        raise InputError(where="profile", key="--framework", found=wanted, expected=f"{own}, in which {reference} is")
-    return own
+    factory_framework = framework_of_factory(reference)
+    if wanted not in (None, factory_framework):
+        raise InputError(
+            where="profile", key="--framework", found=wanted, expected=f"{factory_framework}, in which {reference} is"
+        )
+    return factory_framework
 
 
 def framework_of(software: str) -> str:

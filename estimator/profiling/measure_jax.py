@@ -131,7 +131,7 @@ def _measure(training: Training, repeats: Repeats) -> Measurement:
     for _ in range(repeats.warm_up - 1):
         if perf_counter() - start < repeats.limit_s:
             sample()
-    while not repeats.enough([sum(one) for one in samples], perf_counter() - start):
+    while not repeats.enough([sum(step_times_s) for step_times_s in samples], perf_counter() - start):
         samples.append(sample())
     forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
     return Measurement(
@@ -156,8 +156,8 @@ def _time_steps(steps: Sequence[Callable[[], object]]) -> tuple[float, ...]:
 def _free_bytes(device: jax.Device) -> int:
     if device.platform == "cpu":
         return free_host_memory_bytes()
-    found = device.memory_stats()
-    return int(found["bytes_limit"] - found["bytes_in_use"])
+    memory_stats = device.memory_stats()
+    return int(memory_stats["bytes_limit"] - memory_stats["bytes_in_use"])
 
 
 def _explain(error: Exception) -> Infeasible:

@@ -168,8 +168,8 @@ class Training:
 
 def _differentiable(outputs: object) -> list[Tensor]:
     """Of a module's output or outputs those that backward can start from."""
-    found = outputs if isinstance(outputs, tuple) else (outputs,)
-    return [out for out in found if isinstance(out, Tensor) and out.requires_grad]
+    candidates = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [out for out in candidates if isinstance(out, Tensor) and out.requires_grad]
 
 
 def _measure(
@@ -190,7 +190,7 @@ def _measure(
     for _ in range(repeats.warm_up - 1):
         if perf_counter() - start < repeats.limit_s:
             sample()
-    while not repeats.enough([sum(one) for one in samples], perf_counter() - start):
+    while not repeats.enough([sum(step_times_s) for step_times_s in samples], perf_counter() - start):
         samples.append(sample())
     forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
     return Measurement(

@@ -162,18 +162,18 @@ def example_params(function: LayerFunction, shard: Shard, *, seed: int = 0) -> d
     """Random weights of one rank, in the shard's dtype, spread as `Parameter.start` says."""
     dtype = dtype_of(shard)
     keys = jax.random.split(jax.random.key(seed), len(function.parameters))
-    found = {}
+    params = {}
     for parameter, key in zip(function.parameters, keys, strict=True):
         kind = jnp.float32 if parameter.keeps_fp32 else dtype
         shape = local_shape(parameter, shard.tp)
         match parameter.start:
             case "zeros" | "ones":
-                found[parameter.name] = jnp.full(shape, float(parameter.start == "ones"), kind)
+                params[parameter.name] = jnp.full(shape, float(parameter.start == "ones"), kind)
             case start:
                 fan_in = int(np.prod(shape[1:]))
                 spread = INITIAL_SPREAD if start == "uniform" else fan_in**-0.5
-                found[parameter.name] = jax.random.uniform(key, shape, kind, -spread, spread)
-    return found
+                params[parameter.name] = jax.random.uniform(key, shape, kind, -spread, spread)
+    return params
 
 
 def local_shape(parameter: Parameter, tp: int) -> tuple[int, ...]:

@@ -139,8 +139,8 @@ class Weights:
         return replace(self, prefix=f"{self.prefix}{name}.")
 
     def __getitem__(self, name: str) -> Array:
-        found = self.params[self.prefix + name]
-        return self.region.vary(found) if self.varies else found
+        array = self.params[self.prefix + name]
+        return self.region.vary(array) if self.varies else array
 
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.params

@@ -46,8 +46,8 @@ def choose_batch(
         rounded = f", rounded up to {global_batch}" if global_batch != usual else ""
         assumed.append(sentence.replace(" (--global-batch)", f"{rounded} (--global-batch)"))
     if global_batch % unit:
-        found = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
-        _refuse("--global-batch", found, f"a multiple of {unit}")
+        sizes_said = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
+        _refuse("--global-batch", sizes_said, f"a multiple of {unit}")
     return Batch(global_batch=global_batch, micro_batch_per_rank=micro_batch, assumptions=tuple(assumed))
 
 
@@ -58,12 +58,12 @@ def _from_count(count: int, micro_batch: int | None, dp: int, global_batch: int 
             _refuse("--micro-batches", f"{count} and no batch", "--global-batch or --micro-batch beside it")
         return Batch(global_batch=count * dp * micro_batch, micro_batch_per_rank=micro_batch, assumptions=())
     if global_batch % (count * dp):
-        found = f"{count}, with dp = {dp} and a global batch of {global_batch}"
-        _refuse("--micro-batches", found, "micro-batches * dp to divide the global batch")
+        sizes_said = f"{count}, with dp = {dp} and a global batch of {global_batch}"
+        _refuse("--micro-batches", sizes_said, "micro-batches * dp to divide the global batch")
     derived = global_batch // (count * dp)
     if micro_batch not in (None, derived):
-        found = f"both ({count}, {micro_batch})"
-        _refuse("--micro-batches, --micro-batch", found, f"one of them: {count} micro-batches make it {derived}")
+        sizes_said = f"both ({count}, {micro_batch})"
+        _refuse("--micro-batches, --micro-batch", sizes_said, f"one of them: {count} micro-batches make it {derived}")
     return Batch(global_batch=global_batch, micro_batch_per_rank=derived, assumptions=())
 
 

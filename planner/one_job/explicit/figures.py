@@ -51,11 +51,11 @@ def count_setup_flops(setup: Setup) -> SetupFlops:
         attention = sum(op.forward_flops for op in squares)
         half = sum(op.forward_flops // 2 for op in squares if op.shape[-1])
         passes = 1 if cut_off else 3
-        own = passes * local.forward_flops
+        layer_flops = passes * local.forward_flops
         if frozen and not cut_off:
-            own -= local.forward_flops - attention
-        model += count * own
-        causal += count * (own - passes * half)
+            layer_flops -= local.forward_flops - attention
+        model += count * layer_flops
+        causal += count * (layer_flops - passes * half)
     batch = recipe.global_batch
     return SetupFlops(
         parameters=parameters, model=model * batch, causal=causal * batch, recomputed=_recomputed_flops(setup)

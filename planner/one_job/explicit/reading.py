@@ -35,9 +35,9 @@ def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: st
         changed = [
             part.name for part in fields(sizes) if getattr(sizes, part.name) != getattr(plan.model.sizes, part.name)
         ]
-        found = f"{changed[0]}={getattr(plan.model.sizes, changed[0])}"
+        size_in_plan = f"{changed[0]}={getattr(plan.model.sizes, changed[0])}"
         expected = f"{getattr(sizes, changed[0])}, as {plan.model.reference} has now"
-        raise InputError(where=where, key="model.sizes", found=found, expected=expected)
+        raise InputError(where=where, key="model.sizes", found=size_in_plan, expected=expected)
     place = load_place(
         cluster or plan.cluster,
         model,
@@ -57,11 +57,13 @@ def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: st
 
 def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, ...], tuple[str, ...]]:
     """The device of each rank."""
-    known = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
-    own = [known.get((device.site, device.node, device.index)) for device in plan.devices]
-    found = [slot for slot, device in zip(own, plan.devices, strict=True) if slot and slot.device == device.device]
-    if len(found) == len(plan.devices):
-        return tuple(found), ()
+    slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
+    same_places = [slot_at.get((device.site, device.node, device.index)) for device in plan.devices]
+    slots = [
+        slot for slot, device in zip(same_places, plan.devices, strict=True) if slot and slot.device == device.device
+    ]
+    if len(slots) == len(plan.devices):
+        return tuple(slots), ()
     free = place.free_slots
     if len(free) < len(plan.devices):
         expected = f"at least {len(plan.devices)} free devices for the plan of {where}"
@@ -120,8 +122,10 @@ def _recipe(plan: Plan, attention: str) -> Recipe:
     if stated is None:
         grads = {"bf16": "bf16", "fp16": "fp16"}.get(plan.model.dtype, "fp32")
         return Recipe(**common, grad_dtype=grads)  # type: ignore[arg-type]
-    own = {part.name: getattr(stated, part.name) for part in fields(stated)}
-    return Recipe(**{**common, **own, "overlap": frozenset(stated.overlap), "software": stated.software.features()})
+    stated_parts = {part.name: getattr(stated, part.name) for part in fields(stated)}
+    return Recipe(
+        **{**common, **stated_parts, "overlap": frozenset(stated.overlap), "software": stated.software.features()}
+    )
 
 
 def _stage(stage: PlanStage, slots: tuple[DeviceSlot, ...]) -> StageSetup:

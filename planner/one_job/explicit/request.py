@@ -184,8 +184,10 @@ def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[
         assumed.append(f"dp {dp}: {wanted} devices over tp * pp * cp = {beside} (--dp)")
     grid = Grid(dp=dp, **said)
     if grid.devices > wanted or (options.devices and grid.devices != wanted):
-        found = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
-        refuse("--tp, --pp, --dp, --cp", found, f"the {wanted} devices" if options.devices else f"at most {wanted}")
+        degrees_said = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
+        refuse(
+            "--tp, --pp, --dp, --cp", degrees_said, f"the {wanted} devices" if options.devices else f"at most {wanted}"
+        )
     if grid.devices < wanted:
         assumed.append(f"{grid.devices} of the {wanted} free devices are used, the first ones")
     return grid
@@ -277,7 +279,7 @@ def _setups(
 ) -> tuple[Setup, ...]:
     """One setup for each recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, assumed)
-    found = []
+    setups = []
     for kind, layers in recompute_rules(options.recompute):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
@@ -301,8 +303,8 @@ def _setups(
             types = sorted({slot.device for slot in stage.slots})
             if len(types) > 1:
                 refuse("--pp", f"stage {number} on {' and '.join(types)}", "each stage on devices of one type")
-        found.append(canonical(setup))
-    return tuple(found)
+        setups.append(canonical(setup))
+    return tuple(setups)
 
 
 def _sharding(options: EstimateOptions, grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
@@ -336,7 +338,7 @@ def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
     return ((kind, int(layers) if layers else None),)
 
 
-def refuse_infeasible(found: Infeasible) -> NoReturn:
+def refuse_infeasible(infeasible: Infeasible) -> NoReturn:
     """InputError for sizes that do not go together, naming the options that the reason speaks of."""
     expected: dict[str, str] = {
         "divisibility": "sizes that divide evenly",
@@ -344,11 +346,11 @@ def refuse_infeasible(found: Infeasible) -> NoReturn:
         "support": "a combination that exists",
         "memory": "less memory",
     }
-    named = [name for name in DEGREE_NAMES if re.search(rf"\b{name}\b", found.reason)]
-    named += ["dtype"] if re.search(rf"\bno ({'|'.join(get_args(DType))}) rate\b", found.reason) else []
+    named = [name for name in DEGREE_NAMES if re.search(rf"\b{name}\b", infeasible.reason)]
+    named += ["dtype"] if re.search(rf"\bno ({'|'.join(get_args(DType))}) rate\b", infeasible.reason) else []
     raise InputError(
         where="plan",
         key=", ".join(f"--{name}" for name in named) or None,
-        found=found.reason,
-        expected=expected[found.lacking],
+        found=infeasible.reason,
+        expected=expected[infeasible.lacking],
     )
