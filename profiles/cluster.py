@@ -118,7 +118,7 @@ class SiteLink:
 
 
 def most_on_one_node(slots: Sequence[DeviceSlot]) -> int:
-    """How many of `slots` share a node, at most."""
+    """Return how many of `slots` share a node, at most."""
     return max(Counter((slot.site, slot.node) for slot in slots).values())
 
 
@@ -238,9 +238,9 @@ class Cluster:
         return tuple(dict.fromkeys(group.device.name for site in self.sites for group in site.nodes))
 
     def site(self, name: str) -> Site:
-        """The site called `name`; KeyError if there is none."""
+        """Return the site called `name`. Raise KeyError if there is none."""
         return next(s for s in self.sites if s.name == name)
 
     def group_of(self, slot: DeviceSlot) -> NodeGroup:
-        """The node group that `slot` belongs to."""
+        """Return the node group that `slot` belongs to."""
         return self.site(slot.site).nodes[slot.group]

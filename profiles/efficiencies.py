@@ -140,11 +140,11 @@ class OperatorEfficiencies:
         return self._hash
 
     def gemm_of(self, dtype: DType) -> GemmEfficiency:
-        """How products of a compute type run: those in fp32 on the plain units."""
+        """Return how products of a compute type run: those in fp32 on the plain units."""
         return self.plain_gemm if dtype == "fp32" else self.gemm
 
     def attention_kernel(self, name: str | None) -> AttentionEfficiency:
-        """The kernel called `name` (None: the usual one); ValueError if nothing is known of it here."""
+        """Return the kernel called `name` (None: the usual one). Raise ValueError if nothing is known of it here."""
         kernels = dict(self.attention)
         if name is None:
             return self.attention[0][1]
@@ -165,13 +165,13 @@ def _check_not_negative(name: str, value: float) -> None:
 
 @cache
 def read_efficiencies() -> dict[str, dict[str, Any]]:
-    """The file as it stands, by architecture."""
+    """Return the file as it stands, by architecture."""
     return tomllib.loads(files("profiles").joinpath("data/efficiencies.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
-    """What the operator model knows of `device`; that of `generic`, the named fall-back, if no entry names it."""
+    """Return what the operator model knows of `device`; that of `generic`, the named fall-back, if none names it."""
     data = read_efficiencies()
     architecture = next((name for name, row in data.items() if device in row["devices"]), "generic")
     table = _inherited(architecture)

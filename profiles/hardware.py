@@ -15,19 +15,19 @@ GIB = 2**30
 
 
 def device_names() -> tuple[str, ...]:
-    """Names of all devices, in the catalogue's order (by vendor and age)."""
+    """Return the names of all devices, in the catalogue's order (by vendor and age)."""
     return tuple(_devices())
 
 
 def link_names() -> tuple[str, ...]:
-    """Names of all links, in the catalogue's order (by kind and age)."""
+    """Return the names of all links, in the catalogue's order (by kind and age)."""
     return tuple(_links())
 
 
 def load_device(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Device:
-    """The device called `name`, or by an alias, in any case and with spaces or underscores for hyphens.
+    """Return the device called `name`, or by an alias, in any case and with spaces or underscores for hyphens.
 
-    InputError with the nearest names if there is none; `where` and `key` say where the name was found.
+    Raise InputError with the nearest names if there is none; `where` and `key` say where the name was found.
 
     >>> load_device("A100 SXM 80GB").name
     'a100-80gb'
@@ -40,7 +40,7 @@ def load_device(name: str, *, where: str = "hardware catalogue", key: str | None
 
 
 def load_link(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Link:
-    """The link called `name`; InputError with the nearest names if there is none.
+    """Return the link called `name`. Raise InputError with the nearest names if there is none.
 
     >>> load_link("nvswitch3").bandwidth_bytes_per_s
     300000000000.0

@@ -40,7 +40,8 @@ class FileModel(BaseModel):
 
 
 def validate(kind: type[T], data: Any, *, where: str) -> T:
-    """`data`, as YAML or JSON gives it, as a `kind`; InputError naming `where` and the first key that is wrong."""
+    """Return `data`, as YAML or JSON gives it, as a `kind`. Raise InputError naming `where` and the first key that is
+    wrong."""
     try:
         return _adapter(kind).validate_python(data)
     except ValidationError as error:
@@ -62,7 +63,7 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def to_input_error(error: ValidationError, data: Any, *, where: str) -> InputError:
-    """The first of pydantic's complaints as an InputError, and how many more there are.
+    """Return the first of pydantic's complaints as an InputError that says how many more there are.
 
     Where `data` is given, steps of pydantic's path that name no place in it (which member of a union was tried) are
     left out of the key.

@@ -67,7 +67,7 @@ class ImportCount:
 class ProfileStore:
     """An open store; use it in a `with` statement. The file is made where there is none.
 
-    InputError for a file that is damaged, no store of ours or of a newer version, and for a missing folder;
+    Raise InputError for a file that is damaged, no store of ours or of a newer version, and for a missing folder;
     MachineError where the machine fails (disk full, no permission, locked for longer than 30 s).
     """
 
@@ -101,7 +101,7 @@ class ProfileStore:
         self._db.close()
 
     def get(self, key: MeasurementKey) -> Measurement | None:
-        """The measurement of exactly this key."""
+        """Return the measurement of exactly this key, None where there is none."""
         for profile in self._read(Profile, "SELECT body FROM profiles WHERE id = ?", key.id):
             if profile.key == key:
                 return profile.measurement
@@ -123,8 +123,8 @@ class ProfileStore:
         origin: Origin | None = None,
         workers: int = 1,
     ) -> Profile | None:
-        """The profile of one layer's shard on what is called `device`, of exactly that `origin`, measured with so many
-        busy workers.
+        """Return the profile of one layer's shard on what is called `device`, of exactly that `origin`, measured with
+        so many busy workers; None where there is none.
 
         Of several where `origin` is None: that of the newest software (versions compared as numbers), then of the last
         hardware by name, then of the fewest threads.
@@ -141,8 +141,8 @@ class ProfileStore:
     def origins(
         self, layers: Iterable[object], *, device: str, optimizer: str, dtype: DType, seq_len: int
     ) -> tuple[Origin, ...]:
-        """The origins of the eager profiles of any of `layers`, at any degree and micro-batch; best first, as `find`
-        prefers them."""
+        """Return the origins of the eager profiles of any of `layers`, at any degree and micro-batch; best first, as
+        `find` prefers them."""
         query = (
             "SELECT DISTINCT json_extract(body, '$.key.hardware'), json_extract(body, '$.key.software'),"
             " json_extract(body, '$.key.threads') FROM profiles WHERE json_extract(body, '$.key.kind') = 'layer'"
@@ -160,7 +160,7 @@ class ProfileStore:
         return tuple(sorted(origins, key=_preference, reverse=True))
 
     def profiles(self) -> tuple[Profile, ...]:
-        """All profiles, by id."""
+        """Return all profiles, by id."""
         return tuple(self._read(Profile, "SELECT body FROM profiles ORDER BY id"))
 
     def put_rates(self, rates: DeviceRates) -> None:
@@ -169,7 +169,8 @@ class ProfileStore:
             self._insert_rates(rates, replace=True)
 
     def rates(self, device: str, *, hardware: str | None = None, threads: int | None = None) -> DeviceRates | None:
-        """Rates of `device`, on any hardware and with any threads where None; of several, chosen as in `find`."""
+        """Return rates of `device`, on any hardware and with any threads where None; of several, chosen as in
+        `find`."""
         all_rates = self._read(DeviceRates, "SELECT body FROM rates WHERE device = ?", device)
         fitting = [
             rates for rates in all_rates if hardware in (None, rates.hardware) and threads in (None, rates.threads)
@@ -182,14 +183,15 @@ class ProfileStore:
             self._insert_link_table(table, replace=True)
 
     def link_tables(self, link: str | None = None) -> tuple[LinkTable, ...]:
-        """Link tables of `link` (None: of all links), by link, operation, ranks, nodes, backend and hardware."""
+        """Return the link tables of `link` (None: of all links), by link, operation, ranks, nodes, backend and
+        hardware."""
         order = "ORDER BY link, op, ranks, nodes, backend, hardware"
         if link is None:
             return tuple(self._read(LinkTable, f"SELECT body FROM link_tables {order}"))
         return tuple(self._read(LinkTable, f"SELECT body FROM link_tables WHERE link = ? {order}", link))
 
     def contents(self) -> ProfileSet:
-        """Everything in the store."""
+        """Return everything in the store."""
         rates = self._read(DeviceRates, "SELECT body FROM rates ORDER BY device, hardware, threads")
         return ProfileSet(profiles=self.profiles(), rates=tuple(rates), link_tables=self.link_tables())
 
@@ -295,7 +297,7 @@ class ProfileStore:
             raise MachineError(f"{self._path}: the profile store failed: {error.strerror or error}") from error
 
     def _is_ours(self) -> bool:
-        """Whether the file is a store already; False if it is empty. InputError if it is something else."""
+        """Whether the file is a store already; False if it is empty. Raise InputError if it is something else."""
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
         version = self._version()
         if application == _APPLICATION_ID and version == _STORE_VERSION:

@@ -55,11 +55,12 @@ class Uncertainty:
                 raise ValueError(f"uncertainty of {name}: no entry for any device and any work, expected one")
 
     def time_half_width(self, device: str, work: str) -> HalfWidth:
-        """The class of such a run: of its device and work, of its device, of the work anywhere, or of anything."""
+        """Return the class of such a run: of its device and work, of its device, of the work anywhere, or of
+        anything."""
         return _nearest(self.time, device, work)
 
     def memory_half_width(self, device: str, kind: str) -> HalfWidth:
-        """The class of such a model (`dense` or `experts`) in the same order."""
+        """Return the class of such a model (`dense` or `experts`) in the same order."""
         return _nearest(self.memory, device, kind)
 
 
@@ -84,7 +85,7 @@ def parse_uncertainty(text: str) -> Uncertainty:
 
 @cache
 def load_uncertainty() -> Uncertainty:
-    """The committed half-widths."""
+    """Return the committed half-widths."""
     return parse_uncertainty(files("profiles").joinpath("data/uncertainty.toml").read_text(encoding="utf-8"))
 
 

@@ -32,7 +32,7 @@ class Line:
     seconds_per_byte: float
 
     def seconds(self, size_bytes: float) -> float:
-        """Seconds of a collective of that many bytes."""
+        """Return the seconds of a collective of that many bytes."""
         return self.latency_s + self.seconds_per_byte * size_bytes
 
 
@@ -47,7 +47,7 @@ class _Step:
 
 @lru_cache(maxsize=16384)
 def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[Line, ...]:
-    """What each algorithm that can run `op` costs while `concurrent_groups` groups like this one are busy.
+    """Return what each algorithm that can run `op` costs while `concurrent_groups` groups like this one are busy.
 
     The first one, in the protocol of large messages, is what carries a measured table over to other ranks.
     """

@@ -56,7 +56,7 @@ def time_collective(
     concurrent_groups: int = 1,
     method: Method = "interpolate",
 ) -> CollectiveTime:
-    """Seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
+    """Return the seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
 
     In this order: the table of the group's outermost link for the same op, ranks and nodes, as it stands (marked
     modelled where the bytes lie beyond its points, as no table measures what it extrapolates, and where nodes have
@@ -104,7 +104,7 @@ def time_stage_transfer(
     tables: Sequence[LinkTable] = (),
     method: Method = "interpolate",
 ) -> StageTransfer:
-    """Seconds to bring a micro-batch's boundary activation from one stage to the next.
+    """Return the seconds to bring a micro-batch's boundary activation from one stage to the next.
 
     `size_bytes` is the whole activation, over all replicas; slots are in rank order, tp the faster axis. Every byte is
     sent once: rank i of n senders holds the i-th n-th of the activation (of its replica's samples, the part that

@@ -56,8 +56,8 @@ class _Box:
 
 
 def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
-    """The group whose ranks sit on `slots`. Their order matters over three sites or more alone: a ring visits the sites
-    in the order of its ranks. Asked again, it is the same one.
+    """Return the group whose ranks sit on `slots`. Their order matters over three sites or more alone: a ring visits
+    the sites in the order of its ranks. Asked again, it is the same one.
 
     An island larger than a node spans nodes, as in a rack of them. Where devices differ, the slowest one's links count.
 
@@ -124,7 +124,7 @@ def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
 
 
 def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:
-    """What decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
+    """Return what decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
     places = [_locate(cluster, slot) for slot in (first_slot, second_slot)]
     first, second = ((place.island, place.box, _pod(place.site, place.slot.node)) for place in places)
     same = tuple(a == b for a, b in zip(first, second, strict=True))
@@ -161,7 +161,7 @@ class Run:
 
 
 def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
-    """Where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
+    """Return where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
     devices = cluster.sites[0].nodes[0].devices
     places = start + stride * np.arange(size, dtype=np.int64)
     nodes, first = np.unique(places // devices, return_index=True)
@@ -175,7 +175,8 @@ def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
-    """What `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within nodes."""
+    """Return what `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within
+    nodes."""
     site = cluster.sites[0]
     group = site.nodes[0]
     islands: Counter[int] = Counter()  # Ranks of an island, and how many islands have as many.
@@ -256,7 +257,7 @@ def _boxes(places: list[_Place]) -> list[_Box]:
 
 
 def nic_bytes_per_s(cluster: Cluster, slot: DeviceSlot) -> float:
-    """Bytes/s that leave the node of `slot` through all of its NICs."""
+    """Return the bytes/s that leave the node of `slot` through all of its NICs."""
     node_group = cluster.group_of(slot)
     return node_group.nics * _nic_bytes_per_s(node_group, cluster.site(slot.site))
 
@@ -335,7 +336,7 @@ def _site(cluster: Cluster, places: Sequence[_Place], boxes: list[_Box]) -> Leve
 
 
 def routes_of(cluster: Cluster) -> SiteRoutes:
-    """The cluster's routes between sites, made once."""
+    """Return the cluster's routes between sites, made once."""
     routes = cluster.known_groups.get(SiteRoutes)
     if routes is None:
         routes = cluster.known_groups[SiteRoutes] = SiteRoutes(links=cluster.site_links)

@@ -44,7 +44,7 @@ class SiteRoutes:
     links: tuple[SiteLink, ...]
 
     def route(self, origin: str, target: str) -> tuple[SiteLink, ...] | None:
-        """The links from one site to the other; None where nothing joins them."""
+        """Return the links from one site to the other; None where nothing joins them."""
         way = self._from(origin).get(target)
         return None if way is None else way[2]
 
@@ -56,8 +56,8 @@ class SiteRoutes:
         return self._rings[order]
 
     def best_ring(self, sites: Sequence[str]) -> SiteRing | None:
-        """The ring with most bandwidth, then least latency, through these sites: of few the best of all orders, of more
-        than `MOST_TRIED` a good one. None where not all are joined."""
+        """Return the ring with most bandwidth, then least latency, through these sites: of few the best of all orders,
+        of more than `MOST_TRIED` a good one. None where not all are joined."""
         names = tuple(sorted(set(sites)))
         if len(names) < 2 or any(self.route(names[0], other) is None for other in names[1:]):
             return None

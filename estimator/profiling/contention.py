@@ -33,8 +33,8 @@ REFERENCE_SAMPLES, REFERENCE_TOKENS = 2, 128
 
 
 def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype: DType) -> float:
-    """The slowdown of `workers` busy workers on this host's CPU; measured now, and stored with its rates, if it is not
-    known. 1 on a GPU, whose workers have a device each."""
+    """Return the slowdown of `workers` busy workers on this host's CPU; measured now, and stored with its rates, if it
+    is not known. 1 on a GPU, whose workers have a device each."""
     from estimator.profiling.run import ensure_rate
 
     identity = load_profiler(setting.framework).identify_device(setting)
@@ -54,8 +54,8 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
     """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1:
     the median then, since an iteration sums over many passes, over the low quantile alone, which a profile gives.
 
-    Each worker is a process, on cores of its own where there are enough. InputError for fewer than two, MachineError
-    where one dies or nothing comes in time.
+    Each worker is a process, on cores of its own where there are enough. Raise InputError for fewer than two,
+    MachineError where one dies or nothing comes in time.
     """
     if workers < 2:
         raise InputError(where="contention", key="workers", found=workers, expected="at least 2")

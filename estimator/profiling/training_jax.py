@@ -74,7 +74,8 @@ class Training:
         jax.block_until_ready((self.outputs, self.kept))
 
     def backward(self) -> None:
-        """From a loss, or from the gradients that the next layer would hand back; adds to the weights' gradients."""
+        """Run backward from a loss, or from the gradients that the next layer would hand back; adds to the weights'
+        gradients."""
         if self._backward is None:
             return
         outputs = self.outputs if self._needs_outputs else []
@@ -83,7 +84,7 @@ class Training:
         self.outputs, self.kept = [], []
 
     def step(self) -> None:
-        """One optimizer step."""
+        """Take one optimizer step."""
         if self._step is None:
             return
         made = self._step(self.weights, self.gradients, self._masters, self._state, self._count)
@@ -92,19 +93,19 @@ class Training:
             self.leaves[number] = weight
 
     def prepare(self) -> None:
-        """Outside the timing: zeroed gradients of weights (a micro-batch adds to them)."""
+        """Zero the gradients of weights (a micro-batch adds to them), outside the timing."""
         self.gradients = jax.block_until_ready(self._zero(self.gradients))
 
     def saved_bytes(self) -> int:
-        """Bytes that forward keeps for backward, inputs among them, without weights and outputs: the next layer keeps
-        those as its inputs."""
+        """Return the bytes that forward keeps for backward, inputs among them, without weights and outputs: the next
+        layer keeps those as its inputs."""
         if self._recomputes:
             return _bytes(self._kept_inputs())
         return self._made_bytes + _bytes(self._kept_inputs())
 
     def peak_bytes(self) -> int:
-        """Weights, gradients, masters, optimizer state and inputs, and on top of them the fullest of the programs, with
-        what XLA has said that it needs besides its arguments and results."""
+        """Return the bytes of weights, gradients, masters, optimizer state and inputs, and on top of them the fullest
+        of the programs, with what XLA has said that it needs besides its arguments and results."""
         gradients = _bytes(self._output_gradients)
         forward = _added_bytes(self._forward)
         backward = 0

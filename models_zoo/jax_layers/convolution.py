@@ -68,7 +68,7 @@ def classifier(
 
 
 def check_channels(layer: ConvUnit | Bottleneck | Classifier, region: Region) -> None:
-    """ValueError where the degree does not divide every product's output channels."""
+    """Raise ValueError where the degree does not divide every product's output channels."""
     match layer:
         case ConvUnit():
             counts: tuple[int, ...] = (layer.c_out,)

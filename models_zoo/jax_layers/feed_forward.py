@@ -20,7 +20,7 @@ def feed_forward(spec: FeedForward | Experts, region: Region, weights: Weights, 
 
 
 def check_feed_forward(spec: FeedForward | Experts, region: Region) -> None:
-    """ValueError where the degree does not divide columns or experts."""
+    """Raise ValueError where the degree does not divide columns or experts."""
     if isinstance(spec, Experts):
         region.share(spec.count, "experts")
         region.share(spec.shared_hidden, "columns of the shared expert")

@@ -23,10 +23,11 @@ class Batch:
 def choose_batch(
     model: Model, seq_len: int, dp: int, devices: int, options: EstimateOptions, *, interleaved_over: int = 1
 ) -> Batch:
-    """The batch that `options` mean for `dp` replicas on `devices` devices.
+    """Return the batch that `options` mean for `dp` replicas on `devices` devices.
 
     A global batch that nobody gave is `default_global_batch`, rounded up to whole micro-batches (and to whole rounds of
-    `interleaved_over` stages); a micro-batch that nobody gave is one sample per rank. InputError where they contradict.
+    `interleaved_over` stages); a micro-batch that nobody gave is one sample per rank. Raise InputError where they
+    contradict.
     """
     assumed = []
     count, micro_batch = options.micro_batches, options.micro_batch

@@ -45,7 +45,8 @@ class Estimated:
 def estimate_explicit(
     request: ExplicitRequest, *, whole: WholeTrainingOptions | None = None, evaluate: Evaluate | None = None
 ) -> Estimated:
-    """The first of the request's setups that fits, or the last one. InputError where one cannot be evaluated at all.
+    """Return the first of the request's setups that fits, or the last one. Raise InputError where one cannot be
+    evaluated at all.
 
     `evaluate` None: with nothing measured.
     """
@@ -118,7 +119,7 @@ def _shortfall(setup: Setup, evaluation: Evaluation) -> str | None:
 
 
 def describe_estimated(estimated: Estimated) -> dict[str, Any]:
-    """What `estimate` prints with `--json` for an explicit plan: the plan as in the file, and its estimate."""
+    """Return what `estimate` prints with `--json` for an explicit plan: the plan as in the file, and its estimate."""
     plan, evaluation = estimated.plan, estimated.evaluation
     value: dict[str, Any] = json.loads(plan_to_json(plan))
     short = evaluation.out_of_memory

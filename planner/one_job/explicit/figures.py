@@ -29,10 +29,10 @@ class SetupFlops:
 
 
 def count_setup_flops(setup: Setup) -> SetupFlops:
-    """FLOPs of an iteration: three times forward's matrix products (PaLM, appendix B) where all learns.
+    """Count the FLOPs of an iteration: three times forward's matrix products (PaLM, appendix B) where all learns.
 
     A layer whose weights are frozen saves their gradients (one of the three for all but attention's own products), and
-    where nothing before it learns either, all of backward. InputError for more tokens than learned positions.
+    where nothing before it learns either, all of backward. Raise InputError for more tokens than learned positions.
     """
     recipe = setup.recipe
     shard = Shard(seq_len=recipe.seq_len, dtype=recipe.dtype, attention="flash")
@@ -81,8 +81,8 @@ def _recomputed_flops(setup: Setup) -> int:
 
 
 def rate_setup(setup: Setup, flops: SetupFlops, iteration_time_s: float) -> Performance:
-    """Rates of an iteration of `setup` that takes `iteration_time_s`. `mfu` is over the sum of all devices' datasheet
-    peaks, None where one has none."""
+    """Return rates of an iteration of `setup` that takes `iteration_time_s`. `mfu` is over the sum of all devices'
+    datasheet peaks, None where one has none."""
     recipe, devices = setup.recipe, setup.devices
     per_device = 1 / (iteration_time_s * devices)
     peaks = _peak_flops_per_s(setup)

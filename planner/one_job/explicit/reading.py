@@ -23,10 +23,10 @@ OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
 def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None) -> ExplicitRequest:
-    """The setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
+    """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
-    which an assumption says. InputError where the model has changed, or the cluster has no room.
+    which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
     """
     model = load_any_model(plan.model.reference)
     parameters = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
@@ -73,7 +73,7 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
 
 
 def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:
-    """The setup that `plan` fixes, rank i on `slots[i]`. InputError for what no setup can say: weights in host
+    """The setup that `plan` fixes, rank i on `slots[i]`. Raise InputError for what no setup can say: weights in host
     memory, stages with different attention kernels."""
     kernels = sorted({stage.attention for stage in plan.stages})
     if len(kernels) > 1:

@@ -53,7 +53,7 @@ class Grid:
 
 
 def refuse(key: str, found: object, expected: str) -> NoReturn:
-    """InputError about an option of an explicit plan."""
+    """Raise InputError about an option of an explicit plan."""
     raise InputError(where="plan", key=key, found=found, expected=expected)
 
 
@@ -105,7 +105,7 @@ def make_recipe(
     zero: ZeroStage,
     assumed: list[str],
 ) -> Recipe:
-    """What `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
+    """Return what `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
     recipe = Recipe(
         global_batch=global_batch,
         seq_len=token_count(model, options.seq_len),
@@ -127,7 +127,8 @@ def make_recipe(
 
 
 def canonical(setup: Setup) -> Setup:
-    """`setup` with one way to say each thing: None for layers recomputed or ranks sharded over that are all there are.
+    """Return `setup` with one way to say each thing: None for layers recomputed or ranks sharded over that are all
+    there are.
 
     A plan file keeps the numbers; what it gives back is this.
     """
@@ -339,7 +340,7 @@ def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
 
 
 def refuse_infeasible(infeasible: Infeasible) -> NoReturn:
-    """InputError for sizes that do not go together, naming the options that the reason speaks of."""
+    """Raise InputError for sizes that do not go together, naming the options that the reason speaks of."""
     expected: dict[str, str] = {
         "divisibility": "sizes that divide evenly",
         "devices": "no more devices than there are",
