@@ -28,6 +28,12 @@ def held_bytes(dtype: DType) -> int:
     return max(2, DTYPE_BYTES[dtype])
 
 
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
+OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
+Overlap = Literal["dp", "tp", "p2p", "ep"]
+OffloadPart = Literal["optimizer", "activations"]
+GradDType = Literal["fp32", "bf16", "fp16"]
+ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]

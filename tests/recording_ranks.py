@@ -11,7 +11,7 @@ from models_zoo.torch_layers.parallel import Neutral, TensorParallel
 from profiles.vocabulary import Collective, CollectiveOp, Phase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
     """A neutral rank that notes each collective in `seen`, bytes by nccl-tests' convention."""
 
