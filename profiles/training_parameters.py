@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -17,7 +18,7 @@ class TrainingParameters:
     (`gemm_share`), which everything else carries over.
     """
 
-    values: dict[str, float] = field(hash=False)
+    values: Mapping[str, float] = field(hash=False)
 
     def of(self, name: str, qualifier: str = "") -> float:
         """The value for `qualifier`, else the plain one. KeyError for a name that the file lacks."""

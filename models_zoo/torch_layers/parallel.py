@@ -91,7 +91,7 @@ class Neutral:
         return x.narrow(dim, self.rank * size, size).clone(memory_format=torch.contiguous_format)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recording:
     """A neutral rank that notes each collective in `seen`, bytes by nccl-tests' convention."""
 

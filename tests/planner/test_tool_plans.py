@@ -12,8 +12,8 @@ from bench.exports.facts import differences
 from bench.exports.plans import LATENT, QWEN, WINDOWED
 from planner.one_job.importing.estimate import READERS as SETTINGS
 from planner.one_job.importing.estimate import estimate_imported
+from planner.one_job.planning.searching import plan_model
 from planner.one_job.search.differences import describe_differences
-from planner.one_job.search.searching import plan_model
 from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.export_records import Export, ExportContext
 from planner.one_job.tools.tool import TrainingTool

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from planner.one_job.search.best import Best
+from planner.one_job.search.explanation import Binding, Certificate, RunnerUp
+from planner.one_job.search.sensitivity import Sensitivity
 from planner.one_job.search.varied import ALL
 from planner.shared.options.search import Objective
 from planner.shared.words import percent
-
-if TYPE_CHECKING:
-    from planner.one_job.search.explain import Binding, Certificate, RunnerUp
-    from planner.one_job.search.sensitivity import Sensitivity
 
 CLOSE = 0.01
 """Estimates of two plans that differ by less do not tell which one is faster."""

@@ -6,6 +6,7 @@ Names as in torchtitan 0.2.2 (config/job_config.py) and 0.3.0 (config/configs.py
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -29,8 +30,8 @@ HEADS = {"0.2": "output", "0.3": "lm_head"}
 class Settings:
     """The sections that both forms have, by torchtitan's own names."""
 
-    training: dict[str, Any]
-    parallelism: dict[str, Any]
+    training: Mapping[str, Any]
+    parallelism: Mapping[str, Any]
     recompute: Literal["none", "full"]
     compiled: bool
     fp8: bool
