@@ -16,10 +16,18 @@ import pytest
 from estimator.frontends import hugging_face
 from estimator.layers import kinds
 from estimator.layers.graph import build_graph
+from estimator.pricing.recipe import Recipe
 from models_zoo.catalogue import load_model
 from models_zoo.model import Model
 from planner import api
 from planner.cli.main import main
+from planner.one_job.exporting.formats import load_exporter
+from planner.one_job.search.best import find_best
+from planner.one_job.search.constraints import Constraints
+from planner.one_job.search.request import request_on
+from planner.one_job.tools import catalogue
+from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
+from planner.shared.plan_file import load_plan
 from profiles import hardware
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Shard
@@ -119,6 +127,29 @@ def test_a_hugging_face_family(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     model = hugging_face.load_config_model(path)
     assert model.layers == hugging_face.load_config_model(LLAMA).layers
     assert "which OLMo has not" in model.source
+
+
+def test_a_training_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    contributed = module_of("tool", tmp_path)
+    monkeypatch.setitem(catalogue.TOOLS, "my-trainer", contributed.MY_TRAINER)
+    recipe = Recipe(global_batch=64, seq_len=512)
+    named: Any = "my-trainer"
+    request = request_on(
+        load_model("gpt2-350m"), load_cluster("a100-80gb:1x4"), recipe, constraints=Constraints(tool=named)
+    )
+    (stage,) = find_best(request).plan.stages
+    assert (stage.tp, stage.dp, stage.sharding.zero) == (1, 4, 0)
+    written, refused = (load_plan(plan_file(tmp_path / f"tp{tp}.json", tp)) for tp in (1, 2))
+    (file,) = load_exporter("my-trainer")(written, ExportContext()).files
+    assert file.name == "accelerate.yaml"
+    with pytest.raises(CannotExpress, match="it replicates all weights"):
+        load_exporter("my-trainer")(refused, ExportContext())
+
+
+def plan_file(path: Path, tp: int) -> Path:
+    """A plan of four data- and tensor-parallel ranks without ZeRO, as `estimate` writes it."""
+    api.estimate("gpt2-350m", cluster="a100-80gb:1x4", tp=tp, pp=1, zero=0, global_batch=64, output=path)
+    return path
 
 
 def test_a_policy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
