@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, product
 
-from planner.one_job.tools.export_records import CannotExpress
+from planner.one_job.tools.base.export_records import CannotExpress
 from planner.shared.plan import Plan, PlanStage
 from profiles.cluster_file import LOCAL, load_cluster
 from profiles.errors import InputError
