@@ -27,7 +27,8 @@ def operator_times(model: Model, cluster: Cluster, device: Device) -> Lookup:
         work = layer_work(layer, _split(layer, shard))
         if not isinstance(work, Work):
             return None
-        recipe = cell_recipe(global_batch=1, seq_len=shard.seq_len, dtype=shard.dtype)
+        # Two micro-batches, so that gradients are added to those before, as in training.
+        recipe = cell_recipe(global_batch=2, seq_len=shard.seq_len, dtype=shard.dtype)
         stage = StageSetup(chunks=((0, 1),), slots=cluster.slots[:1])
         setup = Setup(model=model, cluster=cluster, recipe=recipe, stages=(stage,), micro_batch=1)
         machine = stage_machine(setup, device, Pricing(), lambda *_: 0.0)

@@ -41,9 +41,9 @@ from profiles.vocabulary import LinkTable
 if TYPE_CHECKING:
     from estimator.profiling.setting import Framework
     from planner.many_jobs.simulation.run import Simulated
-    from planner.one_job.search.answer import PlanAnswer
-    from planner.one_job.search.choices import Choice
-    from planner.one_job.search.plan_comparison import PlanComparison
+    from planner.one_job.planning.answer import PlanAnswer
+    from planner.one_job.planning.choices import Choice
+    from planner.one_job.planning.plan_comparison import PlanComparison
     from planner.one_job.timeline.events import Timeline
     from planner.shared.plan import Plan
     from profiles.store import ProfileStore
@@ -244,7 +244,7 @@ def plan(options: PlanOptions) -> PlanAnswer:
     batch would bring, what the constraints among the options cost, each a search of its own. With `compare` also what
     the plan in that file does otherwise. `output` and `timeline` are files to write. Failures as of `estimate`.
     """
-    from planner.one_job.search.answer import answer_plan
+    from planner.one_job.planning.answer import answer_plan
 
     return answer_plan(options)
 
@@ -253,7 +253,7 @@ def plan(options: PlanOptions) -> PlanAnswer:
 def front(options: FrontOptions) -> tuple[Choice, ...]:
     """Return the plans that no other one beats in both time and devices, or time and memory of a device; the fastest
     first."""
-    from planner.one_job.search.choices import front as find_front
+    from planner.one_job.planning.choices import front as find_front
 
     return find_front(options)
 
@@ -262,7 +262,7 @@ def front(options: FrontOptions) -> tuple[Choice, ...]:
 def smallest(options: SmallestOptions) -> Choice:
     """Return the best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s`
     seconds."""
-    from planner.one_job.search.choices import smallest as find_smallest
+    from planner.one_job.planning.choices import smallest as find_smallest
 
     return find_smallest(options)
 
@@ -270,7 +270,7 @@ def smallest(options: SmallestOptions) -> Choice:
 @takes(SideBySideOptions)
 def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
     """Return the best plan on the cluster, and on each of the clusters `beside` it."""
-    from planner.one_job.search.choices import side_by_side as find_side_by_side
+    from planner.one_job.planning.choices import side_by_side as find_side_by_side
 
     return find_side_by_side(options)
 
@@ -280,7 +280,7 @@ def compare(
 ) -> PlanComparison:
     """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
     and what of an iteration and of memory takes more."""
-    from planner.one_job.search.plan_comparison import compare_with_file
+    from planner.one_job.planning.plan_comparison import compare_with_file
     from planner.shared.plan_file import load_plan
 
     one = load_plan(plan) if isinstance(plan, Path) else plan

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
-from estimator.schedules.records import ScheduleName as ScheduleName
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import GradDType as GradDType
+from profiles.vocabulary import OffloadPart as OffloadPart
+from profiles.vocabulary import OptimizerName as OptimizerName
+from profiles.vocabulary import Overlap as Overlap
+from profiles.vocabulary import ScheduleName as ScheduleName
+from profiles.vocabulary import ZeroStage as ZeroStage
 
-OptimizerName = Literal["adamw", "sgd", "adam8bit", "muon", "adafactor"]
-Overlap = Literal["dp", "tp", "p2p", "ep"]
-OffloadPart = Literal["optimizer", "activations"]
 Dispatch = Literal["all_to_all", "deduplicated"]
 Launch = Literal["eager", "graph"]
-GradDType = Literal["fp32", "bf16", "fp16"]
-ZeroStage = Literal[0, 1, 2, 3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

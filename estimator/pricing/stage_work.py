@@ -11,7 +11,7 @@ from estimator.layers.kinds import KINDS
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.optimizers import GRAD_WIDTH
-from estimator.pricing.recipe import Setup, Software, StageSetup
+from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
@@ -31,7 +31,7 @@ class ChunkWork:
 def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: bool) -> Split:
     """How a rank of `stage` holds layer `layer_index`."""
     recipe = setup.recipe
-    frozen = recipe.frozen_layers
+    is_frozen, passes_gradient = _learning(recipe, layer_index)
     return Split(
         samples=setup.samples_per_rank(stage),
         seq_len=recipe.seq_len,
@@ -49,9 +49,17 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
-        frozen=recipe.lora_rank > 0 or (frozen is not None and frozen[0] <= layer_index < frozen[1]),
-        passes_gradient=not (frozen is not None and frozen[0] == 0 and layer_index < frozen[1]),
+        frozen=recipe.lora_rank > 0 or is_frozen,
+        passes_gradient=passes_gradient,
     )
+
+
+def _learning(recipe: Recipe, layer_index: int) -> tuple[bool, bool]:
+    """Whether the layer is one of those that are frozen, and whether gradients pass through it."""
+    if recipe.frozen_layers is None:
+        return False, True
+    first, end = recipe.frozen_layers
+    return first <= layer_index < end, first > 0 or layer_index >= end
 
 
 def stage_chunks(setup: Setup, number: int) -> tuple[ChunkWork, ...] | Infeasible:

@@ -38,7 +38,8 @@ from estimator.schedules.in_flight import in_flight
 from estimator.schedules.interleaved import interleaved_paths
 from estimator.schedules.one_chunk import one_chunk_paths
 from estimator.schedules.orders import TIE, Shape, shape_of
-from estimator.schedules.records import ScheduleName, ScheduleTime, StageTimes, Transfers, check_counts
+from estimator.schedules.records import ScheduleTime, StageTimes, Transfers, check_counts
+from profiles.vocabulary import ScheduleName
 
 FORMS: dict[ScheduleName, Callable[[Shape, Candidates], Paths]] = {
     "gpipe": one_chunk_paths,

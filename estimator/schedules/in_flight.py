@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimator.schedules.orders import shape_of, turn, warm_up
-from estimator.schedules.records import ScheduleName
+from profiles.vocabulary import ScheduleName
 
 
 def in_flight(schedule: ScheduleName, *, stage: int, stages: int, chunks: int, micro_batches: int) -> tuple[float, ...]:

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from estimator.schedules.records import Kind, ScheduleName
+from estimator.schedules.records import Kind
+from profiles.vocabulary import ScheduleName
 
 Action = tuple[Kind, int, int]
 """Kind, chunk, micro-batch."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
 Kind = Literal["forward", "backward", "weight"]
 """`weight`: the part of a backward that makes weight gradients alone, where a schedule runs it by itself."""
 

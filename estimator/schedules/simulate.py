@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from estimator.schedules.orders import Action, Shape, Step, follower, leader, order_of, shape_of
-from estimator.schedules.records import Kind, ScheduleName, SimulatedSchedule, StageTimes, Task, Transfers, check_counts
+from estimator.schedules.records import Kind, SimulatedSchedule, StageTimes, Task, Transfers, check_counts
+from profiles.vocabulary import ScheduleName
 
 SENDS_ALONE = ("zb-h1", "dualpipe")
 """Schedules whose sender does not wait until the receiver is there: in step with its neighbours, a stage could not run

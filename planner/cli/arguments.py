@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, _ActionsContainer
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,13 +35,13 @@ def add_options(parser: ArgumentParser, *kinds: type[Options]) -> None:
 def chosen(arguments: Namespace, kind: type[O], **hooks: Any) -> O:
     """Return the record that the arguments mean, with `hooks` for what is no option. Raise InputError for options that
     contradict each other."""
-    own = entries(kind)
-    values = {name: getattr(arguments, name) for name in own}
-    for name, entry in own.items():
+    options = entries(kind)
+    values = {name: getattr(arguments, name) for name in options}
+    for name, entry in options.items():
         if entry.option.supplied and values[name] is None:
             values[name] = SUPPLIED[name]()
-    known = {field.name for field in fields(kind)}
-    return kind(**values, **{name: hook for name, hook in hooks.items() if name in known})
+    taken = {name: hook for name, hook in hooks.items() if name in kind.hooks()}
+    return kind(**values, **taken)
 
 
 def _names(entry: Entry) -> list[str]:

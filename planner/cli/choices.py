@@ -13,7 +13,7 @@ from planner.shared.options.search import FrontOptions, PlanOptions, SearchOptio
 from profiles.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.one_job.search.choices import Choice
+    from planner.one_job.planning.choices import Choice
 
 
 ASKED = {"--front": "against", "--meet": "meet_s", "--beside": "beside"}

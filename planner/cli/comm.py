@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from estimator.communication.measuring import World
 from planner import api
 from planner.cli.arguments import add_options, chosen, make_user_folder
 from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table, progress
 from planner.shared.options.measuring import CommFitOptions, CommMeasureOptions, CommShowOptions
 from profiles.errors import InputError
-
-if TYPE_CHECKING:
-    from estimator.communication.measuring import World
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -45,8 +43,6 @@ def launched_world() -> World | None:
     names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
     if not all(name in os.environ for name in (*names, "MASTER_ADDR")):
         return None
-    from estimator.communication.measuring import World
-
     try:
         rank, world_size, ranks_per_node, port = (int(os.environ[name]) for name in names)
     except ValueError:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli.explicit_output import TIME_NAMES
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
-from planner.one_job.search.summary import percent
+from planner.shared.words import percent
 
 if TYPE_CHECKING:
-    from planner.one_job.search.explain import Binding, Certificate, Explanation, RunnerUp
-    from planner.one_job.search.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.planning.plan_comparison import PartPair, PlanComparison
+    from planner.one_job.search.explanation import Binding, Certificate, Explanation, RunnerUp
     from planner.one_job.search.sensitivity import Sensitivity
 
 COLUMNS: dict[str, tuple[str, ...]] = {

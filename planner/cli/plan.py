@@ -14,7 +14,7 @@ from planner.shared.options.search import FrontOptions, PlanOptions, SideBySideO
 from profiles.errors import NothingFits
 
 if TYPE_CHECKING:
-    from planner.one_job.search.answer import PlanAnswer
+    from planner.one_job.planning.answer import PlanAnswer
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from planner.cli.arguments import add_options, chosen, make_user_folder
 from planner.cli.comm import launched_world
 from planner.cli.output import format_bytes, format_seconds, print_json, print_notes, print_table, print_text, progress
 from planner.shared.options.running import RunOptions
+from planner.shared.words import RUN_PARTS
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,8 +33,6 @@ def _run(arguments: Namespace) -> None:
 
 
 def _print(result: dict[str, Any]) -> None:
-    from planner.one_job.running.comparison import PART_NAMES
-
     measured, estimated = result["measured"], result["estimated"]
     plan = result["plan"]
     print_text(
@@ -53,7 +52,7 @@ def _print(result: dict[str, Any]) -> None:
             format_seconds(parts[key]),
             "-" if estimated is None else format_seconds(estimated["breakdown"][key]),
         )
-        for key, name in PART_NAMES.items()
+        for key, name in RUN_PARTS.items()
         if parts[key] > 0 or (estimated is not None and estimated["breakdown"][key] > 0)
     ]
     print_table(f"An iteration of stage {limiting}", ("part", "measured", "estimated"), rows)

@@ -48,7 +48,7 @@ def machine(**changes: Any) -> Machine:
 
 def with_parameters(**changes: float) -> TrainingParameters:
     known = load_training_parameters()
-    return replace(known, values=known.values | {name.replace("__", "."): value for name, value in changes.items()})
+    return replace(known, values={**known.values} | {name.replace("__", "."): value for name, value in changes.items()})
 
 
 def work(layer: Any = BLOCK, **split: Any) -> Work:

@@ -12,10 +12,11 @@ import pytest
 
 from estimator.pricing.outcome import TimeBreakdown
 from estimator.pricing.pricing import Pricing
+from planner.one_job.planning.explaining import Lack, describe_lack, explain_request
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.explain import Explanation, describe_explanation
-from planner.one_job.search.explaining import Lack, describe_lack, explain_request
+from planner.one_job.search.explain import describe_explanation
+from planner.one_job.search.explanation import Explanation
 from planner.one_job.search.links_used import links_used
 from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.search.sensitivity import (

@@ -150,3 +150,12 @@ def test_uneven_shares_and_interleaved_chunks_are_legal() -> None:
     )
     for plan in (uneven, interleaved):
         assert parse_plan(plan_to_json(plan), "here") == plan
+
+
+def test_the_breakdown_of_an_older_cells_plan_is_refused_by_its_key() -> None:
+    value = json.loads(plan_to_json(example_plan()))
+    value["estimate"]["breakdown"] = {"compute_s": 1.0, "blocking_collectives_s": 0.5}
+    with pytest.raises(
+        InputError, match=r"old\.json: estimate\.breakdown\.blocking_collectives_s: found the breakdown"
+    ):
+        parse_plan(json.dumps(value), "old.json")

@@ -84,6 +84,33 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+def test_the_interface_loads_words_alone() -> None:
+    """Signatures need the records of options and the words in them; what works is imported when it is called."""
+    heavy = HEAVY | {"numpy", "pydantic", "yaml", "sqlite3", "importlib.metadata"}
+    code = (
+        "import sys\nimport planner.api\n"
+        f"print(sorted({heavy!r} & set(sys.modules)), [name for name in sys.modules if name.startswith('planner.')"
+        " and not name.startswith(('planner.api', 'planner.shared'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[] []"
+
+
+def test_the_command_line_asks_the_interface_alone() -> None:
+    """It prints what `planner.api` returns; types of results are for the type checker."""
+    allowed = ("planner.api", "planner.cli", "planner.shared", "profiles.errors", "estimator.communication.measuring")
+    wrong = []
+    for path in _modules("planner/cli"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        typed = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+        for line, name in _imported(tree):
+            ours = name.partition(".")[0] in PACKAGES and name != "planner"
+            for_types = any(node.lineno < line <= (node.end_lineno or 0) for node in typed)
+            if ours and not for_types and not name.startswith(allowed):
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {name}")
+    assert not wrong
+
+
 def test_the_public_functions_are_these() -> None:
     public = [
         name

@@ -35,18 +35,22 @@ def orders_of_cells(cells: EstimatedCells, *, sleeps: bool) -> Orders:
             program = program_of(plan, setup.model, where=workload.model)
             device = setup.cluster.group_of(setup.stages[0].slots[0]).device
             times = operator_times(setup.model, setup.cluster, device)
-            found["times"] = [_times(program, number, times) for number in range(len(program.stages))]
+            found["times"] = [
+                _times(program, number, times, stage.compute_s) for number, stage in enumerate(plan.stages)
+            ]
         return found
 
     return orders
 
 
-def _times(program: Program, number: int, times: Lookup) -> dict[str, tuple[float, float, float]]:
-    """(forward, backward, optimizer) seconds of each of the stage's layers."""
+def _times(program: Program, number: int, times: Lookup, compute_s: float) -> dict[str, tuple[float, float, float]]:
+    """(forward, backward, optimizer) seconds of each of the stage's layers, whose passes together take `compute_s`:
+    launches of one layer hide behind another, which single ones do not show."""
     stage = program.stages[number]
     found = {}
     for index in stage.layer_indices():
         time = times(program.model.layers[index], program.shard(stage, 0))
         assert time is not None, "its Cell fits"
         found[str(index)] = (time.forward_s, time.backward_s, time.optimizer_s)
-    return found
+    scale = compute_s / sum(forward_s + backward_s for forward_s, backward_s, _ in found.values())
+    return {index: (ahead * scale, back * scale, once) for index, (ahead, back, once) in found.items()}

@@ -12,6 +12,7 @@ from typing import Any
 from estimator.pricing.outcome import Evaluation, TimeBreakdown
 from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.record import RankIteration, RunRecord
+from planner.shared.words import RUN_PARTS
 
 WORTH_SAYING = 0.02
 """Of the iteration: smaller differences are noise."""
@@ -156,16 +157,6 @@ def describe_estimated(evaluation: Evaluation, program: Program) -> dict[str, An
     }
 
 
-PART_NAMES = {
-    "compute_s": "compute",
-    "tp_s": "tensor-parallel communication",
-    "waiting_s": "waiting for other stages",
-    "dp_s": "gradients and weights of the replicas",
-    "optimizer_s": "optimizer",
-    "other_s": "other",
-}
-
-
 def differences(record: RunRecord, program: Program, evaluation: Evaluation) -> list[dict[str, Any]]:
     """Where measured and estimated part in the stage that limits the estimate, the largest difference first."""
     assert evaluation.pipeline is not None
@@ -186,7 +177,7 @@ def differences(record: RunRecord, program: Program, evaluation: Evaluation) -> 
 def say_differences(rows: Sequence[dict[str, Any]], iteration_time_s: float) -> list[str]:
     """Sentences about the differences that are worth one."""
     return [
-        f"{PART_NAMES[row['part']]}: estimated {abs(row['difference_s']) / iteration_time_s:.0%} of the iteration too"
+        f"{RUN_PARTS[row['part']]}: estimated {abs(row['difference_s']) / iteration_time_s:.0%} of the iteration too"
         f" {'slow' if row['difference_s'] > 0 else 'fast'}"
         for row in rows
         if abs(row["difference_s"]) >= WORTH_SAYING * iteration_time_s

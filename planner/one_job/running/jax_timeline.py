@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -22,7 +22,7 @@ class Awaited:
     name: str
     inputs: Any
     result: Any
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     source: int | None = None
     input_bytes: int = 0
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from planner.one_job.search.best import Best
+from planner.one_job.search.explanation import Binding, Certificate, RunnerUp
+from planner.one_job.search.sensitivity import Sensitivity
 from planner.one_job.search.varied import ALL
 from planner.shared.options.search import Objective
-
-if TYPE_CHECKING:
-    from planner.one_job.search.explain import Binding, Certificate, RunnerUp
-    from planner.one_job.search.sensitivity import Sensitivity
+from planner.shared.words import percent
 
 CLOSE = 0.01
 """Estimates of two plans that differ by less do not tell which one is faster."""
@@ -59,18 +57,6 @@ def summarise(
     if not certificate.proved:
         said.append(not_proved(certificate))
     return tuple(sentence for sentence in said if sentence)
-
-
-def percent(share: float) -> str:
-    """A change with its sign, in as many digits as it takes to see it.
-
-    >>> percent(-0.0123), percent(0.0004), percent(0.0), percent(1.5)
-    ('-1.2%', '+0.04%', '0%', '+150%')
-    """
-    if abs(share) < 5e-5:
-        return "0%"
-    digits = 2 if abs(share) < 1e-3 else 1 if abs(share) < 1 else 0
-    return f"{share:+.{digits}%}"
 
 
 def seconds(value: float) -> str:

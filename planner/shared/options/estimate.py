@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
-from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from planner.shared.options.common import ClusterIfAny, ModelIfAny, TimelineFile, Tool
 from planner.shared.options.record import Option, Options
 from planner.shared.options.training import RECOMPUTE, THE_JOB, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, number_or, words_of
 from profiles.errors import InputError
+from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
 
 EXPLICIT = "one explicit plan, in place of the Cells (any degree of parallelism makes it one)"
 WHOLE = "the whole training, of an explicit plan"

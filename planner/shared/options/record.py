@@ -204,7 +204,7 @@ def _convert_one(value: Any, hint: Any) -> Any:
         if inner[-1] is Ellipsis:
             return tuple(_convert(part, inner[0]) for part in value)
         if len(inner) == len(value):
-            return tuple(_convert(part, own) for part, own in zip(value, inner, strict=True))
+            return tuple(_convert(part, kind) for part, kind in zip(value, inner, strict=True))
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(value, Mapping | tuple | list):
             return {key: _convert(part, inner[1]) for key, part in dict(value).items()}
@@ -229,13 +229,13 @@ _JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", 
 
 def schema_of(kind: type[Options]) -> dict[str, Any]:
     """Return the JSON Schema of a request: an object with the options of `kind`, by name."""
-    own = entries(kind)
+    options = entries(kind)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": kind.command,
         "type": "object",
-        "properties": {name: _property(entry) for name, entry in own.items()},
-        "required": [name for name, entry in own.items() if entry.required],
+        "properties": {name: _property(entry) for name, entry in options.items()},
+        "required": [name for name, entry in options.items() if entry.required],
         "additionalProperties": False,
     }
 

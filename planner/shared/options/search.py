@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, get_args
 
 from estimator.cells.rules import MicroBatchRule
-from estimator.pricing.recipe import ScheduleName, ZeroStage
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.training import RECOMPUTE, THE_JOB, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS, TEXTS, number_or, words_of
+from profiles.vocabulary import ScheduleName, ZeroStage
 
 Objective = Literal["time", "cost", "energy"]
 Search = Literal["exact", "cells", "crius"]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, get_args
 
 from estimator.cells.rules import Formula, Method, Partition
-from estimator.pricing.recipe import GradDType, OptimizerName, Overlap
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
 from planner.shared.options.values import LAYERS, POSITIVE_INT, RATE, Values, list_of, words_of
-from profiles.vocabulary import AttentionKernel, DType
+from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
 THE_JOB = "the job"
 THE_CELLS = "the Cells and how they are estimated (crius: as the paper has it)"

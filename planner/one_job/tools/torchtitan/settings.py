@@ -6,18 +6,19 @@ Names as in torchtitan 0.2.2 (config/job_config.py) and 0.3.0 (config/configs.py
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import Decoder, decoder_of
-from planner.one_job.tools.export_records import CannotExpress
-from planner.one_job.tools.shape import Shape
-from planner.one_job.tools.tool import backwards
+from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress
+from planner.one_job.tools.base.shape import Shape
+from planner.one_job.tools.base.tool import backwards
+from planner.one_job.tools.base.writing import Task
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
-from planner.one_job.tools.writing import Task
 
 Release = Literal["0.2", "0.3"]
 
@@ -29,8 +30,8 @@ HEADS = {"0.2": "output", "0.3": "lm_head"}
 class Settings:
     """The sections that both forms have, by torchtitan's own names."""
 
-    training: dict[str, Any]
-    parallelism: dict[str, Any]
+    training: Mapping[str, Any]
+    parallelism: Mapping[str, Any]
     recompute: Literal["none", "full"]
     compiled: bool
     fp8: bool

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from planner.one_job.tools.export_records import ExportFile
-from planner.one_job.tools.python_text import Code, call, comment
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.python_text import Code, call, comment
+from planner.one_job.tools.base.writing import Task, launcher_lines
 from planner.one_job.tools.torchtitan.settings import find_flavor, titan_settings
-from planner.one_job.tools.writing import Task, launcher_lines
 
 CONVERTERS = "[Float8LinearConverter.Config(model_compile_enabled=True)]"
 
@@ -173,7 +174,7 @@ def write_torchtitan_toml(task: Task) -> tuple[ExportFile, ...]:
         notes.append(f"torchtitan.train starts this configuration, not {task.context.script}")
     words = [*launcher_lines(plan, notes), "-m torchtitan.train --job.config_file torchtitan.toml"]
     converters = ["quantize.linear.float8"] if settings.fp8 else []
-    sections: dict[str, dict[str, Any]] = {
+    sections: dict[str, Mapping[str, Any]] = {
         "job": {"description": task.headline},
         "model": {"name": name, "flavor": flavor, "converters": converters},
         "optimizer": {"name": "AdamW"},
@@ -206,6 +207,6 @@ def _loss(task: Task) -> str:
     return f"ChunkedLossWrapper.Config(loss_fn={plain})" if task.recipe.software.fused_cross_entropy else plain
 
 
-def _toml(section: dict[str, Any]) -> str:
+def _toml(section: Mapping[str, Any]) -> str:
     """Keys with strings, numbers, booleans and lists, which TOML and JSON write alike."""
     return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in section.items())

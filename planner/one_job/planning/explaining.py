@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
+from planner.one_job.planning.searching import kind_of_search, read_best
 from planner.one_job.search.best import Best, describe_found, find_best
-from planner.one_job.search.explain import Explanation, explain
+from planner.one_job.search.explain import explain
+from planner.one_job.search.explanation import Explanation
 from planner.one_job.search.request import SearchRequest
-from planner.one_job.search.searching import kind_of_search, read_best
 from planner.one_job.search.sensitivity import compare_best, sensitivities, variants
 from planner.one_job.search.varied import Variant, lifted, neighbours, search_again, with_node
 from planner.shared.inputs import open_existing

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from planner.one_job.search.explain import Certificate, Explanation, certify, describe_explanation
-from planner.one_job.search.explaining import explain_model
-from planner.one_job.search.plan_comparison import PlanComparison, compare_with_file, describe_plan_comparison
-from planner.one_job.search.searching import plan_model
+from planner.one_job.planning.explaining import explain_model
+from planner.one_job.planning.plan_comparison import PlanComparison, compare_with_file, describe_plan_comparison
+from planner.one_job.planning.searching import plan_model
+from planner.one_job.search.explain import certify, describe_explanation
+from planner.one_job.search.explanation import Certificate, Explanation
 from planner.one_job.timeline.events import make_timeline
 from planner.one_job.timeline.save import save_timeline, timeline_form
 from planner.shared.inputs import open_existing
