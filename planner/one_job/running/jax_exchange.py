@@ -91,14 +91,14 @@ class Boundary:
         self.receiver, self.shape = receiver, shape
         there = list(_holdings(sender, shape[0]))
         here = list(_holdings(receiver, shape[0]))
-        alike = shape[0] % sender.stage.tp != 0
+        alike = shape[0] % sender.stage.degrees.tp != 0
         self.puzzles = {
-            wanted.device: cuts_for(wanted, _answering(there, wanted, sender.stage.tp) if alike else there)
+            wanted.device: cuts_for(wanted, _answering(there, wanted, sender.stage.degrees.tp) if alike else there)
             for wanted in here
         }
         region = here[0].region
         self.gathers = region.own != region.held
-        parted = receiver.stage.tp > 1 and region.own != (0, shape[0])
+        parted = receiver.stage.degrees.tp > 1 and region.own != (0, shape[0])
         self.spec = PartitionSpec(DP, TP) if parted else PER_REPLICA
         self.whole = [jax.jit(lambda x: x, out_shardings=lane.sharding(PER_REPLICA)) for lane in receiver.lanes]
 
@@ -116,8 +116,10 @@ class Boundary:
 
 
 def _holdings(place: StageDevices, length: int) -> Iterator[Holding]:
-    stage = place.stage if place.splits_tokens else replace(place.stage, sequence_parallel=False)
-    for replica, index in product(range(stage.dp), range(stage.tp)):
+    stage = place.stage
+    if not place.splits_tokens:
+        stage = replace(stage, degrees=replace(stage.degrees, sequence_parallel=False))
+    for replica, index in product(range(stage.degrees.dp), range(stage.degrees.tp)):
         region = region_of(stage, stage.rank_at(replica, index), length)
         yield Holding(device=place.device(replica, index), replica=replica, tp_rank=index, region=region)
 
@@ -144,7 +146,7 @@ class TableExchange:
                         [
                             source
                             for source in _table_holdings(sender, rows, columns)
-                            if source.replica == wanted.replica % sender.stage.dp
+                            if source.replica == wanted.replica % sender.stage.degrees.dp
                         ],
                     )
                     for wanted in _table_holdings(receiver, rows, columns)
@@ -184,6 +186,6 @@ def _padded(array: Array, rows: int) -> Array:
 
 def _table_holdings(place: StageDevices, rows: int, columns: int) -> Iterator[Holding]:
     whole = (0, columns)
-    for replica, index in product(range(place.stage.dp), range(place.stage.tp)):
+    for replica, index in product(range(place.stage.degrees.dp), range(place.stage.degrees.tp)):
         region = Region(samples=table_rows(place.stage, index, rows), held=whole, own=whole)
         yield Holding(device=place.device(replica, index), replica=replica, tp_rank=index, region=region)

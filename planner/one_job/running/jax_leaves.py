@@ -151,7 +151,7 @@ def _leaves(program: Program, stage: StageProgram, layers: Mapping[int, LayerWei
                 Leaf(
                     key=key,
                     parameter=parameter,
-                    tp=stage.tp,
+                    tp=stage.degrees.tp,
                     copies=layer.function.shared_by.get(parameter.name, 1),
                     dtype=DTYPES[dtype],
                     grad_dtype=DTYPES[program.grad_dtype],

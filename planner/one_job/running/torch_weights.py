@@ -100,9 +100,9 @@ class FlatWeights:
             if self.groups.replicate.size() > 1:
                 with self._note("all_reduce", self.own_gradient, self.groups.replicate):
                     dist.all_reduce(self.own_gradient, group=self.groups.replicate)
-        elif self.groups.dp.size() > 1:
-            with self._note("all_reduce", self.gradients, self.groups.dp):
-                dist.all_reduce(self.gradients, group=self.groups.dp)
+        elif self.groups.replicas.size() > 1:
+            with self._note("all_reduce", self.gradients, self.groups.replicas):
+                dist.all_reduce(self.gradients, group=self.groups.replicas)
 
     def _scatter(self, *, add: bool) -> None:
         scattered = torch.empty_like(self.own_gradient) if add else self.own_gradient
@@ -223,9 +223,9 @@ class TiedTable:
                 if both is None:
                     continue
                 common = _Peer(stage=other.number, rank=peer, own_rows=within(both, rows))
-                if peer_replica == replica % other.dp:
+                if peer_replica == replica % other.degrees.dp:
                     self.receives.append(common)
-                if replica == peer_replica % stage.dp:
+                if replica == peer_replica % stage.degrees.dp:
                     self.sends.append(common)
 
     def add_others(self, gradient: Tensor, recorder: Recorder) -> None:
