@@ -205,7 +205,7 @@ def _with_own_split(made: Setup, setup: Setup, features: Features) -> Setup | No
         return None
     if features.own_split:
         pairs = zip(made.stages, setup.stages, strict=True)
-        made = replace(made, stages=tuple(replace(stage, chunks=own.chunks) for stage, own in pairs))
+        made = replace(made, stages=tuple(replace(stage, chunks=planned.chunks) for stage, planned in pairs))
     return canonical(made)
 
 

@@ -125,12 +125,12 @@ def export_ray(plan: Plan, context: ExportContext) -> Export:
 
 def bundles(layout: Layout) -> list[dict[str, float]]:
     """What each node must have, in the order of `layout.nodes`."""
-    found: list[dict[str, float]] = []
+    needs: list[dict[str, float]] = []
     for node in layout.nodes:
         kind = RAY_TYPES.get(node.device)
         share = {f"accelerator_type:{kind}": ANY_SHARE} if kind else {}
-        found.append({"CPU": len(node.ranks), "GPU": len(node.ranks), **share})
-    return found
+        needs.append({"CPU": len(node.ranks), "GPU": len(node.ranks), **share})
+    return needs
 
 
 def _bundles(layout: Layout) -> str:

@@ -150,7 +150,7 @@ def _hardware(plan: Plan) -> str:
 
 def _architecture(task: Task) -> dict[str, Any]:
     decoder, notes = task.decoder, task.notes
-    found_sizes: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "decoder_block": _decoder_block(decoder),
         "base_num_decoder_layers": decoder.blocks,
         "base_emb_dim": decoder.hidden,
@@ -166,12 +166,12 @@ def _architecture(task: Task) -> dict[str, Any]:
         "use_qk_norm": decoder.query_key_norm == "head",
     }
     if decoder.positions:
-        found_sizes |= {"trainable_position_size": decoder.positions, "fused_qkv": True}
+        sizes |= {"trainable_position_size": decoder.positions, "fused_qkv": True}
     else:
         notes.append("rope_max_timescale, the base of rotary positions, is not part of a plan: set the model's own")
     if decoder.latent is not None:
         latent = decoder.latent
-        found_sizes |= {
+        sizes |= {
             "attention_type": "mla",
             "q_lora_rank": latent.query_rank or 0,
             "kv_lora_rank": latent.key_value_rank,
@@ -179,7 +179,7 @@ def _architecture(task: Task) -> dict[str, Any]:
             "qk_rope_head_dim": latent.rope_dim,
             "v_head_dim": latent.value_dim,
         }
-    return {**found_sizes, **_experts(task)}
+    return {**sizes, **_experts(task)}
 
 
 def _decoder_block(decoder: Decoder) -> str | None:
@@ -215,19 +215,19 @@ def _experts(task: Task) -> dict[str, Any]:
     if experts is None:
         return {}
     capacity = task.recipe.moe_capacity_factor
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "num_experts": experts.count,
         "num_experts_per_tok": experts.top_k,
         "base_moe_mlp_dim": experts.expert.hidden,
         "capacity_factor": -1.0 if capacity is None else capacity,
     }
     if capacity is not None:
-        found |= {"sparse_matmul": False, "megablox": False}
+        settings |= {"sparse_matmul": False, "megablox": False}
     if experts.shared_hidden:
-        found["shared_experts"] = experts.shared_hidden // experts.expert.hidden
+        settings["shared_experts"] = experts.shared_hidden // experts.expert.hidden
     if not all(decoder.expert_blocks):
-        found["first_num_dense_layers"] = decoder.expert_blocks.index(True)
-    return found
+        settings["first_num_dense_layers"] = decoder.expert_blocks.index(True)
+    return settings
 
 
 def _axes(shape: Shape) -> dict[str, Any]:
@@ -282,8 +282,8 @@ def _attention(plan: Plan) -> str:
 
 
 def _offload(shape: Shape) -> dict[str, Any]:
-    known = {"optimizer": "optimizer_memory_host_offload", "weights": "parameter_memory_host_offload"}
-    return {known[part]: True for part in shape.offload}
+    names = {"optimizer": "optimizer_memory_host_offload", "weights": "parameter_memory_host_offload"}
+    return {names[part]: True for part in shape.offload}
 
 
 def _note(plan: Plan, shape: Shape, notes: list[str]) -> None:

@@ -46,8 +46,8 @@ class Reader(Protocol):
     def __call__(self, settings: str, *, model: str | None, options: EstimateOptions) -> Imported: ...
 
 
-def not_understood(name: str, known: Iterable[str], *, shown: Callable[[str], str] = str) -> str:
+def not_understood(name: str, names: Iterable[str], *, shown: Callable[[str], str] = str) -> str:
     """A sentence about a setting that nobody knows, with the nearest name there is."""
-    near = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    near = get_close_matches(name, list(names), n=1, cutoff=0.7)
     hint = f"; the nearest known is {shown(near[0])}" if near else ""
     return f"{shown(name)} is not understood, and not in the estimate{hint}"

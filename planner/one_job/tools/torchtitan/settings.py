@@ -40,8 +40,8 @@ class Settings:
 def titan_settings(task: Task, release: Release) -> Settings:
     """Return the settings that both forms have."""
     plan, shape, notes, software = task.plan, task.shape, task.notes, task.recipe.software
-    own = shape.micro_batch_per_rank
-    local = own * plan.batch.micro_batches if shape.pp > 1 else own
+    samples = shape.micro_batch_per_rank
+    local = samples * plan.batch.micro_batches if shape.pp > 1 else samples
     training = {
         "local_batch_size": local,
         "global_batch_size": plan.batch.global_batch,
@@ -71,17 +71,17 @@ def titan_settings(task: Task, release: Release) -> Settings:
 def _data_parallel(shape: Shape, release: Release) -> dict[str, Any]:
     """dp_shard * cp ranks share the weights; `never` keeps them gathered after forward: ZeRO 2, in a pipeline 1."""
     sharded = shape.zero > 0
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "data_parallel_replicate_degree": shape.replicate if sharded else shape.dp,
         "data_parallel_shard_degree": shape.shard // shape.cp if sharded else 1,
     }
     if sharded:
-        found["fsdp_reshard_after_forward"] = "always" if shape.zero == 3 else "never"
+        settings["fsdp_reshard_after_forward"] = "always" if shape.zero == 3 else "never"
     if release == "0.3":
-        found["enable_sequence_parallel"] = shape.sequence_parallel and shape.tp > 1
+        settings["enable_sequence_parallel"] = shape.sequence_parallel and shape.tp > 1
     elif shape.ep > 1:
-        found["expert_tensor_parallel_degree"] = shape.etp
-    return found
+        settings["expert_tensor_parallel_degree"] = shape.etp
+    return settings
 
 
 def _pipeline(task: Task, release: Release) -> dict[str, Any]:
@@ -139,10 +139,10 @@ def refuse_model(model: Model, tool: str) -> None:
     decoder = decoder_of(model, tool)
     release: Release = "0.3" if tool == "torchtitan" else "0.2"
     if find_flavor(decoder, release) is None and (release == "0.2" or not is_plain_llama(decoder)):
-        own = "its own llama3, qwen3 and deepseek_v3 flavors"
+        expected = "its own llama3, qwen3 and deepseek_v3 flavors"
         others = ", and dense models of Llama's kind of any size" if release == "0.3" else " (0.3 runs other sizes)"
         said = f"{model.name}, a {_kind(decoder)}"
-        raise CannotExpress(tool=tool, key="model", found=said, expected=own + others)
+        raise CannotExpress(tool=tool, key="model", found=said, expected=expected + others)
 
 
 def _kind(decoder: Decoder) -> str:
