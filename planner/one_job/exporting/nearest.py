@@ -262,11 +262,8 @@ def _alternatives(root: Features, setup: Setup) -> list[list[dict[str, Any]]]:
         [{"optimizer": "adamw"}],
         [{"grad_dtype": width} for width in ("fp32", "bf16", "fp16")],
     ]
-    own = [
-        [values for values in each if any(getattr(root, name) != value for name, value in values.items())]
-        for each in options
-    ]
-    return [each for each in own if each]
+    others = [[values for values in each if replace(root, **values) != root] for each in options]
+    return [each for each in others if each]
 
 
 def _nearest(values: Iterable[int], to: int, *, by_ratio: bool = True) -> list[int]:

@@ -21,7 +21,9 @@ Tool = Literal[
     "jax-mesh",
     "maxtext",
 ]
-"""Training frameworks whose limits are known and whose settings are read."""
+"""Training frameworks whose limits are known."""
+Launcher = Literal["megatron", "torchtitan", "deepspeed"]
+"""Those whose settings are read."""
 
 _MODEL = Option(help="a zoo name, a path to a Hugging Face config.json, or package.module:factory", metavar="MODEL")
 _CLUSTER = Option(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
-from planner.shared.options.common import ClusterIfAny, ModelIfAny, TimelineFile, Tool
+from planner.shared.options.common import ClusterIfAny, Launcher, ModelIfAny, TimelineFile
 from planner.shared.options.record import Option, Options
 from planner.shared.options.training import RECOMPUTE, THE_JOB, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, number_or, words_of
@@ -124,7 +124,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
     ] = None
     timeline: TimelineFile = None
     launcher: Annotated[
-        tuple[Tool, str] | None,
+        tuple[Launcher, str] | None,
         Option(
             help="estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
             " FILE.json (with MODEL)",

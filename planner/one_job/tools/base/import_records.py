@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from planner.shared.options.common import Tool
+from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
 
 Stated = dict[str, Any]
@@ -25,7 +25,7 @@ class Imported:
     `shard` is the ranks that share a copy of the state, or `copies` how many there are, where it is not all ranks.
     """
 
-    launcher: Tool
+    launcher: Launcher
     setting: str
     reference: str | None = None
     config: Mapping[str, Any] | None = None

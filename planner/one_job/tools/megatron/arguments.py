@@ -202,16 +202,21 @@ def _world_size(launching: Sequence[str], notes: list[str]) -> int | None:
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
             given[_dashed(name)] = value if equals else "".join(words[number + 1 : number + 2])
-    counts = []
-    for names in (NODES, PER_NODE):
-        named = next((name for name in names if name in given), None)
-        if named is None and names is NODES and any(word.endswith("torchrun") for word in words):
-            counts.append(1)
-        elif named is not None and given[named].isascii() and given[named].isdigit() and 0 < int(given[named]) < 10**9:
-            counts.append(int(given[named]))
-        elif named is not None:
-            notes.append(f"--{named} {given[named]}: no number, so that the devices are not taken from it (--devices)")
-    return counts[0] * counts[1] if len(counts) == 2 else None
+    one_node = any(word.endswith("torchrun") for word in words)
+    nodes, per_node = _launched(given, NODES, 1 if one_node else None, notes), _launched(given, PER_NODE, None, notes)
+    return nodes * per_node if nodes and per_node else None
+
+
+def _launched(given: Mapping[str, str], names: tuple[str, ...], default: int | None, notes: list[str]) -> int | None:
+    """The count under the first of `names` that was given; None where it is no number."""
+    name = next((name for name in names if name in given), None)
+    if name is None:
+        return default
+    value = given[name]
+    if value.isascii() and value.isdigit() and 0 < int(value) < 10**9:
+        return int(value)
+    notes.append(f"--{name} {value}: no number, so that the devices are not taken from it (--devices)")
+    return None
 
 
 def _describe_unread(values: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -221,7 +226,7 @@ def _describe_unread(values: Mapping[str, tuple[str, ...]]) -> list[str]:
     for name, words in values.items():
         argument = arguments.get(name)
         if argument is None:
-            said.append(not_understood(name, arguments, shown=lambda one: f"--{one}"))
+            said.append(not_understood(name, arguments, shown="--{}".format))
         elif argument.role == "not_modelled" and (not words or " ".join(words) != argument.default):
             said.append(f"--{name}: not modelled; {argument.about}")
     return said

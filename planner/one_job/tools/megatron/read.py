@@ -290,23 +290,26 @@ def _copies(arguments: Arguments) -> int | None:
 
 def _recompute(arguments: Arguments, vpp: int, notes: list[str]) -> str:
     """`uniform` recomputes all layers, `block` so many of each chunk."""
-    kinds = ("full", "selective")
-    kind = arguments.text("recompute-granularity", choices=kinds) or arguments.text(
-        "checkpoint-granularity", choices=kinds
-    )
+    kind = _recompute_kind(arguments)
     method = next((arguments.text(name) for name in METHODS if arguments.has(name)), None)
     layers = next((arguments.count(name) for name in COUNTS if arguments.has(name)), None)
-    if kind is None and (arguments.has("checkpoint-activations") or arguments.has("activations-checkpoint-method")):
-        kind = "full"
-    if kind is None and arguments.has("recompute-activations", "moe-layer-recompute"):
-        kind = "selective"
     if kind == "selective":
         return _selective(arguments, notes)
     if kind == "full" and method == "block" and layers is not None:
         return f"full:{layers * vpp}"
     if kind == "full" and (layers or 1) > 1:
         notes.append("recomputation in units of several layers is priced as keeping each layer's input")
-    return kind or "none"
+    return kind
+
+
+def _recompute_kind(arguments: Arguments) -> str:
+    for name in ("recompute-granularity", "checkpoint-granularity"):
+        kind = arguments.text(name, choices=("full", "selective"))
+        if kind is not None:
+            return kind
+    if arguments.has("checkpoint-activations", "activations-checkpoint-method"):
+        return "full"
+    return "selective" if arguments.has("recompute-activations", "moe-layer-recompute") else "none"
 
 
 def _selective(arguments: Arguments, notes: list[str]) -> str:

@@ -15,8 +15,9 @@ from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, Schedu
 from models_zoo.model import Model
 from planner.one_job.tools.base.import_records import Imported, Stated
 from planner.one_job.tools.base.pipeline import weighted_blocks
-from planner.one_job.tools.base.settings import describe_unread, load_data, load_known
+from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.base.shape import blocks_of, experts_of
+from planner.one_job.tools.torchtitan.flavors import flavor_names, named_flavor
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
@@ -136,18 +137,12 @@ class _Titan:
 
 def _flavor(titan: _Titan) -> tuple[str | None, dict[str, Any] | None]:
     """A zoo name, or the keys of a `config.json`."""
-    known = load_data("torchtitan/models.toml")
     name, flavor = titan.word("model", "name", "llama3"), titan.word("model", "flavor", "debugmodel")
-    plain = re.sub(r"_(flex|varlen)(_attn)?$", "", flavor)
-    entry = known.get(name, {}).get(plain)
+    entry = named_flavor(name, flavor)
     if entry is None:
-        shown = ", ".join(f"{one} {two}" for one, flavors in known.items() for two in flavors)
-        found = f"{name} {flavor}"
-        raise InputError(where=titan.where, key="model.flavor", found=found, expected=f"one of {shown}; or MODEL")
-    if "zoo" in entry:
-        return entry["zoo"], None
-    config = {key: value for key, value in entry.items() if key != "null"}
-    return None, config | dict.fromkeys(entry.get("null", ()))
+        expected = f"one of {', '.join(flavor_names())}; or MODEL"
+        raise InputError(where=titan.where, key="model.flavor", found=f"{name} {flavor}", expected=expected)
+    return entry
 
 
 def _options(titan: _Titan, model: Model, notes: list[str]) -> Stated:
@@ -301,15 +296,12 @@ def _blocks(titan: _Titan, model: Model, stated: Stated) -> tuple[int, ...] | No
 
 
 def _dtype(titan: _Titan, notes: list[str]) -> DType:
-    training, model = titan.part("training"), titan.part("model")
-    converters = model.get("converters", None) or []
-    words = converters.split(",") if isinstance(converters, str) else converters
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise model.wrong("converters", describe(converters), "a list of names")
-    lowered = [word for word in words if "float8" in word or "mx" in word]
-    if any("mx" in word for word in lowered):
+    training, converters = titan.part("training"), _converters(titan)
+    if any("mx" in word for word in converters):
         notes.append("model.converters: MX formats are priced as fp8")
-    if lowered or titan.part("float8").flag("enable_float8_linear", False):
+    if any("float8" in word or "mx" in word for word in converters) or titan.part("float8").flag(
+        "enable_float8_linear", False
+    ):
         return "fp8"
     held = training.get("dtype", "float32")
     computed = training.get("mixed_precision_param", "bfloat16")
@@ -317,6 +309,15 @@ def _dtype(titan: _Titan, notes: list[str]) -> DType:
         if dtype not in ("bfloat16", "float32"):
             raise training.wrong(key, describe(dtype), "bfloat16 or float32")
     return "bf16" if "bfloat16" in (held, computed) else "fp32"
+
+
+def _converters(titan: _Titan) -> list[str]:
+    model = titan.part("model")
+    converters = model.get("converters", None) or []
+    words = converters.split(",") if isinstance(converters, str) else converters
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise model.wrong("converters", describe(converters), "a list of names")
+    return words
 
 
 def _optimizer(titan: _Titan, notes: list[str]) -> OptimizerName:

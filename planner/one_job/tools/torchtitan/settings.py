@@ -5,11 +5,8 @@ Names as in torchtitan 0.2.2 (config/job_config.py) and 0.3.0 (config/configs.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from models_zoo.model import Model
@@ -18,9 +15,8 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
+from planner.one_job.tools.torchtitan.flavors import Release, find_flavor, is_plain_llama
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
-
-Release = Literal["0.2", "0.3"]
 
 HEADS = {"0.2": "output", "0.3": "lm_head"}
 """What the output projection is called."""
@@ -100,40 +96,6 @@ def _pipeline(task: Task, release: Release) -> dict[str, Any]:
     }
 
 
-@cache
-def _flavors() -> list[dict[str, Any]]:
-    text = files("planner.one_job.tools.torchtitan").joinpath("flavors.json").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = json.loads(text)["flavors"]
-    return found
-
-
-def find_flavor(decoder: Decoder, release: Release) -> tuple[str, str] | None:
-    """The model and flavor of torchtitan that has these sizes."""
-    own: dict[str, Any] = {
-        name: getattr(decoder, name)
-        for name in ("blocks", "hidden", "heads", "kv_heads", "head_dim", "feed_forward_hidden", "vocab", "tied")
-    }
-    experts, latent = decoder.experts, decoder.latent
-    own |= {
-        "query_key_norm": decoder.query_key_norm,
-        "dense_blocks": decoder.expert_blocks.count(False),
-        "experts": experts.count if experts else None,
-        "top_k": experts.top_k if experts else None,
-        "expert_hidden": experts.expert.hidden if experts else None,
-        "shared_hidden": experts.shared_hidden if experts else None,
-        "key_value_rank": latent.key_value_rank if latent else None,
-        "query_rank": latent.query_rank if latent else None,
-    }
-    usual = {"query_key_norm": "none", "experts": None, "key_value_rank": None}
-    if not (is_plain_llama(decoder, query_key_norm=True) or experts):
-        return None
-    for flavor in _flavors():
-        sizes = {name: value for name, value in flavor.items() if name not in ("model", "flavor", "releases")}
-        if release in flavor["releases"] and all(own[name] == value for name, value in {**usual, **sizes}.items()):
-            return flavor["model"], flavor["flavor"]
-    return None
-
-
 def refuse_model(model: Model, tool: str) -> None:
     """Raise CannotExpress for models that are none of torchtitan's own and, from 0.3 on, not of Llama's kind."""
     decoder = decoder_of(model, tool)
@@ -149,18 +111,3 @@ def _kind(decoder: Decoder) -> str:
     experts = "mixture of experts" if decoder.experts else "dense model"
     positions = "learned" if decoder.positions else "rotary" if decoder.rotary_dim else "no"
     return f"{experts} with {decoder.norm} and {positions} positions"
-
-
-def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
-    """Whether the model is of Llama's kind: RMSNorm, rotary positions, SwiGLU, no biases, no windows, no experts."""
-    return (
-        decoder.norm == "rmsnorm"
-        and decoder.rotary_dim == decoder.head_dim
-        and not decoder.positions
-        and (decoder.gated, decoder.activation) == (True, "silu")
-        and not (decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias)
-        and (query_key_norm or decoder.query_key_norm == "none")
-        and not any(decoder.windows)
-        and decoder.latent is None
-        and decoder.experts is None
-    )
