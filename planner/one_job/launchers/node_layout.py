@@ -56,10 +56,10 @@ class Layout:
     @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
         """(number of the node, local rank) of each rank."""
-        places = {
+        place_of = {
             rank: (number, local) for number, node in enumerate(self.nodes) for local, rank in enumerate(node.ranks)
         }
-        return tuple(places[rank] for rank in range(self.world_size))
+        return tuple(place_of[rank] for rank in range(self.world_size))
 
 
 def lay_out(plan: Plan, tool: str) -> Layout:

@@ -125,12 +125,12 @@ def export_ray(plan: Plan, context: ExportContext) -> Export:
 
 def bundles(layout: Layout) -> list[dict[str, float]]:
     """What each node must have, in the order of `layout.nodes`."""
-    needs: list[dict[str, float]] = []
+    node_bundles: list[dict[str, float]] = []
     for node in layout.nodes:
         kind = RAY_TYPES.get(node.device)
         share = {f"accelerator_type:{kind}": ANY_SHARE} if kind else {}
-        needs.append({"CPU": len(node.ranks), "GPU": len(node.ranks), **share})
-    return needs
+        node_bundles.append({"CPU": len(node.ranks), "GPU": len(node.ranks), **share})
+    return node_bundles
 
 
 def _bundles(layout: Layout) -> str:
