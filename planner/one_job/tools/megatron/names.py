@@ -51,26 +51,26 @@ class Size:
 
 def _sizes(*rows: tuple[str, str, str, int | None]) -> tuple[Size, ...]:
     return tuple(
-        Size(field=field, argument=argument(field), key=key, of=attrgetter(path), default=default)
-        for field, key, path, default in rows
+        Size(field=name.replace("-", "_"), argument=name, key=key, of=attrgetter(path), default=default)
+        for name, key, path, default in rows
     )
 
 
 LATENT = _sizes(
-    ("q_lora_rank", "q_lora_rank", "query_rank", None),
-    ("kv_lora_rank", "kv_lora_rank", "key_value_rank", 32),
-    ("qk_head_dim", "qk_nope_head_dim", "nope_dim", 128),
-    ("qk_pos_emb_head_dim", "qk_rope_head_dim", "rope_dim", 64),
-    ("v_head_dim", "v_head_dim", "value_dim", 128),
+    ("q-lora-rank", "q_lora_rank", "query_rank", None),
+    ("kv-lora-rank", "kv_lora_rank", "key_value_rank", 32),
+    ("qk-head-dim", "qk_nope_head_dim", "nope_dim", 128),
+    ("qk-pos-emb-head-dim", "qk_rope_head_dim", "rope_dim", 64),
+    ("v-head-dim", "v_head_dim", "value_dim", 128),
 )
 """Of latent attention."""
 
 EXPERTS = (
     Size(field="num_moe_experts", argument="num-experts", key="num_experts", of=attrgetter("count"), default=0),
     *_sizes(
-        ("moe_ffn_hidden_size", "moe_intermediate_size", "expert.hidden", None),
-        ("moe_router_topk", "num_experts_per_tok", "top_k", 2),
-        ("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_hidden", 0),
+        ("moe-ffn-hidden-size", "moe_intermediate_size", "expert.hidden", None),
+        ("moe-router-topk", "num_experts_per_tok", "top_k", 2),
+        ("moe-shared-expert-intermediate-size", "shared_expert_intermediate_size", "shared_hidden", 0),
     ),
 )
 """Of mixtures of experts; without --moe-ffn-hidden-size experts are as wide as dense blocks."""
