@@ -16,8 +16,8 @@ from torch import Tensor
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from estimator.layers.shards import shard_layer
 from planner.one_job.running.program import Program, StageProgram
+from planner.one_job.running.regions import region_of
 from planner.one_job.running.spans import Recorder
-from planner.one_job.running.torch_exchange import region_of
 from planner.one_job.running.torch_groups import Grouped, Groups
 from profiles.vocabulary import Collective, Infeasible, Phase
 
@@ -95,9 +95,9 @@ class SleepingStage:
             if self.stage.zero:
                 with self._note("reduce_scatter", self.gradients, self.groups.shard):
                     reduce_scatter_single(self.own, self.gradients, group=self.groups.shard)
-            elif self.stage.dp > 1:
-                with self._note("all_reduce", self.gradients, self.groups.dp):
-                    dist.all_reduce(self.gradients, group=self.groups.dp)
+            elif self.stage.degrees.dp > 1:
+                with self._note("all_reduce", self.gradients, self.groups.replicas):
+                    dist.all_reduce(self.gradients, group=self.groups.replicas)
         with self.recorder.span("optimizer", "optimizer"):
             sleep(sum(one.optimizer_s for one in self.sleeps.values()) / (self.stage.shard if self.stage.zero else 1))
         if self.stage.zero:

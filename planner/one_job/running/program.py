@@ -5,10 +5,12 @@ Everything a runner needs that no framework has a part in; torch, JAX and the em
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal, cast
+from typing import Any, Literal, TypeVar, cast
+
+from numpy.typing import NDArray
 
 from estimator.schedules.orders import Shape, schedule_problem, shape_of
 from models_zoo.layers import (
@@ -23,12 +25,14 @@ from models_zoo.layers import (
     TransformerBlock,
 )
 from models_zoo.model import Model, TokenInput
+from models_zoo.parameters import Parameter, whole_array
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, DType, RecomputeKind, Shard
+from profiles.vocabulary import AttentionKernel, Degrees, DType, RecomputeKind, Shard
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OPTIMIZERS = ("adamw", "sgd")
+T = TypeVar("T")
 Way = Literal["forward", "backward"]
 Role = Literal["plain", "start", "decoder_start", "cross", "loss"]
 """What a layer takes beside the activations. Plain: nothing; start and decoder_start: inputs, in place of them."""
@@ -43,9 +47,7 @@ class StageProgram:
     number: int
     chunks: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
-    dp: int
-    tp: int
-    sequence_parallel: bool
+    degrees: Degrees
     shares: tuple[int, ...]
     zero: Literal[0, 1, 2, 3]
     shard: int
@@ -56,15 +58,15 @@ class StageProgram:
     @property
     def splits_tokens(self) -> bool:
         """Whether a rank holds a slice of the tokens outside of its parallel regions."""
-        return self.sequence_parallel and self.tp > 1
+        return self.degrees.sequence_parallel and self.degrees.tp > 1
 
     def place(self, rank: int) -> tuple[int, int]:
         """Replica and tensor-parallel index of a rank of this stage."""
-        return divmod(self.ranks.index(rank), self.tp)
+        return divmod(self.ranks.index(rank), self.degrees.tp)
 
     def rank_at(self, replica: int, tp_rank: int) -> int:
         """The rank of that replica and tensor-parallel index."""
-        return self.ranks[replica * self.tp + tp_rank]
+        return self.ranks[replica * self.degrees.tp + tp_rank]
 
     def samples(self, replica: int) -> tuple[int, int]:
         """[first, end) of the micro-batch's samples that a replica computes."""
@@ -105,7 +107,7 @@ class Program:
     def shard(self, stage: StageProgram, replica: int) -> Shard:
         """How a rank of `replica` holds a layer of `stage`."""
         return Shard(
-            tp=stage.tp,
+            tp=stage.degrees.tp,
             sequence_parallel=stage.splits_tokens,
             micro_batch_per_rank=stage.shares[replica],
             seq_len=self.seq_len,
@@ -121,6 +123,10 @@ class Program:
         entered = self.model.layers[layer]
         shape = _input_shape(entered, self.seq_len)
         return (shape, shape) if self._has_memory(layer) else (shape,)
+
+    def width_after(self, layer: int) -> int:
+        """Return how many tensors pass on from `layer`: as many as enter the next one, and after the last the loss."""
+        return len(self.boundary_shapes(layer + 1)) if layer + 1 < len(self.model.layers) else 1
 
     def _has_memory(self, layer: int) -> bool:
         """Whether the encoder's output crosses the cut before `layer` beside the decoder's activations."""
@@ -185,6 +191,32 @@ def role_of(program: Program, number: int) -> Role:
     return "cross" if isinstance(layer, TransformerBlock) and layer.cross_attention is not None else "plain"
 
 
+def apply_role(
+    role: Role, apply: Callable[..., T], state: tuple[T, ...], batch: Mapping[str, T], width: int
+) -> tuple[T, ...]:
+    """Return what a layer, called by `apply`, makes of `state`, what passes through, and `batch`: the activations, and
+    an encoder's output beside them from the decoder's first layer to the last that uses it; `width` values in all."""
+    match role:
+        case "start":
+            made: tuple[T, ...] = (apply(batch["inputs"]),)
+        case "decoder_start":
+            made = (apply(batch["decoder_inputs"]), state[0])
+        case "cross":
+            made = (apply(state[0], state[1]), state[1])
+        case "loss":
+            made = (apply(state[0], batch["targets"]),)
+        case _:
+            made = (apply(state[0]), *state[1:])
+    return made[:width]
+
+
+def first_values(parameter: Parameter, *, seed: int, layer: int, is_table: bool) -> NDArray[Any]:
+    """Return the whole of a layer's weight before the first step: a tied table's as the first embedding has it."""
+    if is_table:
+        return whole_array(replace(parameter, name="tokens.weight", start="uniform"), seed=seed, layer=0)
+    return whole_array(parameter, seed=seed, layer=layer)
+
+
 def recomputed_layers(program: Program, stage: StageProgram) -> set[int]:
     """The layers that run again in backward: the stage's first ones, but no layer that makes the loss."""
     if stage.recompute == "none":
@@ -214,9 +246,7 @@ def _stage(plan: Plan, number: int, stage: PlanStage) -> StageProgram:
         number=number,
         chunks=stage.chunks,
         ranks=ranks,
-        dp=stage.dp,
-        tp=stage.tp,
-        sequence_parallel=stage.sequence_parallel,
+        degrees=stage.degrees,
         shares=stage.micro_batch_shares or even,
         zero=stage.sharding.zero if stage.dp > 1 else 0,
         shard=stage.sharding.shard,

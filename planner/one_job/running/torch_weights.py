@@ -19,10 +19,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from models_zoo.layers import Embedding
 from planner.one_job.running.program import Program, StageProgram
+from planner.one_job.running.regions import overlap, table_rows, within
 from planner.one_job.running.spans import Recorder
 from planner.one_job.running.torch_groups import Grouped, Groups
-
-TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_optimizer(name: str, weights: Sequence[Tensor], learning_rate: float) -> torch.optim.Optimizer:
@@ -101,9 +100,9 @@ class FlatWeights:
             if self.groups.replicate.size() > 1:
                 with self._note("all_reduce", self.own_gradient, self.groups.replicate):
                     dist.all_reduce(self.own_gradient, group=self.groups.replicate)
-        elif self.groups.dp.size() > 1:
-            with self._note("all_reduce", self.gradients, self.groups.dp):
-                dist.all_reduce(self.gradients, group=self.groups.dp)
+        elif self.groups.replicas.size() > 1:
+            with self._note("all_reduce", self.gradients, self.groups.replicas):
+                dist.all_reduce(self.gradients, group=self.groups.replicas)
 
     def _scatter(self, *, add: bool) -> None:
         scattered = torch.empty_like(self.own_gradient) if add else self.own_gradient
@@ -212,22 +211,21 @@ class TiedTable:
         assert isinstance(embedding, Embedding)
         vocab = embedding.vocab
         self.number, self.holders = stage.number, [program.stages[number] for number in holders]
-        self.own = _rows(stage, rank, vocab)
         self.sends, self.receives = [], []
-        replica = stage.place(rank)[0]
+        replica, tp_rank = stage.place(rank)
+        rows = table_rows(stage, tp_rank, vocab)
         for other in self.holders:
             if other is stage:
                 continue
             for peer in other.ranks:
-                there = _rows(other, peer, vocab)
-                first, end = max(self.own[0], there[0]), min(self.own[1], there[1])
-                if first >= end:
+                peer_replica, peer_tp_rank = other.place(peer)
+                both = overlap(rows, table_rows(other, peer_tp_rank, vocab))
+                if both is None:
                     continue
-                common = _Peer(stage=other.number, rank=peer, own_rows=(first - self.own[0], end - self.own[0]))
-                peer_replica = other.place(peer)[0]
-                if peer_replica == replica % other.dp:
+                common = _Peer(stage=other.number, rank=peer, own_rows=within(both, rows))
+                if peer_replica == replica % other.degrees.dp:
                     self.receives.append(common)
-                if replica == peer_replica % stage.dp:
+                if replica == peer_replica % stage.degrees.dp:
                     self.sends.append(common)
 
     def add_others(self, gradient: Tensor, recorder: Recorder) -> None:
@@ -248,13 +246,6 @@ class TiedTable:
         gradient.zero_()
         for number in sorted(totals):
             gradient.add_(totals[number])
-
-
-def _rows(stage: StageProgram, rank: int, vocab: int) -> tuple[int, int]:
-    """The table's rows that a rank holds, without padding."""
-    rows = -(-vocab // stage.tp)
-    first = stage.place(rank)[1] * rows
-    return first, min(vocab, first + rows)
 
 
 Weights = FlatWeights | FullyShardedWeights
