@@ -19,7 +19,16 @@ from estimator.layers.work import layer_work
 from estimator.pricing.evaluate import evaluate, hop_s, stage_times
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import rank_memory
+from estimator.pricing.memory import (
+    Moment,
+    StandingBytes,
+    features_of,
+    holdings_of,
+    joined_memory,
+    moment_of,
+    outside_bytes,
+    standing_bytes,
+)
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
@@ -86,6 +95,10 @@ class StagePricing:
         self._priced: dict[Hashable, _Seconds | Infeasible] = {}
         self._works: dict[Hashable, tuple[ChunkWork, ...] | Infeasible] = {}
         self._layer_works: dict[Hashable, tuple[Work | None, ...]] = {}
+        self._suits: dict[int, bool] = {}
+        self._standing: dict[Hashable, StandingBytes] = {}
+        self._moments: dict[Hashable, Moment] = {}
+        self._outside: dict[Hashable, int] = {}
         shard = Shard(seq_len=self.recipe.seq_len, dtype=self.recipe.dtype, attention=self.recipe.attention)
         self.graph = build_graph(job.model, shard=shard, degrees=())
         self._has_blocks = any(isinstance(layer, TransformerBlock) for layer in job.model.layers)
@@ -150,11 +163,15 @@ class StagePricing:
 
     def works(self, place: StagePlace, stage: StageSetup) -> tuple[ChunkWork, ...] | Infeasible:
         """Return what a rank of `stage` computes; Infeasible where a layer cannot be held so."""
-        probe = self.probe(place, stage)
-        key = (stage_key(probe, stage, self.kinds), place.micro_batch)
+        key = (self._held_key(stage), stage.recompute, stage.recompute_layers, place.micro_batch)
         if key not in self._works:
-            self._works[key] = stage_chunks(probe, 0)
+            self._works[key] = stage_chunks(self.probe(place, stage), 0)
         return self._works[key]
+
+    def _held_key(self, stage: StageSetup) -> Hashable:
+        """What a rank of `stage` holds of the model depends on this, whatever of it is sharded."""
+        first, end = stage.chunks[0]
+        return self.kinds[first:end], stage.tp, stage.dp, stage.ep, stage.etp, stage.sequence_parallel
 
     def layer_works(self, place: StagePlace, stage: StageSetup) -> tuple[Work | None, ...]:
         """Return the work of every layer of the model, held as `stage` holds its own and recomputed where it recomputes
@@ -172,6 +189,15 @@ class StagePricing:
                     works[kind] = None if isinstance(work, Infeasible) else work
             self._layer_works[key] = tuple(works[kind] for kind in self.kinds)
         return self._layer_works[key]
+
+    def suits_half(self, place: StagePlace, tp: int) -> bool:
+        """Return whether at least half of the model's layers can be held as `tp` shards, on any devices."""
+        if tp not in self._suits:
+            whole = replace(place, first=0, end=len(self.kinds))
+            stage = self.ways(whole, dp=len(place.slots) // tp, tp=tp)[0]
+            works = self.layer_works(whole, stage)
+            self._suits[tp] = 2 * works.count(None) <= len(works)
+        return self._suits[tp]
 
     def _price_ways(self, place: StagePlace, ways: Sequence[StageSetup]) -> list[StageOption | Infeasible]:
         """Each of `ways`, by sharding, least first, in the fastest way that fits. ZeRO 2 and 3 send more than 1 and
@@ -226,14 +252,29 @@ class StagePricing:
         works = self.works(place, stage)
         if isinstance(works, Infeasible):
             return works
+        recipe, features, held_key = self.recipe, features_of(self.recipe), self._held_key(stage)
         flying = in_flight(
             self.recipe.schedule,
             stage=place.index,
             stages=place.stages,
             chunks=1,
-            micro_batches=self.recipe.global_batch // place.micro_batch,
+            micro_batches=recipe.global_batch // place.micro_batch,
         )
-        return rank_memory(self.probe(place, stage), 0, works, flying)
+        # Sharding changes what stands, recomputation what lives for a moment: each is computed once.
+        key: Hashable = (held_key, stage.zero)
+        if key not in self._standing:
+            self._standing[key] = standing_bytes(recipe, stage, holdings_of(works, stage), features)
+        standing = self._standing[key]
+        key = (held_key, stage.recompute, stage.recompute_layers, place.micro_batch, flying)
+        if key not in self._moments:
+            self._moments[key] = moment_of(works, flying, stage, recipe, features)
+        moment = self._moments[key]
+        slot = place.slots[0]
+        key = (stage.tp, stage.dp, stage.ep, slot.site, slot.group, bool(place.others))
+        if key not in self._outside:
+            self._outside[key] = outside_bytes(self.probe(place, stage), stage, features)
+        outside, group = self._outside[key], self.hardware.cluster.group_of(slot)
+        return joined_memory(0, standing, moment, outside, group.device.memory_bytes, features)
 
     def _option(self, place: StagePlace, stage: StageSetup) -> StageOption | Infeasible:
         """The stage priced; Infeasible where it cannot be held so, or does not fit."""
