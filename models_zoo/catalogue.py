@@ -23,18 +23,18 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 
 def model_names() -> tuple[str, ...]:
-    """Names of all zoo models, in the catalogue's order."""
+    """Return the names of all zoo models, in the catalogue's order."""
     return tuple(_entries())
 
 
 def near_names(name: str) -> str:
-    """The names most like `name`, for a message; the first few where none is."""
+    """Return the names most like `name`, for a message; the first few where none is."""
     return ", ".join(get_close_matches(name, model_names(), n=5, cutoff=0.5) or model_names()[:5])
 
 
 @lru_cache(maxsize=128)
 def load_model(name: str) -> Model:
-    """The zoo model called `name`; InputError, with the nearest names, if there is none.
+    """Return the zoo model called `name`. Raise InputError, with the nearest names, if there is none.
 
     >>> load_model("gpt2-1.3b").layers[0].vocab
     50257

@@ -26,12 +26,12 @@ from models_zoo.model import ImageInput, Model, TokenInput
 
 
 def decoder_names(blocks: int) -> tuple[str, ...]:
-    """Layer names of an embedding, `blocks` transformer blocks and a head."""
+    """Return the layer names of an embedding, `blocks` transformer blocks and a head."""
     return ("embedding", *(f"block.{i}" for i in range(blocks)), "head")
 
 
 def gpt(name: str, *, hidden: int, layers: int, heads: int, vocab: int, seq_len: int) -> Model:
-    """GPT-2 and GPT-3: learned positions, pre-norm, biases, GELU, feed-forward of 4 hidden, tied head."""
+    """Return a GPT-2 or GPT-3: learned positions, pre-norm, biases, GELU, feed-forward of 4 hidden, tied head."""
     block = _biased_block(hidden, heads, FeedForward(hidden=4 * hidden, activation="gelu", bias=True))
     return _language_model(
         name,
@@ -81,7 +81,7 @@ def bert(name: str, *, hidden: int, layers: int, heads: int, vocab: int, seq_len
 def llama(
     name: str, *, hidden: int, layers: int, heads: int, kv_heads: int, ffn_hidden: int, vocab: int, seq_len: int
 ) -> Model:
-    """Llama 2 and 3: RMSNorm, rotary positions, SwiGLU, grouped-query attention, no biases, untied head."""
+    """Return a Llama 2 or 3: RMSNorm, rotary positions, SwiGLU, grouped-query attention, no biases, untied head."""
     feed_forward = FeedForward(hidden=ffn_hidden, gated=True, activation="silu")
     block = _rotary_block(hidden, heads, kv_heads, feed_forward)
     return _rotary_model(name, "llama", block, layers, vocab, seq_len)
@@ -131,15 +131,17 @@ def nmt(name: str, *, hidden: int, layers: int, heads: int, ffn_hidden: int, voc
 
     Sinusoidal positions have no weights; both embeddings and the projection share one table (section 3.4).
     """
-    own = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False)
+    self_attention = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False)
     feed_forward = FeedForward(hidden=ffn_hidden, activation="relu", bias=True)
-    encoder = TransformerBlock(hidden=hidden, attention=own, feed_forward=feed_forward, placement="post", dropout=True)
+    encoder = TransformerBlock(
+        hidden=hidden, attention=self_attention, feed_forward=feed_forward, placement="post", dropout=True
+    )
     decoder = TransformerBlock(
         hidden=hidden,
         attention=Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads),
         feed_forward=feed_forward,
         placement="post",
-        cross_attention=own,
+        cross_attention=self_attention,
         dropout=True,
     )
     embedding = Embedding(vocab=vocab, hidden=hidden, dropout=True)
@@ -262,7 +264,7 @@ RESNET50_STAGES = (3, 4, 6, 3)
 
 
 def resnet(name: str, *, base_channels: int, width_factor: int, classes: int, image: int) -> Model:
-    """ResNet-50 (He et al. 2015) with `base_channels` for its 64, the 3x3 convolutions `width_factor` times as wide.
+    """Return a ResNet-50 (He et al. 2015) with `base_channels` for 64, 3x3 convolutions `width_factor` times as wide.
 
     Widening the 3x3 alone is Alpa's wide ResNet; with 64 base channels and factor 1 this is ResNet-50. Square images of
     `image` pixels, a multiple of 32.

@@ -103,7 +103,7 @@ class LinearAttention:
         return ("step",) if self.rule == "state_space" else ("step", "beta")
 
     def refuses(self, tp: int) -> str | None:
-        """Why `tp` ranks cannot share its heads; None where they can."""
+        """Return why `tp` ranks cannot share its heads; None where they can."""
         if self.heads % tp:
             return f"tp={tp} does not divide {self.heads} heads of linear attention"
         if self.groups % tp and tp % self.groups:
@@ -140,7 +140,7 @@ class Experts:
     shared_gate: bool = False
 
     def capacity(self, tokens: int) -> int:
-        """Slots of each expert for `tokens` tokens: its share, rounded up."""
+        """Return the slots of each expert for `tokens` tokens: its share, rounded up."""
         return ceil(self.capacity_factor * self.top_k * tokens / self.count)
 
 
@@ -186,7 +186,7 @@ class TransformerBlock:
 
     @property
     def self_attention(self) -> Attention:
-        """Its attention. ValueError where another mixer of tokens takes its place, or none."""
+        """Its attention. Raise ValueError where another mixer of tokens takes its place, or none."""
         if not isinstance(self.attention, Attention):
             raise ValueError(f"found {type(self.attention).__name__} as a block's mixer of tokens, expected Attention")
         return self.attention
@@ -347,14 +347,15 @@ Layer = Embedding | TransformerBlock | Head | ConvUnit | Bottleneck | Classifier
 
 
 def experts_of(layer: Layer) -> tuple[Experts, ...]:
-    """The mixtures of experts in `layer`: its feed-forward, or those of the blocks that predict further tokens."""
+    """Return the mixtures of experts in `layer`: its feed-forward, or those of the blocks that predict further
+    tokens."""
     blocks = layer.prediction.blocks if isinstance(layer, Head) and layer.prediction else (layer,)
     parts = (block.feed_forward for block in blocks if isinstance(block, TransformerBlock))
     return tuple(part for part in parts if isinstance(part, Experts))
 
 
 def without_jax(layers: Iterable[Layer]) -> str | None:
-    """What of `layers` has no function in `models_zoo.jax_layers`, in words; None where all have one."""
+    """Return what of `layers` has no function in `models_zoo.jax_layers`, in words; None where all have one."""
     for layer in layers:
         if isinstance(layer, Head) and layer.prediction:
             return "multi-token prediction"

@@ -60,7 +60,8 @@ class Parameter:
 
 
 def layer_parameters(layer: Layer) -> tuple[Parameter, ...]:
-    """The weights of `layer`, in the unsplit torch module's order. ValueError for a traced layer: it has its own."""
+    """Return the weights of `layer`, in the unsplit torch module's order. Raise ValueError for a traced layer: it has
+    its own."""
     match layer:
         case Embedding():
             return tuple(_embedding(layer))
@@ -75,7 +76,7 @@ def layer_parameters(layer: Layer) -> tuple[Parameter, ...]:
 
 
 def whole_name(name: str) -> str:
-    """The unsplit module's name of a parameter: there, products add their output biases themselves.
+    """Return the unsplit module's name of a parameter: there, products add their output biases themselves.
 
     >>> whole_name("cross.bias.bias"), whole_name("norm.bias")
     ('cross.body.output.bias', 'norm.bias')
@@ -93,7 +94,7 @@ def whole_name(name: str) -> str:
 
 
 def whole_array(parameter: Parameter, *, seed: int, layer: int) -> Array:
-    """First values of the unsplit weight, fp32; random ones follow from `seed`, the layer's index and the name alone.
+    """Return first values of the unsplit weight, fp32; random ones follow from `seed`, the layer's index and the name.
 
     Philox (Salmon et al. 2011) numbers its outputs, and the raw ones are the same in every version of numpy.
     """
@@ -113,9 +114,9 @@ def whole_array(parameter: Parameter, *, seed: int, layer: int) -> Array:
 
 
 def local_array(parameter: Parameter, whole: Array, *, tp: int, rank: int) -> Array:
-    """The part of `whole` that `rank` of `tp` ranks holds: `whole` itself where all hold all of it, else a copy.
+    """Return the part of `whole` that `rank` of `tp` ranks holds: `whole` itself where all hold all of it, else a copy.
 
-    ValueError where `whole` has another shape than `parameter`, or `tp` does not divide the split dimension of a
+    Raise ValueError where `whole` has another shape than `parameter`, or `tp` does not divide the split dimension of a
     weight that is not padded.
     """
     if tuple(whole.shape) != parameter.shape:
@@ -124,18 +125,18 @@ def local_array(parameter: Parameter, whole: Array, *, tp: int, rank: int) -> Ar
         return whole
     dim, parts = parameter.split, split_into(parameter, tp)
     size = -(-parameter.shape[dim] // parts)
-    own = [slice(None)] * whole.ndim
+    index = [slice(None)] * whole.ndim
     part = rank * parts // tp
-    own[dim] = slice(part * size, (part + 1) * size)
-    found = whole[tuple(own)]
-    missing = [(0, size - found.shape[dim] if d == dim else 0) for d in range(whole.ndim)]
-    return np.pad(found, missing)
+    index[dim] = slice(part * size, (part + 1) * size)
+    part_array = whole[tuple(index)]
+    missing = [(0, size - part_array.shape[dim] if d == dim else 0) for d in range(whole.ndim)]
+    return np.pad(part_array, missing)
 
 
 def split_into(parameter: Parameter, tp: int) -> int:
-    """How many different parts `tp` ranks hold of a split weight: `tp`, or fewer of key-value heads.
+    """Return how many different parts `tp` ranks hold of a split weight: `tp`, or fewer of key-value heads.
 
-    ValueError where the ranks cannot share it evenly.
+    Raise ValueError where the ranks cannot share it evenly.
     """
     if parameter.split is None:
         return 1

@@ -41,7 +41,7 @@ class NodeGroup:
 
     def __post_init__(self) -> None:
         total = self.count * self.devices
-        for key, found, least in (
+        for key, value, least in (
             ("count", self.count, 1),
             ("devices", self.devices, 1),
             ("island.size", self.island_size, 1),
@@ -49,7 +49,7 @@ class NodeGroup:
             ("price_per_device_hour", self.price_per_device_hour, 0),
             ("power_w", self.power_w, 0),
         ):
-            _require(found is None or found >= least, where="nodes", key=key, found=found, expected=f"at least {least}")
+            _require(value is None or value >= least, where="nodes", key=key, found=value, expected=f"at least {least}")
         _require(
             not self.devices % self.island_size or not self.island_size % self.devices,
             where="nodes",
@@ -118,7 +118,7 @@ class SiteLink:
 
 
 def most_on_one_node(slots: Sequence[DeviceSlot]) -> int:
-    """How many of `slots` share a node, at most."""
+    """Return how many of `slots` share a node, at most."""
     return max(Counter((slot.site, slot.node) for slot in slots).values())
 
 
@@ -193,31 +193,31 @@ class Cluster:
     @cached_property
     def slots(self) -> tuple[DeviceSlot, ...]:
         """All device places in order: site, then node, then index within the node."""
-        found: list[DeviceSlot] = []
+        slots: list[DeviceSlot] = []
         for site in self.sites:
             node = 0
             for number, group in enumerate(site.nodes):
                 for _ in range(group.count):
-                    found += [
+                    slots += [
                         DeviceSlot(site=site.name, node=node, index=i, group=number, device=group.device.name)
                         for i in range(group.devices)
                     ]
                     node += 1
-        return tuple(found)
+        return tuple(slots)
 
     @cached_property
     def free_slots(self) -> tuple[DeviceSlot, ...]:
         """The device places that are free: of each group of nodes the first `free`, in the order of `slots`."""
         left = {(site.name, i): group.free for site in self.sites for i, group in enumerate(site.nodes)}
-        found = []
+        free_slots = []
         for slot in self.slots:
             free = left[slot.site, slot.group]
             if free is not None:
                 if not free:
                     continue
                 left[slot.site, slot.group] = free - 1
-            found.append(slot)
-        return tuple(found)
+            free_slots.append(slot)
+        return tuple(free_slots)
 
     def __hash__(self) -> int:
         return self._hash
@@ -238,9 +238,9 @@ class Cluster:
         return tuple(dict.fromkeys(group.device.name for site in self.sites for group in site.nodes))
 
     def site(self, name: str) -> Site:
-        """The site called `name`; KeyError if there is none."""
+        """Return the site called `name`. Raise KeyError if there is none."""
         return next(s for s in self.sites if s.name == name)
 
     def group_of(self, slot: DeviceSlot) -> NodeGroup:
-        """The node group that `slot` belongs to."""
+        """Return the node group that `slot` belongs to."""
         return self.site(slot.site).nodes[slot.group]

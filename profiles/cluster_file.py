@@ -37,7 +37,7 @@ LocalDevice = Callable[[], Device | None]
 
 
 def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Cluster:
-    """The cluster that `text` means: a short form, or the path of a YAML file.
+    """Return the cluster that `text` means: a short form, or the path of a YAML file.
 
     `local_device` is asked only where `text` names `local`. InputError says which file, which key, what was found and
     what was expected.
@@ -52,7 +52,7 @@ def load_cluster(text: str, *, local_device: LocalDevice | None = None) -> Clust
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:
-    """The cluster file's form of `cluster`: loading it gives the same sites and links between them."""
+    """Return the cluster file's form of `cluster`: loading it gives the same sites and links between them."""
     return {
         "schema": "cellplan.cluster/1",
         "sites": [
@@ -72,7 +72,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
 
 
 def default_nodes(device: Device, *, count: int, devices: int) -> NodeGroup:
-    """`count` nodes of `devices` after the device's reference node.
+    """Return `count` nodes of `devices` after the device's reference node.
 
     Where `devices` differs from the reference, an island is the node or its largest equal part that is no larger than
     the reference's island, and the number of NICs goes with the devices (at least 1). An island that spans nodes keeps
@@ -109,8 +109,8 @@ def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
             raise InputError(where="cluster", found=repr(part), expected=_FORMS)
         name, nodes, devices = match["device"], int(match["nodes"]), int(match["devices"])
         if not nodes or not devices:
-            found = f"{nodes} nodes of {devices} devices in {part!r}"
-            raise InputError(where="cluster", found=found, expected="at least 1 node of at least 1 device")
+            sizes_said = f"{nodes} nodes of {devices} devices in {part!r}"
+            raise InputError(where="cluster", found=sizes_said, expected="at least 1 node of at least 1 device")
         if name.lower() == LOCAL:
             if nodes != 1 or part != text:
                 raise InputError(where="cluster", found=repr(text), expected="local:1xWORKERS, on its own")

@@ -132,25 +132,25 @@ class OperatorEfficiencies:
                 f"{self.device}: compute_units={self.compute_units}, {len(self.attention)} attention kernels"
             )
 
-        own = [getattr(self, each.name) for each in fields(self) if each.name != "_hash"]
-        object.__setattr__(self, "_hash", hash(tuple(own)))
+        values = [getattr(self, each.name) for each in fields(self) if each.name != "_hash"]
+        object.__setattr__(self, "_hash", hash(tuple(values)))
 
     def __hash__(self) -> int:
         # Part of the key of every cached time: computed anew it would cost more than the time that it looks up.
         return self._hash
 
     def gemm_of(self, dtype: DType) -> GemmEfficiency:
-        """How products of a compute type run: those in fp32 on the plain units."""
+        """Return how products of a compute type run: those in fp32 on the plain units."""
         return self.plain_gemm if dtype == "fp32" else self.gemm
 
     def attention_kernel(self, name: str | None) -> AttentionEfficiency:
-        """The kernel called `name` (None: the usual one); ValueError if nothing is known of it here."""
-        known = dict(self.attention)
+        """Return the kernel called `name` (None: the usual one). Raise ValueError if nothing is known of it here."""
+        kernels = dict(self.attention)
         if name is None:
             return self.attention[0][1]
-        if name not in known:
-            raise ValueError(f"{self.device}: attention kernel {name!r}, expected one of {', '.join(known)}")
-        return known[name]
+        if name not in kernels:
+            raise ValueError(f"{self.device}: attention kernel {name!r}, expected one of {', '.join(kernels)}")
+        return kernels[name]
 
 
 def _check_share(name: str, value: float) -> None:
@@ -165,46 +165,52 @@ def _check_not_negative(name: str, value: float) -> None:
 
 @cache
 def read_efficiencies() -> dict[str, dict[str, Any]]:
-    """The file as it stands, by architecture."""
+    """Return the file as it stands, by architecture."""
     return tomllib.loads(files("profiles").joinpath("data/efficiencies.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
-    """What the operator model knows of `device`; that of `generic`, the named fall-back, if no entry names it."""
+    """Return what the operator model knows of `device`; that of `generic`, the named fall-back, if none names it."""
     data = read_efficiencies()
     architecture = next((name for name, row in data.items() if device in row["devices"]), "generic")
     table = _inherited(architecture)
-    own = data[architecture].get("operators", {}).get("device", {}).get(device, {})
-    gemm = table["gemm"] | own.get("gemm", {})
+    device_entry = data[architecture].get("operators", {}).get("device", {}).get(device, {})
+    gemm = table["gemm"] | device_entry.get("gemm", {})
     return OperatorEfficiencies(
         device=device,
         architecture=architecture,
-        compute_units=own.get("compute_units", table["compute_units"]),
+        compute_units=device_entry.get("compute_units", table["compute_units"]),
         gemm=_gemm(gemm),
         plain_gemm=_gemm(gemm | table.get("gemm_plain", {})),
         attention=tuple((name, _attention(row)) for name, row in table["attention"].items()),
-        attention_share=own.get("attention_share", 1.0),
+        attention_share=device_entry.get("attention_share", 1.0),
         bandwidth_share=table["bandwidth_share"],
         gather_share=table["gather_share"],
-        conv_share=own.get("conv_share", table["conv_share"]),
-        plain_conv_share=own.get("plain_conv_share", table["plain_conv_share"]),
+        conv_share=device_entry.get("conv_share", table["conv_share"]),
+        plain_conv_share=device_entry.get("plain_conv_share", table["plain_conv_share"]),
         kernel_floor_s=table["kernel_floor_s"],
         kernel_ramp_s=table["kernel_ramp_s"],
         carried_over=table["carried_over"],
-        basis=" ".join(text for text in (table["basis"], own.get("basis", "")) if text),
-        rows=(*table["rows"], *own.get("rows", ())),
+        basis=" ".join(text for text in (table["basis"], device_entry.get("basis", "")) if text),
+        rows=(*table["rows"], *device_entry.get("rows", ())),
     )
 
 
 def _inherited(architecture: str) -> dict[str, Any]:
     """The architecture's `operators` table over that of the relative that it names as `carried_over`."""
-    own = {name: value for name, value in read_efficiencies()[architecture]["operators"].items() if name != "device"}
-    relative = own.get("carried_over", "")
+    operators = {
+        name: value for name, value in read_efficiencies()[architecture]["operators"].items() if name != "device"
+    }
+    relative = operators.get("carried_over", "")
     if not relative:
-        return own | {"carried_over": ""}
+        return operators | {"carried_over": ""}
     base = _inherited(relative)
-    return base | own | {"gemm": base["gemm"] | own.get("gemm", {}), "rows": [*own["rows"], *base["rows"]]}
+    return (
+        base
+        | operators
+        | {"gemm": base["gemm"] | operators.get("gemm", {}), "rows": [*operators["rows"], *base["rows"]]}
+    )
 
 
 def _gemm(row: dict[str, Any]) -> GemmEfficiency:

@@ -16,8 +16,8 @@ from profiles.errors import InputError, MachineError
 def write_atomically(path: str | Path, content: str | bytes) -> None:
     """Put `content` into the file at `path`, wholly or not at all: write beside it, fsync, rename.
 
-    Text is UTF-8. A file that was there keeps its permissions, a link its place. InputError if the folder does not
-    exist or `path` is no regular file; MachineError (disk full, no permission) leaves the old file as it was.
+    Text is UTF-8. A file that was there keeps its permissions, a link its place. Raise InputError if the folder does
+    not exist or `path` is no regular file; MachineError (disk full, no permission) leaves the old file as it was.
     """
     target = Path(path).resolve()
     mode = _mode_of_existing(target, shown=path)
@@ -40,7 +40,7 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
 
 
 def read_text(path: str | Path) -> str:
-    """The UTF-8 text of a file, without a byte order mark; InputError if it cannot be read."""
+    """Return the UTF-8 text of a file, without a byte order mark. Raise InputError if it cannot be read."""
     expected = "a readable text file"
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
@@ -53,20 +53,21 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file; InputError with line and column, also for keys given twice, NaN and Infinity."""
+    """Return the value of a JSON file. Raise InputError with line and column, also for keys given twice, NaN and
+    Infinity."""
     return parse_json(read_text(path), where=str(path))
 
 
 def parse_json(text: str, *, where: str) -> Any:
-    """The value of a JSON text; errors as `read_json`, naming `where`."""
+    """Return the value of a JSON text. Raise as `read_json` does, naming `where`."""
 
     def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found:
+            if key in values:
                 raise InputError(where=where, key=key, found="the key twice in one object", expected="each key once")
-            found[key] = value
-        return found
+            values[key] = value
+        return values
 
     def refuse_constant(name: str) -> Any:
         raise InputError(where=where, found=name, expected="a finite number")
@@ -83,7 +84,7 @@ def parse_json(text: str, *, where: str) -> Any:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """The value of a YAML file, in the core schema of YAML 1.2; InputError with line and column.
+    """Return the value of a YAML file, in the core schema of YAML 1.2. Raise InputError with line and column.
 
     Numbers such as 1.25e9 are numbers, `no` and `on` are text. A key given twice in one mapping is refused.
     """

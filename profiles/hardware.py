@@ -15,44 +15,44 @@ GIB = 2**30
 
 
 def device_names() -> tuple[str, ...]:
-    """Names of all devices, in the catalogue's order (by vendor and age)."""
+    """Return the names of all devices, in the catalogue's order (by vendor and age)."""
     return tuple(_devices())
 
 
 def link_names() -> tuple[str, ...]:
-    """Names of all links, in the catalogue's order (by kind and age)."""
+    """Return the names of all links, in the catalogue's order (by kind and age)."""
     return tuple(_links())
 
 
 def load_device(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Device:
-    """The device called `name`, or by an alias, in any case and with spaces or underscores for hyphens.
+    """Return the device called `name`, or by an alias, in any case and with spaces or underscores for hyphens.
 
-    InputError with the nearest names if there is none; `where` and `key` say where the name was found.
+    Raise InputError with the nearest names if there is none; `where` and `key` say where the name was found.
 
     >>> load_device("A100 SXM 80GB").name
     'a100-80gb'
     """
     plain = name.strip().lower().replace(" ", "-").replace("_", "-")
-    found = _devices().get(_aliases().get(plain, plain))
-    if found is None:
+    device = _devices().get(_aliases().get(plain, plain))
+    if device is None:
         raise _unknown("device", name, [*_devices(), *_aliases()], where=where, key=key)
-    return found
+    return device
 
 
 def load_link(name: str, *, where: str = "hardware catalogue", key: str | None = None) -> Link:
-    """The link called `name`; InputError with the nearest names if there is none.
+    """Return the link called `name`. Raise InputError with the nearest names if there is none.
 
     >>> load_link("nvswitch3").bandwidth_bytes_per_s
     300000000000.0
     """
-    found = _links().get(name)
-    if found is None:
+    link = _links().get(name)
+    if link is None:
         raise _unknown("link", name, list(_links()), where=where, key=key)
-    return found
+    return link
 
 
-def _unknown(kind: str, name: str, known: list[str], *, where: str, key: str | None) -> InputError:
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+def _unknown(kind: str, name: str, names: list[str], *, where: str, key: str | None) -> InputError:
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.4)
     hint = f" such as {', '.join(near)}" if near else ""
     expected = f"a {kind} of the catalogue{hint} (all of them: cellplan hardware list)"
     return InputError(where=where, key=key, found=f"an unknown {kind} {name!r}", expected=expected)

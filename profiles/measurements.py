@@ -21,7 +21,8 @@ Mode = Literal["eager", "compiled"]
 
 
 def canonical(value: object) -> str:
-    """One text for one value: records as JSON objects with their type's name, nothing but names and values in it.
+    """Return one text for one value: records as JSON objects with their type's name, nothing but names and values in
+    it.
 
     Takes frozen records (of any module, nested), tuples, strings, numbers, booleans and None; TypeError otherwise.
     Equal records have one text: a field that takes no part in their comparison is not in it, nor one that has the value
@@ -178,7 +179,7 @@ class ProfileSet:
 
 
 def device_from_rates(rates: DeviceRates) -> Device:
-    """The device that `rates` describe, for `local:1xN`: its workers are processes joined by loopback."""
+    """Return the device that `rates` describe, for `local:1xN`: its workers are processes joined by loopback."""
     node = ReferenceNode(
         devices=1, island_link="loopback", island_size=1, host_link="loopback", nic_link="loopback", nics=1
     )

@@ -42,7 +42,8 @@ def profile_set_to_json(held: ProfileSet) -> str:
 
 
 def parse_profile_set(text: str, *, where: str) -> ProfileSet:
-    """The set that the text of a profile file holds; InputError naming `where` and the key that is wrong."""
+    """Return the set that the text of a profile file holds. Raise InputError naming `where` and the key that is
+    wrong."""
     parse_json(text, where=where)
     file = validate_json(ProfileFile, text, where=where)
     return ProfileSet(profiles=file.profiles, rates=file.rates, link_tables=file.link_tables)

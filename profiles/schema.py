@@ -28,11 +28,11 @@ class FileModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, data: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
+        keys = [field.alias or name for name, field in cls.model_fields.items()]
         for key in data if isinstance(data, Mapping) else ():
-            if key not in known:
-                near = get_close_matches(str(key), known, n=1)
-                expected = f"{near[0]!r}, or another of {', '.join(known)}" if near else f"one of {', '.join(known)}"
+            if key not in keys:
+                near = get_close_matches(str(key), keys, n=1)
+                expected = f"{near[0]!r}, or another of {', '.join(keys)}" if near else f"one of {', '.join(keys)}"
                 raise PydanticCustomError(
                     "unknown_key", "{found}", {"found": f"an unknown key {key!r}", "expected": expected}
                 )
@@ -40,7 +40,8 @@ class FileModel(BaseModel):
 
 
 def validate(kind: type[T], data: Any, *, where: str) -> T:
-    """`data`, as YAML or JSON gives it, as a `kind`; InputError naming `where` and the first key that is wrong."""
+    """Return `data`, as YAML or JSON gives it, as a `kind`. Raise InputError naming `where` and the first key that is
+    wrong."""
     try:
         return _adapter(kind).validate_python(data)
     except ValidationError as error:
@@ -62,17 +63,17 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def to_input_error(error: ValidationError, data: Any, *, where: str) -> InputError:
-    """The first of pydantic's complaints as an InputError, and how many more there are.
+    """Return the first of pydantic's complaints as an InputError that says how many more there are.
 
     Where `data` is given, steps of pydantic's path that name no place in it (which member of a union was tried) are
     left out of the key.
     """
     details = error.errors(include_url=False)
     first = details[0]
-    found, expected = _found_and_expected(first)
+    what_stands, expected = _found_and_expected(first)
     if len(details) > 1:
         expected += f" ({len(details) - 1} more wrong beside it)"
-    return InputError(where=where, key=_key(first, data), found=found, expected=expected)
+    return InputError(where=where, key=_key(first, data), found=what_stands, expected=expected)
 
 
 def _key(error: ErrorDetails, data: Any) -> str | None:
@@ -120,7 +121,7 @@ def _found_and_expected(error: ErrorDetails) -> tuple[str, str]:
             return str(cause.found), cause.expected
         case "value_error" if "; expected " in message:
             # How our records word their rules: what was found, then what is expected.
-            found, _, expected = message.partition("; expected ")
-            return found, expected
+            what_stands, _, expected = message.partition("; expected ")
+            return what_stands, expected
         case _:
             return shown, str(context.get("expected", message[:1].lower() + message[1:]))

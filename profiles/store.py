@@ -67,7 +67,7 @@ class ImportCount:
 class ProfileStore:
     """An open store; use it in a `with` statement. The file is made where there is none.
 
-    InputError for a file that is damaged, no store of ours or of a newer version, and for a missing folder;
+    Raise InputError for a file that is damaged, no store of ours or of a newer version, and for a missing folder;
     MachineError where the machine fails (disk full, no permission, locked for longer than 30 s).
     """
 
@@ -101,7 +101,7 @@ class ProfileStore:
         self._db.close()
 
     def get(self, key: MeasurementKey) -> Measurement | None:
-        """The measurement of exactly this key."""
+        """Return the measurement of exactly this key, None where there is none."""
         for profile in self._read(Profile, "SELECT body FROM profiles WHERE id = ?", key.id):
             if profile.key == key:
                 return profile.measurement
@@ -123,24 +123,26 @@ class ProfileStore:
         origin: Origin | None = None,
         workers: int = 1,
     ) -> Profile | None:
-        """The profile of one layer's shard on what is called `device`, of exactly that `origin`, measured with so many
-        busy workers.
+        """Return the profile of one layer's shard on what is called `device`, of exactly that `origin`, measured with
+        so many busy workers; None where there is none.
 
         Of several where `origin` is None: that of the newest software (versions compared as numbers), then of the last
         hardware by name, then of the fewest threads.
         """
         subject = _subject("layer", (canonical(layer),), shard, device, mode, optimizer)
-        found = self._read(Profile, "SELECT body FROM profiles WHERE subject = ?", subject)
+        profiles = self._read(Profile, "SELECT body FROM profiles WHERE subject = ?", subject)
         fitting = [
-            profile for profile in found if origin in (None, _origin_of(profile.key)) and profile.key.workers == workers
+            profile
+            for profile in profiles
+            if origin in (None, _origin_of(profile.key)) and profile.key.workers == workers
         ]
-        return max(fitting, key=lambda found: _preference(found.key), default=None)
+        return max(fitting, key=lambda profile: _preference(profile.key), default=None)
 
     def origins(
         self, layers: Iterable[object], *, device: str, optimizer: str, dtype: DType, seq_len: int
     ) -> tuple[Origin, ...]:
-        """The origins of the eager profiles of any of `layers`, at any degree and micro-batch; best first, as `find`
-        prefers them."""
+        """Return the origins of the eager profiles of any of `layers`, at any degree and micro-batch; best first, as
+        `find` prefers them."""
         query = (
             "SELECT DISTINCT json_extract(body, '$.key.hardware'), json_extract(body, '$.key.software'),"
             " json_extract(body, '$.key.threads') FROM profiles WHERE json_extract(body, '$.key.kind') = 'layer'"
@@ -152,11 +154,13 @@ class ProfileStore:
         texts = json.dumps(sorted({canonical(layer) for layer in layers}))
         with self._translate():
             rows = self._db.execute(query, (device, optimizer, dtype, seq_len, texts)).fetchall()
-        found = [Origin(hardware=hardware, software=software, threads=threads) for hardware, software, threads in rows]
-        return tuple(sorted(found, key=_preference, reverse=True))
+        origins = [
+            Origin(hardware=hardware, software=software, threads=threads) for hardware, software, threads in rows
+        ]
+        return tuple(sorted(origins, key=_preference, reverse=True))
 
     def profiles(self) -> tuple[Profile, ...]:
-        """All profiles, by id."""
+        """Return all profiles, by id."""
         return tuple(self._read(Profile, "SELECT body FROM profiles ORDER BY id"))
 
     def put_rates(self, rates: DeviceRates) -> None:
@@ -165,9 +169,12 @@ class ProfileStore:
             self._insert_rates(rates, replace=True)
 
     def rates(self, device: str, *, hardware: str | None = None, threads: int | None = None) -> DeviceRates | None:
-        """Rates of `device`, on any hardware and with any threads where None; of several, chosen as in `find`."""
-        found = self._read(DeviceRates, "SELECT body FROM rates WHERE device = ?", device)
-        fitting = [rates for rates in found if hardware in (None, rates.hardware) and threads in (None, rates.threads)]
+        """Return rates of `device`, on any hardware and with any threads where None; of several, chosen as in
+        `find`."""
+        all_rates = self._read(DeviceRates, "SELECT body FROM rates WHERE device = ?", device)
+        fitting = [
+            rates for rates in all_rates if hardware in (None, rates.hardware) and threads in (None, rates.threads)
+        ]
         return max(fitting, key=_preference, default=None)
 
     def put_link_table(self, table: LinkTable) -> None:
@@ -176,23 +183,24 @@ class ProfileStore:
             self._insert_link_table(table, replace=True)
 
     def link_tables(self, link: str | None = None) -> tuple[LinkTable, ...]:
-        """Link tables of `link` (None: of all links), by link, operation, ranks, nodes, backend and hardware."""
+        """Return the link tables of `link` (None: of all links), by link, operation, ranks, nodes, backend and
+        hardware."""
         order = "ORDER BY link, op, ranks, nodes, backend, hardware"
         if link is None:
             return tuple(self._read(LinkTable, f"SELECT body FROM link_tables {order}"))
         return tuple(self._read(LinkTable, f"SELECT body FROM link_tables WHERE link = ? {order}", link))
 
     def contents(self) -> ProfileSet:
-        """Everything in the store."""
+        """Return everything in the store."""
         rates = self._read(DeviceRates, "SELECT body FROM rates ORDER BY device, hardware, threads")
         return ProfileSet(profiles=self.profiles(), rates=tuple(rates), link_tables=self.link_tables())
 
-    def merge(self, found: ProfileSet, *, replace: bool = False) -> ImportCount:
+    def merge(self, entries: ProfileSet, *, replace: bool = False) -> ImportCount:
         """Add all of `found` or nothing of it; where an entry is there already, it stays unless `replace`."""
         with self._transaction():
-            outcomes = [self._insert_profile(profile, replace=replace) for profile in found.profiles]
-            outcomes += [self._insert_rates(rates, replace=replace) for rates in found.rates]
-            outcomes += [self._insert_link_table(table, replace=replace) for table in found.link_tables]
+            outcomes = [self._insert_profile(profile, replace=replace) for profile in entries.profiles]
+            outcomes += [self._insert_rates(rates, replace=replace) for rates in entries.rates]
+            outcomes += [self._insert_link_table(table, replace=replace) for table in entries.link_tables]
         return ImportCount(
             added=outcomes.count("added"), kept=outcomes.count("kept"), replaced=outcomes.count("replaced")
         )
@@ -212,15 +220,15 @@ class ProfileStore:
 
     def _insert(self, table: str, columns: Mapping[str, str | int], record: Any, *, replace: bool) -> Outcome:
         same = " AND ".join(f"{column} = ?" for column in _KEYS[table])
-        known = self._db.execute(
+        present = self._db.execute(
             f"SELECT 1 FROM {table} WHERE {same}", [columns[column] for column in _KEYS[table]]
         ).fetchone()
-        if known and not replace:
+        if present and not replace:
             return "kept"
         names, marks = ", ".join([*columns, "body"]), ", ".join("?" * (len(columns) + 1))
         body = json.dumps(asdict(record), sort_keys=True, allow_nan=False)
         self._db.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", [*columns.values(), body])
-        return "replaced" if known else "added"
+        return "replaced" if present else "added"
 
     def _read(self, kind: type[T], query: str, *values: str) -> list[T]:
         from profiles.schema import validate_json
@@ -258,9 +266,9 @@ class ProfileStore:
     def check(self) -> None:
         """Read the whole file and raise InputError if it is damaged. Opening alone finds what is cut off."""
         with self._translate():
-            found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise self._damaged(" ".join(found.split()))
+            verdict = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if verdict != "ok":
+                raise self._damaged(" ".join(verdict.split()))
 
     def _check_end(self) -> None:
         """SQLite refuses a file that lacks whole pages, but reads what its last one lacks as zeros."""
@@ -289,15 +297,15 @@ class ProfileStore:
             raise MachineError(f"{self._path}: the profile store failed: {error.strerror or error}") from error
 
     def _is_ours(self) -> bool:
-        """Whether the file is a store already; False if it is empty. InputError if it is something else."""
+        """Whether the file is a store already; False if it is empty. Raise InputError if it is something else."""
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
         version = self._version()
         if application == _APPLICATION_ID and version == _STORE_VERSION:
             return True
         where, expected = str(self._path), f"a profile store of version {_STORE_VERSION}"
         if application == _APPLICATION_ID:
-            found = f"version {version}, written by another version of cellplan"
-            raise InputError(where=where, found=found, expected=f"{expected}, or that cellplan")
+            version_said = f"version {version}, written by another version of cellplan"
+            raise InputError(where=where, found=version_said, expected=f"{expected}, or that cellplan")
         if application or version or self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
             raise InputError(where=where, found="a database of another program", expected=expected)
         return False
@@ -348,8 +356,8 @@ def _origin_of(key: MeasurementKey) -> Origin:
     return Origin(hardware=key.hardware, software=key.software, threads=key.threads)
 
 
-def _preference(found: MeasurementKey | DeviceRates | Origin) -> tuple[list[tuple[int, str]], str, int]:
+def _preference(source: MeasurementKey | DeviceRates | Origin) -> tuple[list[tuple[int, str]], str, int]:
     """Sorts by version numbers in the software's text (torch 2.13 after 2.9), then hardware, then fewest threads."""
-    parts = re.findall(r"\d+|\D+", found.software)
+    parts = re.findall(r"\d+|\D+", source.software)
     versions = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-    return versions, found.hardware, -found.threads
+    return versions, source.hardware, -source.threads

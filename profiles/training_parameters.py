@@ -21,31 +21,31 @@ class TrainingParameters:
     values: Mapping[str, float] = field(hash=False)
 
     def of(self, name: str, qualifier: str = "") -> float:
-        """The value for `qualifier`, else the plain one. KeyError for a name that the file lacks."""
-        found = self.values.get(f"{name}.{qualifier}") if qualifier else None
-        return self.values[name] if found is None else found
+        """Return the value for `qualifier`, else the plain one. Raise KeyError for a name that the file lacks."""
+        qualified = self.values.get(f"{name}.{qualifier}") if qualifier else None
+        return self.values[name] if qualified is None else qualified
 
     def knows(self, name: str, qualifier: str) -> bool:
-        """Whether `qualifier` has a value of its own."""
+        """Return whether `qualifier` has a value of its own."""
         return f"{name}.{qualifier}" in self.values
 
 
 @cache
 def load_training_rows() -> dict[str, dict[str, Any]]:
-    """The file's rows by name: value, bounds, what it means, what it rests on."""
+    """Return the file's rows by name: value, bounds, what it means, what it rests on."""
     text = files("profiles").joinpath("data/training.toml").read_text(encoding="utf-8")
     return {str(row["name"]): row for row in tomllib.loads(text)["parameter"]}
 
 
 @cache
 def load_training_parameters() -> TrainingParameters:
-    """The committed parameters."""
+    """Return the committed parameters."""
     return TrainingParameters(values={name: float(row["value"]) for name, row in load_training_rows().items()})
 
 
 @cache
 def neutral_parameters() -> TrainingParameters:
-    """Parameters that change nothing: shares of 1, no seconds, and the p-norm of the file."""
+    """Return parameters that change nothing: shares of 1, no seconds, and the p-norm of the file."""
     names = {name.partition(".")[0] for name in load_training_rows()}
     values = {name: 1.0 if name.endswith("_share") else 0.0 for name in names}
     return TrainingParameters(values=values | {"launch_norm": load_training_parameters().of("launch_norm")})

@@ -51,20 +51,21 @@ class Uncertainty:
 
     def __post_init__(self) -> None:
         for name, classes in (("time", self.time), ("memory", self.memory)):
-            if (ANY, ANY) not in {(one.device, one.work) for one in classes}:
+            if (ANY, ANY) not in {(width.device, width.work) for width in classes}:
                 raise ValueError(f"uncertainty of {name}: no entry for any device and any work, expected one")
 
     def time_half_width(self, device: str, work: str) -> HalfWidth:
-        """The class of such a run: of its device and work, of its device, of the work anywhere, or of anything."""
+        """Return the class of such a run: of its device and work, of its device, of the work anywhere, or of
+        anything."""
         return _nearest(self.time, device, work)
 
     def memory_half_width(self, device: str, kind: str) -> HalfWidth:
-        """The class of such a model (`dense` or `experts`) in the same order."""
+        """Return the class of such a model (`dense` or `experts`) in the same order."""
         return _nearest(self.memory, device, kind)
 
 
 def _nearest(classes: tuple[HalfWidth, ...], device: str, work: str) -> HalfWidth:
-    by_key = {(one.device, one.work): one for one in classes}
+    by_key = {(width.device, width.work): width for width in classes}
     keys = [(device, work), (device, ANY), (ANY, work), (ANY, ANY)]
     if work in APART:
         keys.remove((device, ANY))
@@ -84,7 +85,7 @@ def parse_uncertainty(text: str) -> Uncertainty:
 
 @cache
 def load_uncertainty() -> Uncertainty:
-    """The committed half-widths."""
+    """Return the committed half-widths."""
     return parse_uncertainty(files("profiles").joinpath("data/uncertainty.toml").read_text(encoding="utf-8"))
 
 

@@ -23,8 +23,8 @@ DTYPE_BYTES: dict[DType, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp
 
 
 def held_bytes(dtype: DType) -> int:
-    """Bytes of a weight, gradient or activation as held and sent: with fp8 only the operands of matrix products are
-    fp8, what stays is bf16."""
+    """Return the bytes of a weight, gradient or activation as held and sent: with fp8 only the operands of matrix
+    products are fp8, what stays is bf16."""
     return max(2, DTYPE_BYTES[dtype])
 
 
@@ -48,7 +48,7 @@ OperatorKind = Literal["gemm", "batched_gemm", "grouped_gemm", "attention", "con
 
 
 def combine_provenance(parts: tuple[Provenance, ...]) -> Provenance:
-    """Provenance of a figure computed from `parts`: theirs if they agree, else `mixed`.
+    """Return the provenance of a figure computed from `parts`: theirs if they agree, else `mixed`.
 
     >>> combine_provenance(("measured", "modelled"))
     'mixed'
@@ -228,16 +228,16 @@ class Device:
     contention: tuple[tuple[int, float], ...] = ()
 
     def slowdown(self, workers: int) -> float:
-        """How many times as long computing takes with `workers` busy on one machine: between measured counts on a
-        straight line, beyond the last as there; 1 where nobody measured."""
-        known = ((1, 1.0), *self.contention)
-        for (fewer, low), (more, high) in pairwise(known):
+        """Return how many times as long computing takes with `workers` busy on one machine: between measured counts on
+        a straight line, beyond the last as there; 1 where nobody measured."""
+        points = ((1, 1.0), *self.contention)
+        for (fewer, low), (more, high) in pairwise(points):
             if workers <= more:
                 return low + (high - low) * (workers - fewer) / (more - fewer)
-        return known[-1][1]
+        return points[-1][1]
 
     def among(self, workers: int) -> Device:
-        """The device as one of so many busy workers on a machine finds it."""
+        """Return the device as one of so many busy workers on a machine finds it."""
         slower = self.slowdown(workers)
         if slower == 1:
             return self
@@ -248,17 +248,17 @@ class Device:
         )
 
     def peak(self, dtype: DType) -> float | None:
-        """Dense peak in FLOP/s for `dtype`, or None where the device has no such unit."""
+        """Return the dense peak in FLOP/s for `dtype`, or None where the device has no such unit."""
         return dict(self.peak_flops_per_s).get(dtype)
 
     def rate(self, dtype: DType) -> float:
-        """The peak where there has to be one. ValueError that names those there are."""
-        found = self.peak(dtype)
-        if found is None:
+        """Return the peak in FLOP/s where there has to be one. Raise ValueError that names those there are."""
+        peak = self.peak(dtype)
+        if peak is None:
             raise ValueError(
                 f"{self.name} has no {dtype} rate, it has {', '.join(name for name, _ in self.peak_flops_per_s)}"
             )
-        return found
+        return peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

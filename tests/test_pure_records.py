@@ -35,7 +35,7 @@ HANDED_OUT = {
     "planner/one_job/running/jax_leaves.py": "trees as JAX takes them",
 }
 """Files whose frozen records carry what a framework made or takes, as it is."""
-STILL = ("planner/many_jobs/scheduling/cell_book.py", "planner/one_job/tools/writing.py")
+STILL = ("planner/many_jobs/scheduling/cell_book.py", "planner/one_job/tools/base/writing.py")
 """Files whose caches have no owner yet: to be emptied."""
 OBJECTS_OF_FRAMEWORKS = (
     "estimator/frontends/",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.one_job.tools.shape import shape_of
+from planner.one_job.tools.base.shape import shape_of
 from planner.shared.plan import Plan
 
 

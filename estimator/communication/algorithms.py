@@ -32,7 +32,7 @@ class Line:
     seconds_per_byte: float
 
     def seconds(self, size_bytes: float) -> float:
-        """Seconds of a collective of that many bytes."""
+        """Return the seconds of a collective of that many bytes."""
         return self.latency_s + self.seconds_per_byte * size_bytes
 
 
@@ -47,7 +47,7 @@ class _Step:
 
 @lru_cache(maxsize=16384)
 def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> tuple[Line, ...]:
-    """What each algorithm that can run `op` costs while `concurrent_groups` groups like this one are busy.
+    """Return what each algorithm that can run `op` costs while `concurrent_groups` groups like this one are busy.
 
     The first one, in the protocol of large messages, is what carries a measured table over to other ranks.
     """
@@ -63,15 +63,15 @@ def _protocols(group: Group, concurrent_groups: int) -> list[tuple[str, list[_St
     """The protocol of large messages, and the quick one where every link on the way has it."""
     rates = [level.available(concurrent_groups) for level in group.levels]
     pairs = list(zip(group.levels, rates, strict=True))
-    found = [("", [_Step(level=level, latency_s=level.latency_s, bytes_per_s=rate) for level, rate in pairs])]
+    protocols = [("", [_Step(level=level, latency_s=level.latency_s, bytes_per_s=rate) for level, rate in pairs])]
     quick = [
         _Step(level=level, latency_s=level.quick_latency_s, bytes_per_s=rate * level.quick_share)
         for level, rate in pairs
         if level.quick_latency_s is not None
     ]
     if len(quick) == len(pairs):
-        found.append(("quick ", quick))
-    return found
+        protocols.append(("quick ", quick))
+    return protocols
 
 
 def _in_protocol(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> list[Line]:
@@ -166,20 +166,20 @@ def _in_network(group: Group, concurrent_groups: int) -> list[Line]:
             return []
         latency_s = startup_s + 2 * top.crossings * top.latency_s
         return [Line(algorithm="in-network", latency_s=latency_s, seconds_per_byte=switched_s)]
-    found = []
+    lines = []
     if top.in_network_share:
         over_s = 1 / (rates[top.kind] * top.in_network_share)
         latency_s = startup_s + steps_s + 2 * top.latency_s
-        found.append(Line(algorithm="in-network fabric", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s)))
+        lines.append(Line(algorithm="in-network fabric", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s)))
     if any(level.in_network_share for level in inner):
         # Two members of a tree send each other all bytes once; from four on the busiest sends them up and down.
         volume = min(2.0, top.members / 2) / TREE_SHARE
         latency_s = startup_s + steps_s + 2 * math.ceil(math.log2(top.members)) * top.latency_s
         over_s = volume / rates[top.kind]
-        found.append(
+        lines.append(
             Line(algorithm="in-network islands + tree", latency_s=latency_s, seconds_per_byte=max(inner_s, over_s))
         )
-    return found
+    return lines
 
 
 def _places(group: Group, level: Level) -> int:

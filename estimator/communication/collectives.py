@@ -56,7 +56,7 @@ def time_collective(
     concurrent_groups: int = 1,
     method: Method = "interpolate",
 ) -> CollectiveTime:
-    """Seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
+    """Return the seconds of `op` with `size_bytes` (as in `Collective.bytes`) on `group`. One rank takes none.
 
     In this order: the table of the group's outermost link for the same op, ranks and nodes, as it stands (marked
     modelled where the bytes lie beyond its points, as no table measures what it extrapolates, and where nodes have
@@ -80,10 +80,12 @@ def time_collective(
     donors = [(table, donor) for table in tables if (donor := _donor(op, group, table)) is not None]
     if donors:
         table, donor = min(donors, key=lambda pair: _distance(op, group, pair[0]))
-        found = _from_table(op, size_bytes, lines[0], table, algorithm_lines(table.op, donor, 1)[0], method)
+        table_time = _from_table(op, size_bytes, lines[0], table, algorithm_lines(table.op, donor, 1)[0], method)
         if group.even:
-            return found
-        return replace(found, provenance="modelled", how=f"{found.how}; nodes have different numbers of its ranks")
+            return table_time
+        return replace(
+            table_time, provenance="modelled", how=f"{table_time.how}; nodes have different numbers of its ranks"
+        )
     best = min(lines, key=lambda line: line.seconds(size_bytes))
     links = " + ".join(level.link for level in group.levels)
     return CollectiveTime(
@@ -102,7 +104,7 @@ def time_stage_transfer(
     tables: Sequence[LinkTable] = (),
     method: Method = "interpolate",
 ) -> StageTransfer:
-    """Seconds to bring a micro-batch's boundary activation from one stage to the next.
+    """Return the seconds to bring a micro-batch's boundary activation from one stage to the next.
 
     `size_bytes` is the whole activation, over all replicas; slots are in rank order, tp the faster axis. Every byte is
     sent once: rank i of n senders holds the i-th n-th of the activation (of its replica's samples, the part that
@@ -163,7 +165,7 @@ def _send_all(
     method: Method,
 ) -> CollectiveTime:
     """The messages of the rank, sender or receiver, or of the shared link that is busy longest."""
-    known: dict[Hashable, _Message] = {}
+    messages: dict[Hashable, _Message] = {}
     by_rank: defaultdict[tuple[str, DeviceSlot], list[CollectiveTime]] = defaultdict(list)
     by_door: defaultdict[tuple[str, ...], list[tuple[_Message, float]]] = defaultdict(list)
     for i, j, share in _overlaps(len(from_slots), len(to_slots)):
@@ -171,9 +173,9 @@ def _send_all(
         if sender == receiver:
             continue
         key = (pair_key(cluster, sender, receiver), share)
-        if key not in known:
-            known[key] = _message(cluster, sender, receiver, size_bytes * share, tables, method)
-        message = known[key]
+        if key not in messages:
+            messages[key] = _message(cluster, sender, receiver, size_bytes * share, tables, method)
+        message = messages[key]
         by_rank["send", sender].append(message.time)
         by_rank["receive", receiver].append(message.time)
         for door, capacity in _doors(cluster, sender, receiver, message):

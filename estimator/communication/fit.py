@@ -9,7 +9,7 @@ from profiles.vocabulary import CollectiveOp, LinkTable, Provenance
 
 
 def fit_alpha_beta(points: Sequence[tuple[int, float]]) -> tuple[float, float, float]:
-    """(alpha in seconds, beta in seconds per byte, fit error) of the best line through (bytes, seconds) points.
+    """Return (alpha in seconds, beta in seconds per byte, fit error) of the best line through (bytes, seconds) points.
 
     Minimises the sum over the points of ((alpha + beta * bytes_i - seconds_i) / seconds_i)^2 with alpha, beta >= 0:
     the errors are relative, so a small size counts as much as a large one. With x_i = 1 / seconds_i and
@@ -56,7 +56,7 @@ def make_table(
     source: str,
     provenance: Provenance = "measured",
 ) -> LinkTable:
-    """The link table of `samples`: for each size in bytes, seconds of every repeat (of the slowest rank).
+    """Return the link table of `samples`: for each size in bytes, seconds of every repeat (of the slowest rank).
 
     A size's time is the minimum of its samples and of all larger sizes' samples. Other work on the machine only ever
     adds time, and a message takes no longer than a larger one, so a smaller reading at a larger size exposes noise.

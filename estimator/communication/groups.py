@@ -56,8 +56,8 @@ class _Box:
 
 
 def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
-    """The group whose ranks sit on `slots`. Their order matters over three sites or more alone: a ring visits the sites
-    in the order of its ranks. Asked again, it is the same one.
+    """Return the group whose ranks sit on `slots`. Their order matters over three sites or more alone: a ring visits
+    the sites in the order of its ranks. Asked again, it is the same one.
 
     An island larger than a node spans nodes, as in a rack of them. Where devices differ, the slowest one's links count.
 
@@ -65,15 +65,15 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
         ValueError: no slots, or one of them twice.
         InputError: the group spans nodes without NICs, or sites that no link joins.
     """
-    key, known = tuple(slots), cluster.known_groups
-    found = known.get(key)
-    if found is None:
-        if len(known) >= MOST_KNOWN:
-            known.clear()
-        found = _describe_group(cluster, key)
+    key, cached_groups = tuple(slots), cluster.known_groups
+    group = cached_groups.get(key)
+    if group is None:
+        if len(cached_groups) >= MOST_KNOWN:
+            cached_groups.clear()
+        group = _describe_group(cluster, key)
         if len(key) <= LARGEST_KNOWN:
-            known[key] = found
-    return cast("Group", found)
+            cached_groups[key] = group
+    return cast("Group", group)
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
@@ -123,12 +123,19 @@ def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
     )
 
 
-def pair_key(cluster: Cluster, one: DeviceSlot, other: DeviceSlot) -> Hashable:
-    """What decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
-    places = [_locate(cluster, slot) for slot in (one, other)]
+def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:
+    """Return what decides the group of two slots: equal keys, equal groups, as the nodes of a `NodeGroup` are alike."""
+    places = [_locate(cluster, slot) for slot in (first_slot, second_slot)]
     first, second = ((place.island, place.box, _pod(place.site, place.slot.node)) for place in places)
     same = tuple(a == b for a, b in zip(first, second, strict=True))
-    return one.site, one.group, other.site, other.group, one.node == other.node, same
+    return (
+        first_slot.site,
+        first_slot.group,
+        second_slot.site,
+        second_slot.group,
+        first_slot.node == second_slot.node,
+        same,
+    )
 
 
 def _locate(cluster: Cluster, slot: DeviceSlot) -> _Place:
@@ -154,7 +161,7 @@ class Run:
 
 
 def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
-    """Where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
+    """Return where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
     devices = cluster.sites[0].nodes[0].devices
     places = start + stride * np.arange(size, dtype=np.int64)
     nodes, first = np.unique(places // devices, return_index=True)
@@ -168,7 +175,8 @@ def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
 
 
 def describe_run(cluster: Cluster, run: Run) -> Group:
-    """What `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within nodes."""
+    """Return what `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within
+    nodes."""
     site = cluster.sites[0]
     group = site.nodes[0]
     islands: Counter[int] = Counter()  # Ranks of an island, and how many islands have as many.
@@ -182,9 +190,9 @@ def describe_run(cluster: Cluster, run: Run) -> Group:
     ends = DeviceSlot(site=site.name, node=0, index=0, group=0, device=group.device.name)
     place = _locate(cluster, ends)
     boxes = [
-        replace(one, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
+        replace(box, nodes=(int(run.nodes[0]), int(run.nodes[-1])))
         for ranks in sorted({ranks for _, ranks in on_box})
-        for one in _boxes([place] * ranks)
+        for box in _boxes([place] * ranks)
     ]
     if on_box.total() > 1:
         # One box alone reaches nobody; several kinds of them are one box each here.
@@ -249,7 +257,7 @@ def _boxes(places: list[_Place]) -> list[_Box]:
 
 
 def nic_bytes_per_s(cluster: Cluster, slot: DeviceSlot) -> float:
-    """Bytes/s that leave the node of `slot` through all of its NICs."""
+    """Return the bytes/s that leave the node of `slot` through all of its NICs."""
     node_group = cluster.group_of(slot)
     return node_group.nics * _nic_bytes_per_s(node_group, cluster.site(slot.site))
 
@@ -328,8 +336,8 @@ def _site(cluster: Cluster, places: Sequence[_Place], boxes: list[_Box]) -> Leve
 
 
 def routes_of(cluster: Cluster) -> SiteRoutes:
-    """The cluster's routes between sites, made once."""
-    found = cluster.known_groups.get(SiteRoutes)
-    if found is None:
-        found = cluster.known_groups[SiteRoutes] = SiteRoutes(links=cluster.site_links)
-    return cast("SiteRoutes", found)
+    """Return the cluster's routes between sites, made once."""
+    routes = cluster.known_groups.get(SiteRoutes)
+    if routes is None:
+        routes = cluster.known_groups[SiteRoutes] = SiteRoutes(links=cluster.site_links)
+    return cast("SiteRoutes", routes)

@@ -48,7 +48,7 @@ def measure_links(
     progress: Progress | None = None,
     world: World | None = None,
 ) -> tuple[LinkTable, ...]:
-    """Link tables of `ops` for each of the rank counts, as nccl-tests counts bytes.
+    """Measure link tables of `ops` for each of the rank counts, as nccl-tests counts bytes.
 
     Every size (rounded up to whole elements for each rank) is warmed up and repeated; a repeat counts what its
     slowest rank took and a size the fastest repeat (see `make_table`). send_recv is half a round trip between the

@@ -53,7 +53,7 @@ class _Block:
 
 
 def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None = None) -> tuple[LinkTable, ...]:
-    """Link tables of the runs of nccl-tests in `text`, in their order; runs that differ only in size are joined.
+    """Return the link tables of the runs of nccl-tests in `text`, in order; those that differ only in size are joined.
 
     The text is the output of all_reduce_perf, all_gather_perf, reduce_scatter_perf, alltoall_perf or sendrecv_perf, or
     several in a row, with or without shell lines, mpirun's tags and NCCL's log in between. Ranks and nodes are those of

@@ -43,10 +43,10 @@ class SiteRoutes:
 
     links: tuple[SiteLink, ...]
 
-    def route(self, one: str, other: str) -> tuple[SiteLink, ...] | None:
-        """The links from one site to the other; None where nothing joins them."""
-        found = self._from(one).get(other)
-        return None if found is None else found[2]
+    def route(self, origin: str, target: str) -> tuple[SiteLink, ...] | None:
+        """Return the links from one site to the other; None where nothing joins them."""
+        way = self._from(origin).get(target)
+        return None if way is None else way[2]
 
     def ring(self, order: tuple[str, ...]) -> SiteRing | None:
         """The ring through two sites or more in this order; None where nothing joins two of them."""
@@ -56,8 +56,8 @@ class SiteRoutes:
         return self._rings[order]
 
     def best_ring(self, sites: Sequence[str]) -> SiteRing | None:
-        """The ring with most bandwidth, then least latency, through these sites: of few the best of all orders, of more
-        than `MOST_TRIED` a good one. None where not all are joined."""
+        """Return the ring with most bandwidth, then least latency, through these sites: of few the best of all orders,
+        of more than `MOST_TRIED` a good one. None where not all are joined."""
         names = tuple(sorted(set(sites)))
         if len(names) < 2 or any(self.route(names[0], other) is None for other in names[1:]):
             return None
@@ -76,12 +76,12 @@ class SiteRoutes:
 
     @cached_property
     def _neighbours(self) -> dict[str, list[tuple[str, SiteLink]]]:
-        found: defaultdict[str, list[tuple[str, SiteLink]]] = defaultdict(list)
+        neighbours: defaultdict[str, list[tuple[str, SiteLink]]] = defaultdict(list)
         for link in self.links:
-            one, other = link.between
-            found[one].append((other, link))
-            found[other].append((one, link))
-        return {site: sorted(own, key=lambda pair: pair[0]) for site, own in found.items()}
+            first, second = link.between
+            neighbours[first].append((second, link))
+            neighbours[second].append((first, link))
+        return {site: sorted(pairs, key=lambda pair: pair[0]) for site, pairs in neighbours.items()}
 
     def _from(self, source: str) -> dict[str, tuple[int, float, tuple[SiteLink, ...]]]:
         """Of every site that `source` reaches: links on the way, the thinnest one's bandwidth, the way."""
@@ -117,9 +117,9 @@ class SiteRoutes:
                 left.remove(walk[-1])
             yield tuple(walk)
 
-    def _width(self, one: str, other: str) -> tuple[float, int]:
+    def _width(self, origin: str, target: str) -> tuple[float, int]:
         """The widest first, then the shortest."""
-        way = self.route(one, other) or ()
+        way = self.route(origin, target) or ()
         return -min(link.bandwidth_bytes_per_s for link in way), len(way)
 
     def _around_tree(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,11 +127,11 @@ class SiteRoutes:
         sites."""
         tree_of = {name: name for name in names}
         branches: defaultdict[str, list[str]] = defaultdict(list)
-        for one, other in sorted(itertools.combinations(names, 2), key=lambda pair: self._width(*pair)):
-            if tree_of[one] != tree_of[other]:
-                branches[one].append(other)
-                branches[other].append(one)
-                old, new = tree_of[one], tree_of[other]
+        for origin, target in sorted(itertools.combinations(names, 2), key=lambda pair: self._width(*pair)):
+            if tree_of[origin] != tree_of[target]:
+                branches[origin].append(target)
+                branches[target].append(origin)
+                old, new = tree_of[origin], tree_of[target]
                 tree_of = {name: new if tree == old else tree for name, tree in tree_of.items()}
         met: dict[str, None] = {}
         ahead = [names[0]]
@@ -158,8 +158,8 @@ class SiteRoutes:
         uses: Counter[tuple[str, SiteLink]] = Counter()
         latency_s = 0.0
         steps = zip(order, (*order[1:], order[0]), strict=True)
-        for one, other in steps:
-            way, site = self.route(one, other) or (), one
+        for origin, target in steps:
+            way, site = self.route(origin, target) or (), origin
             latency_s = max(latency_s, sum(link.latency_s for link in way))
             for link in way:
                 uses[site, link] += 1

@@ -56,8 +56,8 @@ def _prepare(op: CollectiveOp, elements: int, devices: list[jax.Device]) -> Call
     mesh = Mesh(np.array(devices), ("rank",))
     count = len(devices)
     # Each device has a row of its own: what it puts in.
-    own = elements // count if op == "all_gather" else elements
-    rows = jax.device_put(jnp.ones((count, own), jnp.float32), NamedSharding(mesh, PartitionSpec("rank")))
+    row_elements = elements // count if op == "all_gather" else elements
+    rows = jax.device_put(jnp.ones((count, row_elements), jnp.float32), NamedSharding(mesh, PartitionSpec("rank")))
     bodies: dict[str, Callable[[Any], Any]] = {
         "all_reduce": lambda x: jax.lax.psum(x, "rank"),
         "all_gather": lambda x: jax.lax.all_gather(x[0], "rank", tiled=True)[None],
@@ -83,8 +83,8 @@ def main() -> None:
     with Path(request["results"]).open("a", encoding="utf-8") as lines:
         for op, ranks in request["task"]["cases"]:
             for size in request["task"]["sizes"]:
-                found = measure_case(op, ranks, size, request["task"]["repeats"])
-                print(json.dumps(asdict(found)), file=lines, flush=True)
+                timing = measure_case(op, ranks, size, request["task"]["repeats"])
+                print(json.dumps(asdict(timing)), file=lines, flush=True)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.red
 
 
 def connect(world: World, timeout_s: float) -> dist.Store:
-    """The store of a launched world; rank 0 serves it where the launcher does not."""
+    """Return the store of a launched world; rank 0 serves it where the launcher does not."""
     store = dist.TCPStore(
         world.address,
         world.port,

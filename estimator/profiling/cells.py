@@ -20,11 +20,11 @@ from profiles.vocabulary import Infeasible, Shard
 
 
 def plan_cell_profile(job: Job, cluster: Cluster, device: str) -> tuple[ProfileTask, ...]:
-    """The distinct shards in the stages of all Cells of `job` on the free devices of type `device` in `cluster`, for
-    every micro-batch count that the planner compares: data-parallel-only and tensor-parallel-only, without
+    """Return the distinct shards in the stages of all Cells of `job` on the free devices of type `device` in `cluster`,
+    for every micro-batch count that the planner compares: data-parallel-only and tensor-parallel-only, without
     recomputation (whose time follows from forward's). The order is that of `plan_profile`.
 
-    InputError if the cluster has no free device of that type.
+    Raise InputError if the cluster has no free device of that type.
     """
     slots = [slot for slot in cluster.free_slots if slot.device == device]
     if not slots:

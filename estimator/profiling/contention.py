@@ -33,8 +33,8 @@ REFERENCE_SAMPLES, REFERENCE_TOKENS = 2, 128
 
 
 def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype: DType) -> float:
-    """The slowdown of `workers` busy workers on this host's CPU; measured now, and stored with its rates, if it is not
-    known. 1 on a GPU, whose workers have a device each."""
+    """Return the slowdown of `workers` busy workers on this host's CPU; measured now, and stored with its rates, if it
+    is not known. 1 on a GPU, whose workers have a device each."""
     from estimator.profiling.run import ensure_rate
 
     identity = load_profiler(setting.framework).identify_device(setting)
@@ -43,25 +43,25 @@ def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype
     ensure_rate(store, setting, dtype)
     rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
     assert rates is not None, "ensure_rate stored them"
-    known = dict(rates.contention)
-    if workers not in known:
-        known[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
-        store.put_rates(replace(rates, contention=tuple(sorted(known.items()))))
-    return known[workers]
+    slowdowns = dict(rates.contention)
+    if workers not in slowdowns:
+        slowdowns[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
+        store.put_rates(replace(rates, contention=tuple(sorted(slowdowns.items()))))
+    return slowdowns[workers]
 
 
 def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32", timeout_s: float = 120.0) -> float:
     """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1:
     the median then, since an iteration sums over many passes, over the low quantile alone, which a profile gives.
 
-    Each worker is a process, on cores of its own where there are enough. InputError for fewer than two, MachineError
-    where one dies or nothing comes in time.
+    Each worker is a process, on cores of its own where there are enough. Raise InputError for fewer than two,
+    MachineError where one dies or nothing comes in time.
     """
     if workers < 2:
         raise InputError(where="contention", key="workers", found=workers, expected="at least 2")
     request = {"rounds": ROUNDS, "round_s": ROUND_S, "threads": threads, "dtype": dtype}
     cores = pinned_cores(workers, threads)
-    found: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     run_workers(
         [
             WorkerSpec(command=WORKER, request=request, cores=None if cores is None else cores[rank])
@@ -69,7 +69,7 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
         ],
         what="contention",
         limits=Limits(total_s=timeout_s + 2 * ROUNDS * ROUND_S * (workers + 1)),
-        on_line=lambda _, line: found.append(line),
+        on_line=lambda _, line: reports.append(line),
     )
-    ratios = [float(median(one["busy_s"])) / low_quantile(one["alone_s"]) for one in found]
+    ratios = [float(median(report["busy_s"])) / low_quantile(report["alone_s"]) for report in reports]
     return max(1.0, mean(ratios))

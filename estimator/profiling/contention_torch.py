@@ -47,15 +47,15 @@ def main() -> None:
 
 def _compute(training: Training, seconds: float) -> list[float]:
     """Seconds of each pass for so long; the last one, which others may have left alone, is not counted."""
-    found: list[float] = []
+    pass_times_s: list[float] = []
     end_s = time.perf_counter() + seconds
-    while time.perf_counter() < end_s or len(found) < 3:
+    while time.perf_counter() < end_s or len(pass_times_s) < 3:
         training.prepare()
         start_s = time.perf_counter()
         training.forward()
         training.backward()
-        found.append(time.perf_counter() - start_s)
-    return found[:-1]
+        pass_times_s.append(time.perf_counter() - start_s)
+    return pass_times_s[:-1]
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ _TASKS = Path("/proc/self/task")
 
 
 def start_jax(setting: Setting) -> jax.Device:
-    """The device of `setting`, in a JAX that computes on a CPU with `setting.threads` threads.
+    """Return the device of `setting`, in a JAX that computes on a CPU with `setting.threads` threads.
 
-    The first call in a process starts JAX so, and leaves the environment as it was. InputError for a device that JAX
-    does not have; MachineError where JAX has already started with another number of threads (call this before anything
-    that makes an array).
+    The first call in a process starts JAX so, and leaves the environment as it was. Raise InputError for a device that
+    JAX does not have; MachineError where JAX has already started with another number of threads (call this before
+    anything that makes an array).
     """
     # JAX has no public function that says whether it has started.
     if not xla_bridge.backends_are_initialized():

@@ -9,7 +9,7 @@ _NOT_IN_NAMES = {"nvidia", "amd", "tesla", "geforce", "instinct", "oam", "hbm2",
 
 
 def catalogue_name(hardware: str) -> str:
-    """The catalogue's name of the GPU that its driver calls `hardware`; a name of the same style if it knows none.
+    """Return the catalogue's name of the GPU that its driver calls `hardware`; one of the same style if it knows none.
 
     >>> catalogue_name("NVIDIA A100-SXM4-80GB"), catalogue_name("NVIDIA H100 80GB HBM3"), catalogue_name("Acme X1")
     ('a100-80gb', 'h100', 'acme-x1')

@@ -25,7 +25,7 @@ class Profiler:
 
 
 def load_profiler(framework: Framework) -> Profiler:
-    """The profiler of `framework`; InputError where it is not installed."""
+    """Return the profiler of `framework`. Raise InputError where it is not installed."""
     if find_spec(framework) is None:
         raise InputError(
             where="profile",
@@ -53,16 +53,18 @@ def load_profiler(framework: Framework) -> Profiler:
 
 
 def choose_framework(reference: str, wanted: Framework | None) -> Framework:
-    """What is to run the model that `reference` names: `wanted`, or torch; a factory's model runs in its own alone,
-    InputError where that is another."""
+    """Return what is to run the model that `reference` names: `wanted`, or torch; a factory's model runs in its own
+    alone. Raise InputError where that is another."""
     if ":" not in reference:
         return wanted or "torch"
     from estimator.frontends.load import framework_of as framework_of_factory
 
-    own = framework_of_factory(reference)
-    if wanted not in (None, own):
-        raise InputError(where="profile", key="--framework", found=wanted, expected=f"{own}, in which {reference} is")
-    return own
+    factory_framework = framework_of_factory(reference)
+    if wanted not in (None, factory_framework):
+        raise InputError(
+            where="profile", key="--framework", found=wanted, expected=f"{factory_framework}, in which {reference} is"
+        )
+    return factory_framework
 
 
 def framework_of(software: str) -> str:

@@ -31,7 +31,8 @@ def host_memory_bytes() -> int:
 
 
 def free_host_memory_bytes() -> int:
-    """Bytes that can be taken before the host or the control group runs out (then Linux kills instead of refusing)."""
+    """Return the bytes that can be taken before the host or the control group runs out (then Linux kills, not
+    refuses)."""
     free = [_read_entry(Path("/proc/meminfo"), "MemAvailable:", unit=1024) or host_memory_bytes()]
     for limit_file, usage_file, statistics_file, droppable in _GROUP_FILES:
         limit, used = _read_bytes(limit_file), _read_bytes(usage_file)
@@ -41,15 +42,15 @@ def free_host_memory_bytes() -> int:
 
 
 def start_resident_peak() -> int:
-    """Starts this process's peak of resident memory anew, where Linux lets it; bytes resident now (elsewhere the peak
-    so far)."""
+    """Start this process's peak of resident memory anew, where Linux lets it. Return the bytes resident now (elsewhere
+    the peak so far)."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     return _read_entry(_STATUS, "VmRSS:", unit=1024) or resident_peak_bytes()
 
 
 def resident_peak_bytes() -> int:
-    """The most that this process has had resident, which counts what its allocator keeps back too."""
+    """Return the most that this process has had resident, which counts what its allocator keeps back too."""
     import resource  # POSIX alone has it.
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -57,7 +58,7 @@ def resident_peak_bytes() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc keep what this process frees, so that a tensor made again and again costs no page faults; elsewhere
+    """Let glibc keep what this process frees, so that a tensor made again and again costs no page faults; elsewhere
     nothing happens. Workers and profilers do so alike: a profile then holds for a run."""
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

@@ -41,8 +41,8 @@ def find_origins(
 
 
 def usable_link_tables(store: ProfileStore, device: str, framework: Framework | None = None) -> tuple[LinkTable, ...]:
-    """The link tables of `store` that hold for ranks on `device`: for workers on this host's CPU those measured here,
-    with gloo or, for JAX, with XLA; for GPUs any but these, which move host memory."""
+    """Return the link tables of `store` that hold for ranks on `device`: for workers on this host's CPU those measured
+    here, with gloo or, for JAX, with XLA; for GPUs any but these, which move host memory."""
     tables = store.link_tables()
     if device == LOCAL_DEVICE:
         backend = "xla" if framework == "jax" else "gloo"
@@ -53,8 +53,8 @@ def usable_link_tables(store: ProfileStore, device: str, framework: Framework | 
 def lookup_in_store(
     store: ProfileStore, *, device: str, optimizer: str, origin: Origin | None = None, workers: int = 1
 ) -> Lookup:
-    """Finds what `store` holds of a shard on `device`, eager, of `origin` alone (None: each shard's best by itself), so
-    that all times of an estimate go together.
+    """Return a function that finds what `store` holds of a shard on `device`, eager, of `origin` alone (None: each
+    shard's best by itself), so that all times of an estimate go together.
 
     The optimizer is part of what was measured, so only profiles taken with `optimizer` count. Those taken with so many
     `workers` busy on the machine win over those of one alone.
@@ -71,7 +71,8 @@ def lookup_in_store(
 
 
 def to_layer_time(profile: Profile) -> LayerTime:
-    """The figures of a profile: low quantiles, and how far the middle 90% of the samples reach below and above them."""
+    """Return the figures of a profile: low quantiles, and how far the middle 90% of the samples reach below and above
+    them."""
     measured = profile.measurement
     forward_s, backward_s = low_quantile(measured.forward_s), low_quantile(measured.backward_s)
     totals = sorted(map(sum, zip(measured.forward_s, measured.backward_s, strict=False)))

@@ -39,8 +39,8 @@ __all__ = ["SWEPT_BYTES", "build_shard", "measure_callable", "measure_layer", "s
 def measure_layer(task: ProfileTask, setting: Setting) -> Measurement | Infeasible:
     """Time and memory of `task`'s local shard on one device; Infeasible where it does not fit or JAX cannot run it.
 
-    With full recomputation forward keeps its input alone and backward runs it again. InputError for a device that JAX
-    does not have; MachineError where JAX has started with another number of threads.
+    With full recomputation forward keeps its input alone and backward runs it again. Raise InputError for a device that
+    JAX does not have; MachineError where JAX has started with another number of threads.
     """
     if task.infeasible is not None:
         return task.infeasible
@@ -56,7 +56,7 @@ def measure_layer(task: ProfileTask, setting: Setting) -> Measurement | Infeasib
 def build_shard(layer: Layer, shard: Shard) -> tuple[Callable[..., Any], Any, tuple[Any, ...]]:
     """One layer's local shard on JAX's default device: (function, params, inputs), weights and inputs random.
 
-    ValueError where JAX cannot have it, as for a layer traced from a torch module.
+    Raise ValueError where JAX cannot have it, as for a layer traced from a torch module.
     """
     if isinstance(layer, TracedLayer):
         if layer.framework != "jax":
@@ -131,7 +131,7 @@ def _measure(training: Training, repeats: Repeats) -> Measurement:
     for _ in range(repeats.warm_up - 1):
         if perf_counter() - start < repeats.limit_s:
             sample()
-    while not repeats.enough([sum(one) for one in samples], perf_counter() - start):
+    while not repeats.enough([sum(step_times_s) for step_times_s in samples], perf_counter() - start):
         samples.append(sample())
     forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
     return Measurement(
@@ -156,8 +156,8 @@ def _time_steps(steps: Sequence[Callable[[], object]]) -> tuple[float, ...]:
 def _free_bytes(device: jax.Device) -> int:
     if device.platform == "cpu":
         return free_host_memory_bytes()
-    found = device.memory_stats()
-    return int(found["bytes_limit"] - found["bytes_in_use"])
+    memory_stats = device.memory_stats()
+    return int(memory_stats["bytes_limit"] - memory_stats["bytes_in_use"])
 
 
 def _explain(error: Exception) -> Infeasible:

@@ -36,7 +36,7 @@ caches and looks up to 25% faster than it is among others (bench/profile_cost.py
 def measure_layer(task: ProfileTask, setting: Setting) -> Measurement | Infeasible:
     """Time and memory of `task`'s local shard on one device; Infeasible where it does not fit or torch cannot run it.
 
-    With full recomputation forward keeps its input alone and backward runs it again. InputError for a device that
+    With full recomputation forward keeps its input alone and backward runs it again. Raise InputError for a device that
     torch does not have.
     """
     if task.infeasible is not None:
@@ -83,7 +83,7 @@ def measure_modules(
 
 
 def start_torch(setting: Setting) -> None:
-    """Trains one weight once, so that what torch loads on first use is not taken for the cost of a first task."""
+    """Train one weight once, so that what torch loads on first use is not taken for the cost of a first task."""
     device = check_device(setting.device)
     keep_freed_memory()
     with torch_settings(device, setting):
@@ -123,11 +123,12 @@ class Training:
             )
 
     def forward(self) -> None:
-        """Keeps the outputs that backward starts from."""
+        """Run forward and keep the outputs that backward starts from."""
         self.outputs = _differentiable(self.run(*self.inputs))
 
     def prepare(self) -> None:
-        """Outside the timing: fresh gradients of inputs, zeroed ones of weights (a micro-batch adds to them)."""
+        """Make fresh gradients of inputs and zeroed ones of weights (a micro-batch adds to them), outside the
+        timing."""
         for tensor in self.inputs:
             tensor.grad = None
         for parameter in self.parameters:
@@ -135,7 +136,8 @@ class Training:
                 parameter.grad.zero_()
 
     def backward(self) -> None:
-        """From a loss, or from the gradients that the next layer would hand back; nothing in a frozen layer."""
+        """Run backward from a loss, or from the gradients that the next layer would hand back; nothing in a frozen
+        layer."""
         if not self.outputs:
             return
         if not self.output_gradients:
@@ -146,7 +148,7 @@ class Training:
         self.outputs = []
 
     def step(self) -> None:
-        """One optimizer step; 16-bit weights have fp32 masters (DESIGN section 4)."""
+        """Take one optimizer step; 16-bit weights have fp32 masters (DESIGN section 4)."""
         if self.optimizer is None:
             return
         for parameter, master in self.masters:
@@ -158,7 +160,7 @@ class Training:
                 master.grad = None
 
     def resident_bytes(self) -> int:
-        """Weights, gradients, fp32 masters and optimizer state."""
+        """Return the bytes of weights, gradients, fp32 masters and optimizer state."""
         states = self.optimizer.state.values() if self.optimizer is not None else ()
         held = [*self.module.parameters(), *(p.grad for p in self.parameters if p.grad is not None)]
         held += [master for _, master in self.masters]
@@ -168,8 +170,8 @@ class Training:
 
 def _differentiable(outputs: object) -> list[Tensor]:
     """Of a module's output or outputs those that backward can start from."""
-    found = outputs if isinstance(outputs, tuple) else (outputs,)
-    return [out for out in found if isinstance(out, Tensor) and out.requires_grad]
+    candidates = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [out for out in candidates if isinstance(out, Tensor) and out.requires_grad]
 
 
 def _measure(
@@ -190,7 +192,7 @@ def _measure(
     for _ in range(repeats.warm_up - 1):
         if perf_counter() - start < repeats.limit_s:
             sample()
-    while not repeats.enough([sum(one) for one in samples], perf_counter() - start):
+    while not repeats.enough([sum(step_times_s) for step_times_s in samples], perf_counter() - start):
         samples.append(sample())
     forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
     return Measurement(
@@ -204,7 +206,7 @@ def _measure(
 
 
 def time_steps(steps: Sequence[Callable[[], object]], device: torch.device) -> tuple[float, ...]:
-    """Seconds of each step, one after the other; on a GPU between events on its stream."""
+    """Return the seconds of each step, one after the other; on a GPU between events on its stream."""
     if device.type == "cpu":
         marks = [perf_counter()]
         for step in steps:

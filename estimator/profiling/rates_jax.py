@@ -29,7 +29,7 @@ _RATE_REPEATS = 5
 
 
 def identify_device(setting: Setting) -> DeviceIdentity:
-    """The device of `setting` as a measurement's key names it; InputError if JAX has none such.
+    """Return the device of `setting` as a measurement's key names it. Raise InputError if JAX has none such.
 
     A GPU that the catalogue knows has its name there.
     """
@@ -41,9 +41,9 @@ def identify_device(setting: Setting) -> DeviceIdentity:
 
 
 def measure_rates(setting: Setting, dtype: DType) -> DeviceRates:
-    """Achievable FLOP/s of a large matrix product in `dtype`, and bytes/s read and written by a copy.
+    """Measure the achievable FLOP/s of a large matrix product in `dtype`, and bytes/s read and written by a copy.
 
-    Takes a second or two. InputError for a device or dtype that JAX cannot use; MachineError as `start_jax`.
+    Takes a second or two. Raise InputError for a device or dtype that JAX cannot use; MachineError as `start_jax`.
     """
     device, identity = start_jax(setting), identify_device(setting)
     with jax.default_device(device):

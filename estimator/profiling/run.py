@@ -55,10 +55,10 @@ def profile_layers(
     budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> ProfileReport:
-    """`run_profile` with the framework and on the device of `setting`; the device's rates are measured first, within
-    the budget.
+    """Profile `tasks` as `run_profile` does, with the framework and on the device of `setting`; the device's rates are
+    measured first, within the budget.
 
-    InputError for a framework that is not installed, or a device that it does not have here.
+    Raise InputError for a framework that is not installed, or a device that it does not have here.
     """
     start = time.monotonic()
     profiler = load_profiler(setting.framework)
@@ -108,7 +108,7 @@ def run_profile(
     progress: Progress | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ProfileReport:
-    """Measures `tasks` in order into `store`, skipping what is there: a killed run resumes where it stopped.
+    """Measure `tasks` in order into `store`, skipping what is there: a killed run resumes where it stopped.
 
     Each result is committed before the next task starts. The store is asked again right before each measurement, so
     that what another run has finished meanwhile is not measured again; should both measure the same, the later result

@@ -84,7 +84,7 @@ class DeviceIdentity:
 
 
 def layer_key(layer: Layer, shard: Shard, identity: DeviceIdentity, *, optimizer: str) -> MeasurementKey:
-    """The key of one layer's shard, profiled alone."""
+    """Return the key of one layer's shard, profiled alone."""
     return stage_key((layer,), shard, identity, optimizer=optimizer, compiled=False, kind="layer")
 
 
@@ -112,7 +112,7 @@ def stage_key(
 
 
 def low_quantile(samples_s: Sequence[float]) -> float:
-    """The 10th percentile (the lower neighbour): what other work on a busy machine disturbs least.
+    """Return the 10th percentile (the lower neighbour): what other work on a busy machine disturbs least.
 
     >>> low_quantile([3.0, 1.0, 2.0])
     1.0

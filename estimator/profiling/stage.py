@@ -40,7 +40,7 @@ class StageComparison:
 def profile_stage(
     store: ProfileStore, layers: Sequence[Layer], shard: Shard, setting: Setting, *, compiled: bool
 ) -> StageComparison | Infeasible:
-    """Measures contiguous `layers` as one piece, and each alone where `store` lacks it, on the device of `setting`.
+    """Measure contiguous `layers` as one piece, and each alone where `store` lacks it, on the device of `setting`.
 
     All of it goes into the store; what is there is not measured again. Infeasible with the reason if a layer or the
     stage cannot be had or compiled; InputError for a device that torch does not have here.
@@ -66,7 +66,8 @@ def profile_stage(
 def compare_stage(
     layers: Sequence[Layer], stage: Measurement, measured: Mapping[Layer, Measurement]
 ) -> StageComparison:
-    """`stage` against the sum over `layers` of what each took alone, low quantiles both. KeyError for a layer that is
+    """`stage` against the sum over `layers` of what each took alone, low quantiles both. Raise KeyError for a layer
+    that is
     not in `measured`."""
     alone = [measured[layer] for layer in layers]
     return StageComparison(

@@ -80,13 +80,13 @@ def build_stage(layers: Sequence[Layer], shard: Shard, device: str) -> tuple[nn.
     modules, inputs = [], []
     has_memory = False
     for number, (layer, role) in enumerate(zip(layers, roles, strict=True)):
-        module, own = build_shard(layer, shard, device)
+        module, layer_inputs = build_shard(layer, shard, device)
         modules.append(module)
         if number == 0:
-            inputs.append(own[0])
+            inputs.append(layer_inputs[0])
         if role == "decoder_start":
-            inputs.append(own[0])
+            inputs.append(layer_inputs[0])
         elif role == "loss" or (role == "cross" and not has_memory):
-            inputs.append(own[1])
+            inputs.append(layer_inputs[1])
         has_memory = has_memory or role in ("decoder_start", "cross")
     return _Stage(modules, roles), tuple(inputs)

@@ -74,7 +74,8 @@ class Training:
         jax.block_until_ready((self.outputs, self.kept))
 
     def backward(self) -> None:
-        """From a loss, or from the gradients that the next layer would hand back; adds to the weights' gradients."""
+        """Run backward from a loss, or from the gradients that the next layer would hand back; adds to the weights'
+        gradients."""
         if self._backward is None:
             return
         outputs = self.outputs if self._needs_outputs else []
@@ -83,7 +84,7 @@ class Training:
         self.outputs, self.kept = [], []
 
     def step(self) -> None:
-        """One optimizer step."""
+        """Take one optimizer step."""
         if self._step is None:
             return
         made = self._step(self.weights, self.gradients, self._masters, self._state, self._count)
@@ -92,19 +93,19 @@ class Training:
             self.leaves[number] = weight
 
     def prepare(self) -> None:
-        """Outside the timing: zeroed gradients of weights (a micro-batch adds to them)."""
+        """Zero the gradients of weights (a micro-batch adds to them), outside the timing."""
         self.gradients = jax.block_until_ready(self._zero(self.gradients))
 
     def saved_bytes(self) -> int:
-        """Bytes that forward keeps for backward, inputs among them, without weights and outputs: the next layer keeps
-        those as its inputs."""
+        """Return the bytes that forward keeps for backward, inputs among them, without weights and outputs: the next
+        layer keeps those as its inputs."""
         if self._recomputes:
             return _bytes(self._kept_inputs())
         return self._made_bytes + _bytes(self._kept_inputs())
 
     def peak_bytes(self) -> int:
-        """Weights, gradients, masters, optimizer state and inputs, and on top of them the fullest of the programs, with
-        what XLA has said that it needs besides its arguments and results."""
+        """Return the bytes of weights, gradients, masters, optimizer state and inputs, and on top of them the fullest
+        of the programs, with what XLA has said that it needs besides its arguments and results."""
         gradients = _bytes(self._output_gradients)
         forward = _added_bytes(self._forward)
         backward = 0
@@ -179,8 +180,8 @@ class Training:
         else:
             assert self._kept_plan is not None
             pull = self._kept_plan.restore(leaves, outputs, kept)
-        found, of_inputs = pull(output_gradients)
-        return [total + gradient for total, gradient in zip(gradients, found, strict=True)], of_inputs
+        of_weights, of_inputs = pull(output_gradients)
+        return [total + gradient for total, gradient in zip(gradients, of_weights, strict=True)], of_inputs
 
     def _step_body(
         self,
@@ -201,7 +202,7 @@ class Training:
         made = [new for new, _ in moved]
         masters = [new for new, weight in zip(made, weights, strict=True) if weight.dtype.itemsize < 4]
         narrow = [new.astype(weight.dtype) for new, weight in zip(made, weights, strict=True)]
-        return narrow, masters, [list(moments) for moments in zip(*(own for _, own in moved), strict=True)], count
+        return narrow, masters, [list(moments) for moments in zip(*(after for _, after in moved), strict=True)], count
 
 
 def is_float(x: Array) -> bool:
@@ -248,13 +249,13 @@ class _Kept:
 def _keep(pull: Any, leaves: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Array], _Kept]:
     """What backward needs besides the program's own arguments and outputs, each once: XLA would copy those."""
     residuals, tree = jax.tree.flatten(pull)
-    known = {id(x): (kind, n) for kind, group in ((1, outputs), (0, leaves)) for n, x in enumerate(group)}
+    source_of = {id(x): (kind, n) for kind, group in ((1, outputs), (0, leaves)) for n, x in enumerate(group)}
     kept: list[Array] = []
     for x in residuals:
-        if id(x) not in known:
-            known[id(x)] = (2, len(kept))
+        if id(x) not in source_of:
+            source_of[id(x)] = (2, len(kept))
             kept.append(x)
-    return kept, _Kept(tree=tree, sources=tuple(known[id(x)] for x in residuals))
+    return kept, _Kept(tree=tree, sources=tuple(source_of[id(x)] for x in residuals))
 
 
 def _bytes(tree: Any) -> int:
@@ -264,7 +265,7 @@ def _bytes(tree: Any) -> int:
 
 def _added_bytes(program: Any) -> int:
     """Results that stand in no argument's place, and XLA's working space; 0 where the back-end does not say."""
-    found = program.memory_analysis()
-    if found is None:
+    memory = program.memory_analysis()
+    if memory is None:
         return 0
-    return int(found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes)
+    return int(memory.output_size_in_bytes - memory.alias_size_in_bytes + memory.temp_size_in_bytes)

@@ -41,7 +41,7 @@ def attention(
 
 
 def check_heads(spec: Attention, region: Region) -> None:
-    """ValueError where the degree splits neither heads nor, a whole number of times, key-value heads."""
+    """Raise ValueError where the degree splits neither heads nor, a whole number of times, key-value heads."""
     region.share(spec.heads, "heads")
     if spec.latent is None and region.tp % spec.kv_heads and spec.kv_heads % region.tp:
         raise ValueError(f"found {spec.kv_heads} key-value heads, expected a multiple or a divisor of tp={region.tp}")

@@ -168,7 +168,7 @@ def _cross_entropy(layer: Head, region: Region, logits: Array, targets: Array) -
         logits = jnp.where(column < layer.vocab, logits, -jnp.inf)
     shifted = logits - region.maximum(logits.max(-1))[..., None]
     index, elsewhere = _own_index(targets, rows, region)
-    own = jnp.take_along_axis(shifted, index[..., None], -1, mode="promise_in_bounds")[..., 0]
-    target = region.sum(jnp.where(elsewhere, 0.0, own))
+    picked = jnp.take_along_axis(shifted, index[..., None], -1, mode="promise_in_bounds")[..., 0]
+    target = region.sum(jnp.where(elsewhere, 0.0, picked))
     total = region.sum(jnp.exp(shifted).sum(-1))
     return (jnp.log(total) - target).mean()

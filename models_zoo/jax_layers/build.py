@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ class LayerFunction:
     `apply(params, *inputs, key=None)` takes the rank's own arrays by the names of `parameters` and drops nothing
     without a key. With tp > 1 it runs inside `jax.shard_map(..., check_vma=True)`. `param_specs` split the arrays that
     `global_array` makes. The gradient of a weight that all ranks hold comes out whole; that of one in `shared_by` only
-    in part (`sum_shared` adds the parts up): so many consecutive ranks hold a copy of it (key-value heads fewer than
+    in part, to be summed by the caller: so many consecutive ranks hold a copy of it (key-value heads fewer than
     ranks).
     """
 
@@ -52,14 +52,14 @@ class LayerFunction:
 
 
 def layer_function(layer: Layer, shard: Shard, *, neutral: bool = False) -> LayerFunction:
-    """The function of `layer` for one of `shard.tp` ranks, in the shard's dtype.
+    """Return the function of `layer` for one of `shard.tp` ranks, in the shard's dtype.
 
     Embedding: ids (b, s) to activations. Block: activations (b, s, hidden), and encoder memory alike where it has
     cross-attention, to activations. Head: activations and targets (b, s) to a scalar loss. Image layers: images (b, c,
     h, w) to images; a classifier takes targets (b,) too and gives a scalar loss. `shard.recompute` is the caller's:
     wrap `apply` in `jax.checkpoint`. A `neutral` function is one rank without the others, for timing on one device: it
-    runs anywhere and communicates with nobody (`Region`). ValueError where the degree does not divide the layer, the
-    dtype has no plain arithmetic, the layer has no JAX function, or it was traced from a user's function.
+    runs anywhere and communicates with nobody (`Region`). Raise ValueError where the degree does not divide the layer,
+    the dtype has no plain arithmetic, the layer has no JAX function, or it was traced from a user's function.
     """
     parameters = layer_parameters(layer)
     region = region_of(shard, neutral=neutral)
@@ -113,7 +113,7 @@ def _check(layer: Layer, region: Region) -> None:
 
 
 def param_spec(parameter: Parameter, tp: int) -> PartitionSpec:
-    """How the array of `global_array` is split."""
+    """Return how the array of `global_array` is split."""
     if parameter.split is None or tp == 1:
         return PartitionSpec()
     return PartitionSpec(*[None] * parameter.split, AXIS)
@@ -135,7 +135,7 @@ def _activation_specs(layer: Layer, region: Region) -> tuple[tuple[PartitionSpec
 
 
 def global_array(parameter: Parameter, whole: Any, *, tp: int) -> Any:
-    """All ranks' parts of `whole` one after the other: what `param_specs` split. numpy in, numpy out.
+    """Return all ranks' parts of `whole` one after the other: what `param_specs` split. numpy in, numpy out.
 
     Longer than `whole` where a vocabulary is padded, or where ranks outnumber key-value heads and each head stands
     there once for every rank that holds it.
@@ -146,38 +146,26 @@ def global_array(parameter: Parameter, whole: Any, *, tp: int) -> Any:
     return np.concatenate(parts, parameter.split)
 
 
-def sum_shared(gradients: Mapping[str, Array], function: LayerFunction, *, tp: int) -> dict[str, Array]:
-    """Completes global gradients: each copy of a key-value head's weights gets the sum over its copies."""
-    found = dict(gradients)
-    splits = {p.name: p.split or 0 for p in function.parameters}
-    for name, ranks in function.shared_by.items():
-        array, dim = found[name], splits[name]
-        groups = (*array.shape[:dim], tp // ranks, ranks, array.shape[dim] // tp, *array.shape[dim + 1 :])
-        total = array.reshape(groups).sum(dim + 1, keepdims=True)
-        found[name] = jnp.broadcast_to(total, groups).reshape(array.shape)
-    return found
-
-
 def example_params(function: LayerFunction, shard: Shard, *, seed: int = 0) -> dict[str, Array]:
-    """Random weights of one rank, in the shard's dtype, spread as `Parameter.start` says."""
+    """Return random weights of one rank, in the shard's dtype, spread as `Parameter.start` says."""
     dtype = dtype_of(shard)
     keys = jax.random.split(jax.random.key(seed), len(function.parameters))
-    found = {}
+    params = {}
     for parameter, key in zip(function.parameters, keys, strict=True):
         kind = jnp.float32 if parameter.keeps_fp32 else dtype
         shape = local_shape(parameter, shard.tp)
         match parameter.start:
             case "zeros" | "ones":
-                found[parameter.name] = jnp.full(shape, float(parameter.start == "ones"), kind)
+                params[parameter.name] = jnp.full(shape, float(parameter.start == "ones"), kind)
             case start:
                 fan_in = int(np.prod(shape[1:]))
                 spread = INITIAL_SPREAD if start == "uniform" else fan_in**-0.5
-                found[parameter.name] = jax.random.uniform(key, shape, kind, -spread, spread)
-    return found
+                params[parameter.name] = jax.random.uniform(key, shape, kind, -spread, spread)
+    return params
 
 
 def local_shape(parameter: Parameter, tp: int) -> tuple[int, ...]:
-    """The shape of one rank's part."""
+    """Return the shape of one rank's part."""
     if parameter.split is None:
         return parameter.shape
     size = -(-parameter.shape[parameter.split] // split_into(parameter, tp))
@@ -185,8 +173,8 @@ def local_shape(parameter: Parameter, tp: int) -> tuple[int, ...]:
 
 
 def example_inputs(layer: Layer, shard: Shard, *, seed: int = 0) -> tuple[Array, ...]:
-    """Random local inputs of one layer, as `layer_function` describes them; under sequence parallelism activations are
-    s / tp long. Ids and targets are int32."""
+    """Return random local inputs of one layer, as `layer_function` describes them; under sequence parallelism
+    activations are s / tp long. Ids and targets are int32."""
     b, s, dtype = shard.micro_batch_per_rank, shard.seq_len, dtype_of(shard)
     first, second = jax.random.split(jax.random.key(seed))
     match layer:

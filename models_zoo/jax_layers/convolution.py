@@ -47,8 +47,8 @@ def bottleneck(layer: Bottleneck, region: Region, params: Params, x: Array, *, k
     if layer.stride != 1 or layer.c_in != layer.c_out:
         beside = _convolve(weights.under("shortcut"), x, layer.stride)
     else:
-        own = layer.c_out // region.tp
-        beside = lax.dynamic_slice_in_dim(x, region.rank() * own, own, _CHANNELS)
+        channels = layer.c_out // region.tp
+        beside = lax.dynamic_slice_in_dim(x, region.rank() * channels, channels, _CHANNELS)
     return region.gather_whole(jax.nn.relu(made + beside), _CHANNELS)
 
 
@@ -68,7 +68,7 @@ def classifier(
 
 
 def check_channels(layer: ConvUnit | Bottleneck | Classifier, region: Region) -> None:
-    """ValueError where the degree does not divide every product's output channels."""
+    """Raise ValueError where the degree does not divide every product's output channels."""
     match layer:
         case ConvUnit():
             counts: tuple[int, ...] = (layer.c_out,)

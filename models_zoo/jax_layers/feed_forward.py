@@ -20,7 +20,7 @@ def feed_forward(spec: FeedForward | Experts, region: Region, weights: Weights, 
 
 
 def check_feed_forward(spec: FeedForward | Experts, region: Region) -> None:
-    """ValueError where the degree does not divide columns or experts."""
+    """Raise ValueError where the degree does not divide columns or experts."""
     if isinstance(spec, Experts):
         region.share(spec.count, "experts")
         region.share(spec.shared_hidden, "columns of the shared expert")
@@ -83,7 +83,7 @@ def _route(spec: Experts, region: Region, logits: Array) -> tuple[Array, Array]:
     slot = jnp.where(place < capacity, expert * capacity + place, slots)
     source = jnp.full((slots + 1,), -1, choice.dtype).at[slot].set(choice)
     own_slots = slots // region.tp
-    own = lax.dynamic_slice_in_dim(source, region.rank() * own_slots, own_slots)
-    filled, own = own >= 0, jnp.maximum(own, 0)
-    share = take_rows(jnp.take_along_axis(probabilities, chosen, 1).reshape(-1), own)
-    return own // k, jnp.where(filled, share, 0.0)
+    choice_in_slot = lax.dynamic_slice_in_dim(source, region.rank() * own_slots, own_slots)
+    filled, choice_in_slot = choice_in_slot >= 0, jnp.maximum(choice_in_slot, 0)
+    share = take_rows(jnp.take_along_axis(probabilities, chosen, 1).reshape(-1), choice_in_slot)
+    return choice_in_slot // k, jnp.where(filled, share, 0.0)

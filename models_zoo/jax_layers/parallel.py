@@ -44,11 +44,12 @@ class Region:
     neutral: bool = False
 
     def enter(self, x: Array) -> Array:
-        """Into the region; backward, gradients are summed (and under sequence parallelism sliced)."""
+        """Take `x` into the region; backward, gradients are summed (and under sequence parallelism sliced)."""
         return self.gather(x, SEQUENCE_DIM) if self.sequence_parallel else self.vary(x)
 
     def leave(self, partial: Array) -> Array:
-        """Out of the region: the ranks' partial results summed (and under sequence parallelism sliced)."""
+        """Take `partial` out of the region: the ranks' partial results summed (and under sequence parallelism
+        sliced)."""
         return self.scatter(partial, SEQUENCE_DIM) if self.sequence_parallel else self.sum(partial)
 
     def vary(self, x: Array) -> Array:
@@ -64,12 +65,12 @@ class Region:
         return x if self.tp == 1 or self.neutral else lax.psum(x, AXIS)
 
     def maximum(self, x: Array) -> Array:
-        """Elementwise over the ranks; without a gradient."""
+        """Return the elementwise maximum over the ranks; without a gradient."""
         x = lax.stop_gradient(x)
         return x if self.tp == 1 or self.neutral else lax.pmax(x, AXIS)
 
     def gather(self, x: Array, dim: int) -> Array:
-        """All ranks' slices along `dim`, into work that each does a part of: gradients are summed and sliced."""
+        """Gather all ranks' slices along `dim`, into work that each does a part of: gradients are summed and sliced."""
         if self.tp == 1:
             return x
         return _repeat(x, dim, self.tp) if self.neutral else lax.all_gather(x, AXIS, axis=dim, tiled=True)
@@ -83,7 +84,7 @@ class Region:
         return lax.all_gather(x, AXIS, axis=dim, tiled=True, to="invarying")
 
     def scatter(self, partial: Array, dim: int) -> Array:
-        """This rank's slice along `dim` of the sum of the ranks' partial arrays; gradients are gathered."""
+        """Return this rank's slice along `dim` of the sum of the ranks' partial arrays; gradients are gathered."""
         if self.tp == 1:
             return partial
         if self.neutral:
@@ -94,7 +95,7 @@ class Region:
         return 0 if self.tp == 1 or self.neutral else lax.axis_index(AXIS)
 
     def share(self, count: int, what: str) -> int:
-        """One rank's part of `count`; ValueError where the degree does not divide it."""
+        """Return one rank's part of `count`. Raise ValueError where the degree does not divide it."""
         if count % self.tp:
             raise ValueError(f"found {count} {what}, expected a multiple of tp={self.tp}")
         return count // self.tp
@@ -139,8 +140,8 @@ class Weights:
         return replace(self, prefix=f"{self.prefix}{name}.")
 
     def __getitem__(self, name: str) -> Array:
-        found = self.params[self.prefix + name]
-        return self.region.vary(found) if self.varies else found
+        array = self.params[self.prefix + name]
+        return self.region.vary(array) if self.varies else array
 
     def __contains__(self, name: str) -> bool:
         return self.prefix + name in self.params
@@ -155,14 +156,14 @@ def outside(params: Mapping[str, Array], region: Region) -> Weights:
 
 
 def dtype_of(shard: Shard) -> Any:
-    """ValueError where the layers do no plain arithmetic in the shard's dtype (tf32, fp8)."""
+    """Return the shard's dtype. Raise ValueError where the layers do no plain arithmetic in it (tf32, fp8)."""
     if shard.dtype not in _DTYPES:
         raise ValueError(f"found dtype {shard.dtype!r}, expected one of {', '.join(_DTYPES)} to build a function")
     return _DTYPES[shard.dtype]
 
 
 def region_of(shard: Shard, *, neutral: bool = False) -> Region:
-    """ValueError where the degree does not divide a split sequence, and as `dtype_of`."""
+    """Raise ValueError where the degree does not divide a split sequence, and as `dtype_of`."""
     region = Region(
         tp=shard.tp,
         sequence_parallel=shard.sequence_parallel and shard.tp > 1,

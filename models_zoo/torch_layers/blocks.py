@@ -271,8 +271,8 @@ class SplitCrossEntropy(torch.autograd.Function):  # type: ignore[misc]
         shifted = shifted - highest[..., None]
         if padding:
             shifted[..., -padding:] = -torch.inf
-        own = shifted.gather(-1, index[..., None])[..., 0].masked_fill(elsewhere, 0)
-        target = tp.all_reduce(own, "forward")
+        picked = shifted.gather(-1, index[..., None])[..., 0].masked_fill(elsewhere, 0)
+        target = tp.all_reduce(picked, "forward")
         softmax = shifted.exp_()
         total = tp.all_reduce(softmax.sum(-1), "forward")
         softmax.div_(total[..., None])

@@ -13,10 +13,10 @@ from profiles.vocabulary import Shard
 
 
 def build_layer(layer: Layer, shard: Shard, tp: TensorParallel) -> nn.Module:
-    """The local shard of `layer` on rank `tp.rank`, on torch's current default device, in the shard's dtype.
+    """Return the local shard of `layer` on rank `tp.rank`, on torch's current default device, in the shard's dtype.
 
     Called as `module(*example_inputs(...))`. `shard.recompute` is the caller's: wrap the module in a checkpoint.
-    ValueError where `tp` and `shard` disagree on the degree, the degree does not divide the layer, or the layer was
+    Raise ValueError where `tp` and `shard` disagree on the degree, the degree does not divide the layer, or it was
     traced from a user's module (its frontend builds that).
     """
     match layer:
@@ -36,7 +36,7 @@ def build_layer(layer: Layer, shard: Shard, tp: TensorParallel) -> nn.Module:
 def example_inputs(
     layer: Layer, shard: Shard, device: torch.device | str, generator: torch.Generator | None = None
 ) -> tuple[Tensor, ...]:
-    """Random local inputs of one layer, `generator` on the same device.
+    """Return random local inputs of one layer, `generator` on the same device.
 
     Embedding: ids (b, s). Block: activations (b, s, hidden) that require a gradient, and encoder memory alike where it
     has cross-attention. Head: activations and targets (b, s). Under sequence parallelism activations are s / tp long.
@@ -98,7 +98,7 @@ class Chain(nn.Module):  # type: ignore[misc]
 
 
 def build_model(model: Model, shard: Shard, tp: TensorParallel) -> Chain:
-    """All layers of `model` as `build_layer` builds them, called as `module(inputs, targets[, decoder_inputs])`.
+    """Return all layers of `model` as `build_layer` builds them, called as `module(inputs, targets[, decoder_inputs])`.
 
     Inputs are ids (b, s), or images, and the loss is a mean over tokens or images. Raises as `build_layer` does.
     """

@@ -21,8 +21,8 @@ _CHANNELS = 1
 def build_convolution(layer: ConvUnit | Bottleneck | Classifier, shard: Shard, tp: TensorParallel) -> nn.Module:
     """The local shard of `layer` on rank `tp.rank`, in the shard's dtype.
 
-    Images (b, c, h, w) to images; a classifier takes images and targets (b,) to a scalar loss. ValueError where `tp`
-    and `shard` disagree on the degree or the degree does not divide the output channels.
+    Images (b, c, h, w) to images; a classifier takes images and targets (b,) to a scalar loss. Raise ValueError where
+    `tp` and `shard` disagree on the degree or the degree does not divide the output channels.
     """
     if tp.degree != shard.tp:
         raise ValueError(f"found a group of {tp.degree} ranks for a shard with tp={shard.tp}, expected equal degrees")

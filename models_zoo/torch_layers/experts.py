@@ -88,7 +88,7 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
             slots = self.spec.count * capacity
             slot = torch.where(place < capacity, expert * capacity + place, slots)
             source = torch.full((slots + 1,), -1, device=slot.device).scatter(0, slot, choice)
-            own = source[self.first * capacity : (self.first + self.count) * capacity]
-            filled, own = own >= 0, own.clamp(min=0)
-        share = probabilities.gather(1, chosen).flatten().index_select(0, own) * filled
-        return own // k, share
+            choice_in_slot = source[self.first * capacity : (self.first + self.count) * capacity]
+            filled, choice_in_slot = choice_in_slot >= 0, choice_in_slot.clamp(min=0)
+        share = probabilities.gather(1, chosen).flatten().index_select(0, choice_in_slot) * filled
+        return choice_in_slot // k, share

@@ -1,7 +1,7 @@
 """Tensor parallelism behind one small seam: four collectives, and what autograd does around them.
 
 A shard is a plain module of local sizes. It reaches other ranks only through a `TensorParallel`; whether that talks to
-a process group, to nobody, or takes notes, the shard does not know.
+a process group or to nobody, the shard does not know.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from profiles.vocabulary import AttentionKernel, Collective, CollectiveOp, DType, Phase, Shard
+from profiles.vocabulary import AttentionKernel, DType, Phase, Shard
 
 _DTYPES: dict[DType, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -30,13 +30,13 @@ class TensorParallel(Protocol):
         """Sum over all ranks, or over the `ranks` consecutive ones (rank // ranks alike) that this one belongs to."""
 
     def maximum(self, x: Tensor, phase: Phase) -> Tensor:
-        """Elementwise maximum over all ranks."""
+        """Return the elementwise maximum over all ranks."""
 
     def all_gather(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        """All ranks' tensors in rank order along `dim`."""
+        """Return all ranks' tensors in rank order along `dim`."""
 
     def reduce_scatter(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        """This rank's slice along `dim` of the sum over all ranks."""
+        """Return this rank's slice along `dim` of the sum over all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +89,6 @@ class Neutral:
         del phase
         size = x.shape[dim] // self.degree
         return x.narrow(dim, self.rank * size, size).clone(memory_format=torch.contiguous_format)
-
-
-@dataclass(slots=True)
-class Recording:
-    """A neutral rank that notes each collective in `seen`, bytes by nccl-tests' convention."""
-
-    degree: int
-    rank: int = 0
-    seen: list[Collective] = field(default_factory=list)
-
-    def all_reduce(self, x: Tensor, phase: Phase, ranks: int | None = None) -> Tensor:
-        self._note("all_reduce", x.nbytes, phase, ranks)
-        return x
-
-    def maximum(self, x: Tensor, phase: Phase) -> Tensor:
-        self._note("all_reduce", x.nbytes, phase)
-        return x
-
-    def all_gather(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        self._note("all_gather", x.nbytes * self.degree, phase)
-        return Neutral(self.degree, self.rank).all_gather(x, dim, phase)
-
-    def reduce_scatter(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        self._note("reduce_scatter", x.nbytes, phase)
-        return Neutral(self.degree, self.rank).reduce_scatter(x, dim, phase)
-
-    def _note(self, op: CollectiveOp, size: int, phase: Phase, ranks: int | None = None) -> None:
-        self.seen.append(Collective(op=op, bytes=size, phase=phase, ranks=ranks or self.degree))
 
 
 class _CopyTo(torch.autograd.Function):  # type: ignore[misc]
@@ -242,7 +214,7 @@ class Region:
         return self.tp.degree if self.sequence_parallel else 1
 
     def share(self, count: int, what: str) -> int:
-        """One rank's part of `count`; ValueError where the degree does not divide it."""
+        """Return one rank's part of `count`. Raise ValueError where the degree does not divide it."""
         if count % self.tp.degree:
             raise ValueError(f"found {count} {what}, expected a multiple of tp={self.tp.degree}")
         return count // self.tp.degree
@@ -253,14 +225,15 @@ class Region:
 
 
 def dtype_of(shard: Shard) -> torch.dtype:
-    """ValueError where torch has no plain arithmetic in the shard's dtype (fp8)."""
+    """Return the shard's dtype in torch. Raise ValueError where torch has no plain arithmetic in it (fp8)."""
     if shard.dtype not in _DTYPES:
         raise ValueError(f"found dtype {shard.dtype!r}, expected one of {', '.join(_DTYPES)} to build a module")
     return _DTYPES[shard.dtype]
 
 
 def region_of(shard: Shard, tp: TensorParallel) -> Region:
-    """ValueError where `tp` has another degree than `shard` or does not divide a split sequence, and as `dtype_of`."""
+    """Raise ValueError where `tp` has another degree than `shard` or does not divide a split sequence, and as
+    `dtype_of`."""
     if tp.degree != shard.tp:
         raise ValueError(f"found a group of {tp.degree} ranks for a shard with tp={shard.tp}, expected equal degrees")
     region = Region(
@@ -273,20 +246,3 @@ def region_of(shard: Shard, tp: TensorParallel) -> Region:
     if region.sequence_parallel:
         region.share(shard.seq_len, "tokens per sample under sequence parallelism")
     return region
-
-
-def sum_partial_gradients(module: torch.nn.Module, tp: TensorParallel) -> None:
-    """Completes the gradients of weights that several ranks hold: once an iteration, before the optimizer.
-
-    A submodule says by `partial_over` over how many consecutive ranks those of its own parameters are to be summed.
-    One all-reduce of all of them for each such number.
-    """
-    groups: dict[int, list[Tensor]] = {}
-    for part in module.modules():
-        ranks = getattr(part, "partial_over", 1)
-        if ranks > 1:
-            groups.setdefault(ranks, []).extend(p.grad for p in part.parameters(recurse=False))
-    for ranks, grads in sorted(groups.items()):
-        total = tp.all_reduce(torch.cat([g.flatten() for g in grads]), "step", ranks)
-        for grad, part in zip(grads, total.split([g.numel() for g in grads]), strict=True):
-            grad.copy_(part.view_as(grad))

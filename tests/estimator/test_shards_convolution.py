@@ -15,8 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
 from models_zoo.torch_layers.build import build_layer, example_inputs
-from models_zoo.torch_layers.parallel import Alone, Recording
+from models_zoo.torch_layers.parallel import Alone
 from profiles.vocabulary import Collective, DType, Infeasible, LocalLayer, Phase, Shard
+from tests.recording_ranks import Recording
 
 ImageLayer = ConvUnit | Bottleneck | Classifier
 

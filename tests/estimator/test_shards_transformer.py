@@ -21,8 +21,9 @@ from estimator.layers.shards import shard_layer
 from models_zoo.layers import Attention, Embedding, FeedForward, Head, Layer, TransformerBlock
 from models_zoo.torch_layers.basic import Normalize
 from models_zoo.torch_layers.build import build_layer, example_inputs
-from models_zoo.torch_layers.parallel import Alone, Recording, sum_partial_gradients
+from models_zoo.torch_layers.parallel import Alone
 from profiles.vocabulary import AttentionKernel, Infeasible, LocalLayer, Shard
+from tests.recording_ranks import Recording, sum_partial_gradients
 from tests.transformer_variants import BLOCKS, DEGREES, EXPERTS, GPT, LAYERS, LLAMA, shard
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 RANKS = 4
@@ -44,13 +44,27 @@ def main() -> None:
     json.dump(found, sys.stdout)
 
 
+def sum_shared(gradients: Mapping[str, Any], function: Any, *, tp: int) -> dict[str, Any]:
+    """Complete global gradients: each copy of a key-value head's weights gets the sum over its copies."""
+    import jax.numpy as jnp
+
+    summed = dict(gradients)
+    splits = {p.name: p.split or 0 for p in function.parameters}
+    for name, ranks in function.shared_by.items():
+        array, dim = summed[name], splits[name]
+        groups = (*array.shape[:dim], tp // ranks, ranks, array.shape[dim] // tp, *array.shape[dim + 1 :])
+        total = array.reshape(groups).sum(dim + 1, keepdims=True)
+        summed[name] = jnp.broadcast_to(total, groups).reshape(array.shape)
+    return summed
+
+
 def compare(layer: Any, degrees: list[tuple[int, bool]]) -> Iterator[tuple[tuple[int, bool], dict[str, float]]]:
     """For each degree the largest relative error of each result."""
     import jax
     import numpy as np
     from jax.sharding import Mesh
 
-    from models_zoo.jax_layers.build import global_array, layer_function, sum_shared
+    from models_zoo.jax_layers.build import global_array, layer_function
     from tests.transformer_variants import shard
 
     rng = np.random.default_rng(0)

@@ -22,14 +22,13 @@ from models_zoo.jax_layers.build import (
     global_array,
     layer_function,
     local_shape,
-    sum_shared,
 )
 from models_zoo.layers import Bottleneck, Classifier, FeedForward, Layer, TracedLayer, without_jax
 from models_zoo.parameters import layer_parameters, local_array, whole_array
 from models_zoo.torch_layers.build import build_layer
 from models_zoo.torch_layers.parallel import Alone, Neutral
 from profiles.vocabulary import Shard
-from tests.models_zoo.jax_ranks import CASES, differentiated, random_inputs
+from tests.models_zoo.jax_ranks import CASES, differentiated, random_inputs, sum_shared
 from tests.models_zoo.test_parameters import EVERY_LAYER, IMAGES
 from tests.transformer_variants import BLOCKS, EMBEDDINGS, EXPERTS, GPT, HEADS, HYBRIDS, LLAMA, SEQ_LEN, shard
 

@@ -15,8 +15,9 @@ from models_zoo.layers import Embedding, FeedForward, Head, Layer
 from models_zoo.model import Model, TokenInput
 from models_zoo.parameters import whole_name
 from models_zoo.torch_layers.build import build_layer, build_model, example_inputs
-from models_zoo.torch_layers.parallel import SEQUENCE_DIM, Alone, Neutral, sum_partial_gradients
+from models_zoo.torch_layers.parallel import SEQUENCE_DIM, Alone, Neutral
 from profiles.vocabulary import Phase, Shard
+from tests.recording_ranks import sum_partial_gradients
 from tests.transformer_variants import BLOCKS, EXPERTS, GPT, HIDDEN, LAYERS, LLAMA, SEQ_LEN, shard
 
 

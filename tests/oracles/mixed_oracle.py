@@ -15,7 +15,7 @@ from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.objectives import amount
 from planner.one_job.search.request import SearchRequest
-from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from bench.exports.shell_arguments import megatron_arguments
-from planner.one_job.tools.export_records import Export
+from planner.one_job.tools.base.export_records import Export
 
 Facts = dict[str, Any]
 

@@ -13,13 +13,13 @@ from bench.exports.plans import PLANS, make_plan
 from bench.exports.shell_arguments import expand_pattern
 from models_zoo.catalogue import load_model
 from planner.one_job.exporting.formats import FORMATS, load_exporter
-from planner.one_job.tools.decoder import decoder_of
-from planner.one_job.tools.export_records import CannotExpress, ExportContext
+from planner.one_job.tools.base.decoder import decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
+from planner.one_job.tools.base.python_text import Code, call, comment, literal
+from planner.one_job.tools.base.shape import chunks_of, load_plan_model, shape_of
+from planner.one_job.tools.base.writing import launcher_lines, nodes_of
 from planner.one_job.tools.megatron.fields import split_fields
 from planner.one_job.tools.megatron.write import pattern
-from planner.one_job.tools.python_text import Code, call, comment, literal
-from planner.one_job.tools.shape import chunks_of, load_plan_model, shape_of
-from planner.one_job.tools.writing import launcher_lines, nodes_of
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 

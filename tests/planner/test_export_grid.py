@@ -15,7 +15,7 @@ import yaml
 from bench.exports.facts import differences
 from bench.exports.plans import PLANS, make_plan
 from planner.one_job.exporting.formats import load_exporter
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
 from planner.one_job.tools.megatron.arguments import known_arguments
 from planner.one_job.tools.megatron.read import read_megatron
 from planner.shared.options.estimate import EstimateOptions

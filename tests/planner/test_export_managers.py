@@ -26,7 +26,7 @@ from planner.one_job.launchers.kubernetes import export_kubernetes
 from planner.one_job.launchers.node_layout import Layout, job_name, lay_out, tp_groups
 from planner.one_job.launchers.ray import export_ray
 from planner.one_job.launchers.slurm import export_slurm
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
 from planner.shared.plan import Plan
 from tests.planner.explicit_plan_examples import fake_evaluate, setup_of
 

@@ -15,10 +15,10 @@ from planner import api
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.exporting import nearest
 from planner.one_job.exporting.nearest import find_nearest
+from planner.one_job.tools.base.export_records import ExportContext
+from planner.one_job.tools.base.tool import Rule
+from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.export_records import ExportContext
-from planner.one_job.tools.tool import Rule
-from planner.one_job.tools.writing import write_plan
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, save_plan
 from profiles.errors import NothingFits

@@ -15,11 +15,11 @@ from typing import Any
 from bench.exports.plans import make_plan
 from models_zoo.catalogue import load_model
 from planner.one_job.explicit.recording import record_plan
+from planner.one_job.tools.base.export_records import Export, ExportContext
+from planner.one_job.tools.base.shape import load_plan_model, stage_shape
+from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.export_records import Export, ExportContext
 from planner.one_job.tools.jax_mesh import JAX_MESH, stage_axes
-from planner.one_job.tools.shape import load_plan_model, stage_shape
-from planner.one_job.tools.writing import write_plan
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanStage, Sharding
 from tests.planner.explicit_plan_examples import fake_evaluate, setup_of

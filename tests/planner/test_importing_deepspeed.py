@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from planner.one_job.tools.base.import_records import Imported
 from planner.one_job.tools.deepspeed.read import read_deepspeed
-from planner.one_job.tools.import_records import Imported
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.importing_examples import check_read_as, estimate, published

@@ -9,10 +9,10 @@ import pytest
 
 from estimator.frontends.load import load_any_model
 from models_zoo.layers import Experts, TransformerBlock
-from planner.one_job.tools.import_records import Imported
+from planner.one_job.tools.base.import_records import Imported
+from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
 from planner.one_job.tools.megatron.arguments import known_arguments, read_arguments
 from planner.one_job.tools.megatron.read import read_megatron
-from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.explicit_plan_examples import setup_of

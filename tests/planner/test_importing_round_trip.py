@@ -11,9 +11,9 @@ from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.importing.estimate import estimate_imported
 from planner.one_job.search.differences import describe_differences
+from planner.one_job.tools.base.export_records import Export, ExportContext
+from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.export_records import Export, ExportContext
-from planner.one_job.tools.writing import write_plan
 from planner.shared.options.common import Tool
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan import Plan

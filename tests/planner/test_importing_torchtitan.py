@@ -10,9 +10,9 @@ import pytest
 from estimator.frontends.hugging_face import config_model
 from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model
-from planner.one_job.tools.import_records import Imported
-from planner.one_job.tools.pipeline import weighted_blocks
-from planner.one_job.tools.settings import load_data
+from planner.one_job.tools.base.import_records import Imported
+from planner.one_job.tools.base.pipeline import weighted_blocks
+from planner.one_job.tools.base.settings import load_data
 from planner.one_job.tools.torchtitan.read import read_torchtitan
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError

@@ -14,10 +14,10 @@ from planner.one_job.importing.estimate import READERS as SETTINGS
 from planner.one_job.importing.estimate import estimate_imported
 from planner.one_job.planning.searching import plan_model
 from planner.one_job.search.differences import describe_differences
+from planner.one_job.tools.base.export_records import Export, ExportContext
+from planner.one_job.tools.base.tool import TrainingTool
+from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.export_records import Export, ExportContext
-from planner.one_job.tools.tool import TrainingTool
-from planner.one_job.tools.writing import write_plan
 from planner.shared.options.common import Tool
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.search import SearchOptions

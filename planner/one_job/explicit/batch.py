@@ -23,10 +23,11 @@ class Batch:
 def choose_batch(
     model: Model, seq_len: int, dp: int, devices: int, options: EstimateOptions, *, interleaved_over: int = 1
 ) -> Batch:
-    """The batch that `options` mean for `dp` replicas on `devices` devices.
+    """Return the batch that `options` mean for `dp` replicas on `devices` devices.
 
     A global batch that nobody gave is `default_global_batch`, rounded up to whole micro-batches (and to whole rounds of
-    `interleaved_over` stages); a micro-batch that nobody gave is one sample per rank. InputError where they contradict.
+    `interleaved_over` stages); a micro-batch that nobody gave is one sample per rank. Raise InputError where they
+    contradict.
     """
     assumed = []
     count, micro_batch = options.micro_batches, options.micro_batch
@@ -46,8 +47,8 @@ def choose_batch(
         rounded = f", rounded up to {global_batch}" if global_batch != usual else ""
         assumed.append(sentence.replace(" (--global-batch)", f"{rounded} (--global-batch)"))
     if global_batch % unit:
-        found = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
-        _refuse("--global-batch", found, f"a multiple of {unit}")
+        sizes_said = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
+        _refuse("--global-batch", sizes_said, f"a multiple of {unit}")
     return Batch(global_batch=global_batch, micro_batch_per_rank=micro_batch, assumptions=tuple(assumed))
 
 
@@ -58,12 +59,12 @@ def _from_count(count: int, micro_batch: int | None, dp: int, global_batch: int 
             _refuse("--micro-batches", f"{count} and no batch", "--global-batch or --micro-batch beside it")
         return Batch(global_batch=count * dp * micro_batch, micro_batch_per_rank=micro_batch, assumptions=())
     if global_batch % (count * dp):
-        found = f"{count}, with dp = {dp} and a global batch of {global_batch}"
-        _refuse("--micro-batches", found, "micro-batches * dp to divide the global batch")
+        sizes_said = f"{count}, with dp = {dp} and a global batch of {global_batch}"
+        _refuse("--micro-batches", sizes_said, "micro-batches * dp to divide the global batch")
     derived = global_batch // (count * dp)
     if micro_batch not in (None, derived):
-        found = f"both ({count}, {micro_batch})"
-        _refuse("--micro-batches, --micro-batch", found, f"one of them: {count} micro-batches make it {derived}")
+        sizes_said = f"both ({count}, {micro_batch})"
+        _refuse("--micro-batches, --micro-batch", sizes_said, f"one of them: {count} micro-batches make it {derived}")
     return Batch(global_batch=global_batch, micro_batch_per_rank=derived, assumptions=())
 
 

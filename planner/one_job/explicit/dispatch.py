@@ -23,6 +23,6 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
         raise options.wrong("plan", found=f"a model too ({options.model})", expected=expected)
     for name in options.changed():
         if name not in BESIDE_A_FILE:
-            found = f"{getattr(options, name)} beside --plan"
-            raise options.wrong(name, found=found, expected="none: the plan file fixes it")
+            option_said = f"{getattr(options, name)} beside --plan"
+            raise options.wrong(name, found=option_said, expected="none: the plan file fixes it")
     return read_plan(load_plan(options.plan), where=str(options.plan), store=store, cluster=options.cluster)

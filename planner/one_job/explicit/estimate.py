@@ -45,7 +45,8 @@ class Estimated:
 def estimate_explicit(
     request: ExplicitRequest, *, whole: WholeTrainingOptions | None = None, evaluate: Evaluate | None = None
 ) -> Estimated:
-    """The first of the request's setups that fits, or the last one. InputError where one cannot be evaluated at all.
+    """Return the first of the request's setups that fits, or the last one. Raise InputError where one cannot be
+    evaluated at all.
 
     `evaluate` None: with nothing measured.
     """
@@ -82,7 +83,7 @@ def _training(setup: Setup, evaluation: Evaluation, whole: WholeTrainingOptions 
         return None
     if not setup.recipe.seq_len:
         refuse("--train-tokens", f"{whole.train_tokens:g}", f"none: {setup.model.name} has no tokens")
-    found = estimate_training(
+    training = estimate_training(
         evaluation,
         setup,
         train_tokens=whole.train_tokens,
@@ -90,9 +91,9 @@ def _training(setup: Setup, evaluation: Evaluation, whole: WholeTrainingOptions 
         checkpoint_s=whole.checkpoint_time,
         restart_s=whole.restart_time,
     )
-    if isinstance(found, Infeasible):
-        refuse("--failure-rate", found.reason, "a training that ends")
-    return found
+    if isinstance(training, Infeasible):
+        refuse("--failure-rate", training.reason, "a training that ends")
+    return training
 
 
 def largest_part(rank: RankMemory) -> str:
@@ -117,20 +118,20 @@ def _shortfall(setup: Setup, evaluation: Evaluation) -> str | None:
     )
 
 
-def describe_estimated(found: Estimated) -> dict[str, Any]:
-    """What `estimate` prints with `--json` for an explicit plan: the plan as in the file, and its estimate."""
-    plan, evaluation = found.plan, found.evaluation
+def describe_estimated(estimated: Estimated) -> dict[str, Any]:
+    """Return what `estimate` prints with `--json` for an explicit plan: the plan as in the file, and its estimate."""
+    plan, evaluation = estimated.plan, estimated.evaluation
     value: dict[str, Any] = json.loads(plan_to_json(plan))
     short = evaluation.out_of_memory
     return {
         "plan": value,
         "estimate": {
             "fits": short is None,
-            "reason": found.shortfall,
+            "reason": estimated.shortfall,
             "lacking_bytes": None if short is None else _lacking(evaluation, short),
             **value["estimate"],
             "memory": [_describe_rank(plan, evaluation, rank) for rank in evaluation.memory],
-            "training": None if found.training is None else describe_training(found.training),
+            "training": None if estimated.training is None else describe_training(estimated.training),
             "guesses": [
                 asdict(guess)
                 | {

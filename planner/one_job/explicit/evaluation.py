@@ -17,8 +17,8 @@ from profiles.vocabulary import Infeasible
 def evaluate_with_store(
     setup: Setup, *, store: ProfileStore | None = None, profiles: Framework | None = None
 ) -> Evaluation | Infeasible:
-    """`estimator.pricing.evaluate.evaluate` with layer times (of `profiles` alone, where that is a framework) and link
-    tables of `store` for the plan's device."""
+    """Return `estimator.pricing.evaluate.evaluate` of `setup` with layer times (of `profiles` alone, where that is a
+    framework) and link tables of `store` for the plan's device."""
     if store is None:
         return evaluate(setup)
     device = setup.stages[0].slots[0].device

@@ -29,10 +29,10 @@ class SetupFlops:
 
 
 def count_setup_flops(setup: Setup) -> SetupFlops:
-    """FLOPs of an iteration: three times forward's matrix products (PaLM, appendix B) where all learns.
+    """Count the FLOPs of an iteration: three times forward's matrix products (PaLM, appendix B) where all learns.
 
     A layer whose weights are frozen saves their gradients (one of the three for all but attention's own products), and
-    where nothing before it learns either, all of backward. InputError for more tokens than learned positions.
+    where nothing before it learns either, all of backward. Raise InputError for more tokens than learned positions.
     """
     recipe = setup.recipe
     shard = Shard(seq_len=recipe.seq_len, dtype=recipe.dtype, attention="flash")
@@ -51,11 +51,11 @@ def count_setup_flops(setup: Setup) -> SetupFlops:
         attention = sum(op.forward_flops for op in squares)
         half = sum(op.forward_flops // 2 for op in squares if op.shape[-1])
         passes = 1 if cut_off else 3
-        own = passes * local.forward_flops
+        layer_flops = passes * local.forward_flops
         if frozen and not cut_off:
-            own -= local.forward_flops - attention
-        model += count * own
-        causal += count * (own - passes * half)
+            layer_flops -= local.forward_flops - attention
+        model += count * layer_flops
+        causal += count * (layer_flops - passes * half)
     batch = recipe.global_batch
     return SetupFlops(
         parameters=parameters, model=model * batch, causal=causal * batch, recomputed=_recomputed_flops(setup)
@@ -81,8 +81,8 @@ def _recomputed_flops(setup: Setup) -> int:
 
 
 def rate_setup(setup: Setup, flops: SetupFlops, iteration_time_s: float) -> Performance:
-    """Rates of an iteration of `setup` that takes `iteration_time_s`. `mfu` is over the sum of all devices' datasheet
-    peaks, None where one has none."""
+    """Return rates of an iteration of `setup` that takes `iteration_time_s`. `mfu` is over the sum of all devices'
+    datasheet peaks, None where one has none."""
     recipe, devices = setup.recipe, setup.devices
     per_device = 1 / (iteration_time_s * devices)
     peaks = _peak_flops_per_s(setup)

@@ -23,10 +23,10 @@ OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
 def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None) -> ExplicitRequest:
-    """The setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
+    """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
-    which an assumption says. InputError where the model has changed, or the cluster has no room.
+    which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
     """
     model = load_any_model(plan.model.reference)
     parameters = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
@@ -35,9 +35,9 @@ def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: st
         changed = [
             part.name for part in fields(sizes) if getattr(sizes, part.name) != getattr(plan.model.sizes, part.name)
         ]
-        found = f"{changed[0]}={getattr(plan.model.sizes, changed[0])}"
+        size_in_plan = f"{changed[0]}={getattr(plan.model.sizes, changed[0])}"
         expected = f"{getattr(sizes, changed[0])}, as {plan.model.reference} has now"
-        raise InputError(where=where, key="model.sizes", found=found, expected=expected)
+        raise InputError(where=where, key="model.sizes", found=size_in_plan, expected=expected)
     place = load_place(
         cluster or plan.cluster,
         model,
@@ -57,11 +57,13 @@ def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: st
 
 def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, ...], tuple[str, ...]]:
     """The device of each rank."""
-    known = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
-    own = [known.get((device.site, device.node, device.index)) for device in plan.devices]
-    found = [slot for slot, device in zip(own, plan.devices, strict=True) if slot and slot.device == device.device]
-    if len(found) == len(plan.devices):
-        return tuple(found), ()
+    slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
+    same_places = [slot_at.get((device.site, device.node, device.index)) for device in plan.devices]
+    slots = [
+        slot for slot, device in zip(same_places, plan.devices, strict=True) if slot and slot.device == device.device
+    ]
+    if len(slots) == len(plan.devices):
+        return tuple(slots), ()
     free = place.free_slots
     if len(free) < len(plan.devices):
         expected = f"at least {len(plan.devices)} free devices for the plan of {where}"
@@ -71,7 +73,7 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
 
 
 def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:
-    """The setup that `plan` fixes, rank i on `slots[i]`. InputError for what no setup can say: weights in host
+    """The setup that `plan` fixes, rank i on `slots[i]`. Raise InputError for what no setup can say: weights in host
     memory, stages with different attention kernels."""
     kernels = sorted({stage.attention for stage in plan.stages})
     if len(kernels) > 1:
@@ -120,8 +122,10 @@ def _recipe(plan: Plan, attention: str) -> Recipe:
     if stated is None:
         grads = {"bf16": "bf16", "fp16": "fp16"}.get(plan.model.dtype, "fp32")
         return Recipe(**common, grad_dtype=grads)  # type: ignore[arg-type]
-    own = {part.name: getattr(stated, part.name) for part in fields(stated)}
-    return Recipe(**{**common, **own, "overlap": frozenset(stated.overlap), "software": stated.software.features()})
+    stated_parts = {part.name: getattr(stated, part.name) for part in fields(stated)}
+    return Recipe(
+        **{**common, **stated_parts, "overlap": frozenset(stated.overlap), "software": stated.software.features()}
+    )
 
 
 def _stage(stage: PlanStage, slots: tuple[DeviceSlot, ...]) -> StageSetup:

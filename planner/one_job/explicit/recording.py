@@ -25,7 +25,7 @@ from planner.shared.version import VERSION
 
 
 def record_plan(setup: Setup, evaluation: Evaluation, *, reference: str, assumptions: tuple[str, ...]) -> Plan:
-    """The plan that `setup` is and `evaluation` prices. `reference` is what the user called the model.
+    """Return the plan that `setup` is and `evaluation` prices. `reference` is what the user called the model.
 
     Ranks are numbered stage by stage; `planner.one_job.explicit.reading.setup_of_plan` gives the setup back.
     """
@@ -69,7 +69,7 @@ def record_plan(setup: Setup, evaluation: Evaluation, *, reference: str, assumpt
 
 
 def record_estimate(setup: Setup, evaluation: Evaluation, flops: SetupFlops) -> PlanEstimate:
-    """The figures of `evaluation` as the plan file keeps them."""
+    """Return the figures of `evaluation` as the plan file keeps them."""
     rates = rate_setup(setup, flops, evaluation.iteration_time_s)
     return PlanEstimate(
         iteration_time_s=evaluation.iteration_time_s,

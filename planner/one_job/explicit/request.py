@@ -53,7 +53,7 @@ class Grid:
 
 
 def refuse(key: str, found: object, expected: str) -> NoReturn:
-    """InputError about an option of an explicit plan."""
+    """Raise InputError about an option of an explicit plan."""
     raise InputError(where="plan", key=key, found=found, expected=expected)
 
 
@@ -105,7 +105,7 @@ def make_recipe(
     zero: ZeroStage,
     assumed: list[str],
 ) -> Recipe:
-    """What `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
+    """Return what `options` fix of the training whatever the plan; what they leave open goes to `assumed`."""
     recipe = Recipe(
         global_batch=global_batch,
         seq_len=token_count(model, options.seq_len),
@@ -127,7 +127,8 @@ def make_recipe(
 
 
 def canonical(setup: Setup) -> Setup:
-    """`setup` with one way to say each thing: None for layers recomputed or ranks sharded over that are all there are.
+    """Return `setup` with one way to say each thing: None for layers recomputed or ranks sharded over that are all
+    there are.
 
     A plan file keeps the numbers; what it gives back is this.
     """
@@ -184,8 +185,10 @@ def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[
         assumed.append(f"dp {dp}: {wanted} devices over tp * pp * cp = {beside} (--dp)")
     grid = Grid(dp=dp, **said)
     if grid.devices > wanted or (options.devices and grid.devices != wanted):
-        found = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
-        refuse("--tp, --pp, --dp, --cp", found, f"the {wanted} devices" if options.devices else f"at most {wanted}")
+        degrees_said = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
+        refuse(
+            "--tp, --pp, --dp, --cp", degrees_said, f"the {wanted} devices" if options.devices else f"at most {wanted}"
+        )
     if grid.devices < wanted:
         assumed.append(f"{grid.devices} of the {wanted} free devices are used, the first ones")
     return grid
@@ -277,7 +280,7 @@ def _setups(
 ) -> tuple[Setup, ...]:
     """One setup for each recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, assumed)
-    found = []
+    setups = []
     for kind, layers in recompute_rules(options.recompute):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
@@ -301,8 +304,8 @@ def _setups(
             types = sorted({slot.device for slot in stage.slots})
             if len(types) > 1:
                 refuse("--pp", f"stage {number} on {' and '.join(types)}", "each stage on devices of one type")
-        found.append(canonical(setup))
-    return tuple(found)
+        setups.append(canonical(setup))
+    return tuple(setups)
 
 
 def _sharding(options: EstimateOptions, grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
@@ -336,19 +339,19 @@ def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
     return ((kind, int(layers) if layers else None),)
 
 
-def refuse_infeasible(found: Infeasible) -> NoReturn:
-    """InputError for sizes that do not go together, naming the options that the reason speaks of."""
+def refuse_infeasible(infeasible: Infeasible) -> NoReturn:
+    """Raise InputError for sizes that do not go together, naming the options that the reason speaks of."""
     expected: dict[str, str] = {
         "divisibility": "sizes that divide evenly",
         "devices": "no more devices than there are",
         "support": "a combination that exists",
         "memory": "less memory",
     }
-    named = [name for name in DEGREE_NAMES if re.search(rf"\b{name}\b", found.reason)]
-    named += ["dtype"] if re.search(rf"\bno ({'|'.join(get_args(DType))}) rate\b", found.reason) else []
+    named = [name for name in DEGREE_NAMES if re.search(rf"\b{name}\b", infeasible.reason)]
+    named += ["dtype"] if re.search(rf"\bno ({'|'.join(get_args(DType))}) rate\b", infeasible.reason) else []
     raise InputError(
         where="plan",
         key=", ".join(f"--{name}" for name in named) or None,
-        found=found.reason,
-        expected=expected[found.lacking],
+        found=infeasible.reason,
+        expected=expected[infeasible.lacking],
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
+from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
 from planner.shared.inputs import open_existing
 from planner.shared.options.running import ExportOptions
 from planner.shared.plan_file import load_plan, plan_to_json

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 
+from planner.one_job.tools.base.export_records import Export, ExportContext
+from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.export_records import Export, ExportContext
-from planner.one_job.tools.writing import write_plan
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 

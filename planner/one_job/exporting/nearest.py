@@ -21,10 +21,10 @@ from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext
-from planner.one_job.tools.shape import MEGATRON_ORDER, Shape, job_of_recipe
-from planner.one_job.tools.tool import TrainingTool
-from planner.one_job.tools.writing import write_plan
+from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.base.shape import MEGATRON_ORDER, Shape, job_of_recipe
+from planner.one_job.tools.base.tool import TrainingTool
+from planner.one_job.tools.base.writing import write_plan
 from planner.shared.plan import Plan
 from profiles.errors import InputError
 from profiles.store import ProfileStore

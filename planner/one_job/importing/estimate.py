@@ -22,10 +22,10 @@ from planner.one_job.explicit.estimate import describe_estimated, estimate_expli
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
+from planner.one_job.tools.base.import_records import Imported, Reader
+from planner.one_job.tools.base.pipeline import with_blocks
+from planner.one_job.tools.base.tool import load
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.import_records import Imported, Reader
-from planner.one_job.tools.pipeline import with_blocks
-from planner.one_job.tools.tool import load
 from planner.shared.inputs import load_place, open_existing
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries

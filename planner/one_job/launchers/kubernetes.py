@@ -25,7 +25,7 @@ from planner.one_job.launchers.node_layout import (
     nodes_of_tp,
     script_note,
 )
-from planner.one_job.tools.export_records import Export, ExportContext, ExportFile
+from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
 from planner.shared.plan import Plan
 
 TOOL = "kubernetes"
@@ -106,12 +106,12 @@ def _replicated_job(
     """The pods of alike nodes. `first` nodes come before them, `reach` nodes share a replica's tensor parallelism."""
     device, gpus = part[0].device, len(part[0].ranks)
     resource = "amd.com/gpu" if is_amd(device) else "nvidia.com/gpu"
-    command, own = _command(part, first, layout)
+    command, worker_variables = _command(part, first, layout)
     environment = {
         "MASTER_ADDR": f"{name}-{first_part}-0-0.{name}",
         "MASTER_PORT": str(MASTER_PORT),
         "WORLD_SIZE": str(layout.world_size),
-        **own,
+        **worker_variables,
     }
     pod = {
         "restartPolicy": "Never",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, product
 
-from planner.one_job.tools.export_records import CannotExpress
+from planner.one_job.tools.base.export_records import CannotExpress
 from planner.shared.plan import Plan, PlanStage
 from profiles.cluster_file import LOCAL, load_cluster
 from profiles.errors import InputError
@@ -56,10 +56,10 @@ class Layout:
     @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
         """(number of the node, local rank) of each rank."""
-        found = {
+        place_of = {
             rank: (number, local) for number, node in enumerate(self.nodes) for local, rank in enumerate(node.ranks)
         }
-        return tuple(found[rank] for rank in range(self.world_size))
+        return tuple(place_of[rank] for rank in range(self.world_size))
 
 
 def lay_out(plan: Plan, tool: str) -> Layout:

@@ -21,7 +21,7 @@ from planner.one_job.launchers.node_layout import (
     lay_out,
     script_note,
 )
-from planner.one_job.tools.export_records import Export, ExportContext, ExportFile
+from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
 from planner.shared.plan import Plan
 
 TOOL = "ray"
@@ -125,12 +125,12 @@ def export_ray(plan: Plan, context: ExportContext) -> Export:
 
 def bundles(layout: Layout) -> list[dict[str, float]]:
     """What each node must have, in the order of `layout.nodes`."""
-    found: list[dict[str, float]] = []
+    node_bundles: list[dict[str, float]] = []
     for node in layout.nodes:
         kind = RAY_TYPES.get(node.device)
         share = {f"accelerator_type:{kind}": ANY_SHARE} if kind else {}
-        found.append({"CPU": len(node.ranks), "GPU": len(node.ranks), **share})
-    return found
+        node_bundles.append({"CPU": len(node.ranks), "GPU": len(node.ranks), **share})
+    return node_bundles
 
 
 def _bundles(layout: Layout) -> str:

@@ -22,7 +22,7 @@ from planner.one_job.launchers.node_layout import (
     nodes_of_tp,
     script_note,
 )
-from planner.one_job.tools.export_records import Export, ExportContext, ExportFile
+from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
 from planner.shared.plan import Plan
 
 TOOL = "slurm"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from estimator.pricing.recipe import ScheduleName, ZeroStage
+from planner.one_job.tools.base.shape import Shape
+from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.shape import Shape
-from planner.one_job.tools.tool import TrainingTool
 from planner.shared.options.common import Tool
 from planner.shared.options.search import Freedom
 from profiles.errors import InputError

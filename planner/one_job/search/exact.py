@@ -25,7 +25,7 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.cuts import Cut, cuts_of
 from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules, ways_of
-from planner.one_job.tools.shape import even_blocks
+from planner.one_job.tools.base.shape import even_blocks
 from profiles.vocabulary import Infeasible
 
 ROUNDING = 1e-12

@@ -32,7 +32,7 @@ from planner.one_job.search.mixed_prices import (
     holdings,
 )
 from planner.one_job.search.mixed_space import MixedSpace, Segment
-from planner.one_job.tools.shape import Shape
+from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import CollectiveOp
 

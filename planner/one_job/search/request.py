@@ -21,9 +21,9 @@ from planner.one_job.search.assumptions import freedom_assumed, training_assumed
 from planner.one_job.search.constraints import Constraints, Number, read_numbers
 from planner.one_job.search.objectives import amount
 from planner.one_job.search.space import Space
+from planner.one_job.tools.base.shape import job_of_recipe
+from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.catalogue import TOOLS
-from planner.one_job.tools.shape import job_of_recipe
-from planner.one_job.tools.tool import TrainingTool
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from planner.one_job.tools.export_records import ExportFile
-from planner.one_job.tools.python_text import comment
-from planner.one_job.tools.shape import Shape
-from planner.one_job.tools.tool import Rule, TrainingTool
-from planner.one_job.tools.writing import Task, nodes_of
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.python_text import comment
+from planner.one_job.tools.base.shape import Shape
+from planner.one_job.tools.base.tool import Rule, TrainingTool
+from planner.one_job.tools.base.writing import Task, nodes_of
 from planner.shared.plan import Plan
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}

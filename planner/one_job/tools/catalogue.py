@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from planner.one_job.tools.accelerate import ACCELERATE
+from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.deepspeed.rules import DEEPSPEED
 from planner.one_job.tools.device_mesh import DEVICE_MESH
 from planner.one_job.tools.jax_mesh import JAX_MESH
 from planner.one_job.tools.maxtext import MAXTEXT
 from planner.one_job.tools.megatron.rules import BRIDGE, MEGATRON
-from planner.one_job.tools.tool import TrainingTool
 from planner.one_job.tools.torchtitan.rules import TORCHTITAN, TORCHTITAN_TOML
 
 TOOLS: dict[str, TrainingTool] = {

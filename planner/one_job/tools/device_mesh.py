@@ -10,10 +10,10 @@ from itertools import permutations
 from typing import get_args
 
 from estimator.pricing.recipe import ScheduleName
-from planner.one_job.tools.export_records import ExportFile
-from planner.one_job.tools.python_text import comment, literal
-from planner.one_job.tools.tool import TrainingTool
-from planner.one_job.tools.writing import Task, headline, launcher_lines
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.python_text import comment, literal
+from planner.one_job.tools.base.tool import TrainingTool
+from planner.one_job.tools.base.writing import Task, headline, launcher_lines
 from planner.shared.plan import PlanStage, RankAxis
 from profiles.vocabulary import RecomputeKind
 

@@ -12,11 +12,11 @@ from typing import get_args
 from estimator.pricing.recipe import ScheduleName
 from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.export_records import ExportFile
-from planner.one_job.tools.python_text import comment, literal
-from planner.one_job.tools.shape import Shape
-from planner.one_job.tools.tool import Rule, TrainingTool
-from planner.one_job.tools.writing import Task, headline
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.python_text import comment, literal
+from planner.one_job.tools.base.shape import Shape
+from planner.one_job.tools.base.tool import Rule, TrainingTool
+from planner.one_job.tools.base.writing import Task, headline
 from planner.shared.plan import Plan, PlanStage
 from profiles.vocabulary import RecomputeKind
 

@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import Decoder, decoder_of
-from planner.one_job.tools.export_records import CannotExpress, ExportFile
-from planner.one_job.tools.python_text import comment
-from planner.one_job.tools.shape import Chunk, Shape
-from planner.one_job.tools.tool import Rule, TrainingTool
-from planner.one_job.tools.writing import Task, nodes_of
+from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress, ExportFile
+from planner.one_job.tools.base.python_text import comment
+from planner.one_job.tools.base.shape import Chunk, Shape
+from planner.one_job.tools.base.tool import Rule, TrainingTool
+from planner.one_job.tools.base.writing import Task, nodes_of
 from planner.shared.plan import Plan
 
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "muon": "muon"}

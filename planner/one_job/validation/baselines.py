@@ -27,7 +27,7 @@ class Baseline:
     fitted_on_all: bool = False
 
     def time_s(self, row: RowResult) -> float | None:
-        """Seconds of an iteration, None where the row's FLOPs or its devices' peak are not known."""
+        """Return the seconds of an iteration, None where the row's FLOPs or its devices' peak are not known."""
         ideal_s = ideal_time_s(row, with_bubble=self.with_bubble)
         return None if ideal_s is None else ideal_s / self.mfu
 
@@ -40,8 +40,8 @@ class Baseline:
 
 
 def in_fit_half(row_id: str) -> bool:
-    """Whether a row is one of the half that constants and intervals may be fitted on: by a hash of its id, so that
-    the halves do not depend on which other rows a table has.
+    """Return whether a row is one of the half that constants and intervals may be fitted on: by a hash of its id, so
+    that the halves do not depend on which other rows a table has.
 
     >>> sum(in_fit_half(f"VTM-{number:04}") for number in range(1000))
     504
@@ -58,7 +58,8 @@ def ideal_time_s(row: RowResult, *, with_bubble: bool) -> float | None:
 
 
 def fit_baselines(rows: Iterable[RowResult]) -> tuple[Baseline, ...]:
-    """Both baselines, each with the best single constant on the fit half of `rows`; empty if none can be fitted."""
+    """Return both baselines, each with the best single constant on the fit half of `rows`; empty if none can be
+    fitted."""
     baselines = []
     table = tuple(rows)
     for name, with_bubble in (("constant_mfu", False), ("constant_mfu_with_bubble", True)):
@@ -78,10 +79,10 @@ def fit_baselines(rows: Iterable[RowResult]) -> tuple[Baseline, ...]:
 
 
 def best_mfu(pairs: Iterable[tuple[float, float]]) -> float:
-    """The constant with the least mean absolute relative error of ideal / mfu over (ideal, measured) seconds.
+    """Return the constant with the least mean absolute relative error of ideal / mfu over (ideal, measured) seconds.
 
     The sum of |ideal / (mfu * measured) - 1| is a weighted sum of distances of 1 / mfu to measured / ideal, with
-    weights ideal / measured: least at their weighted median. ValueError without pairs.
+    weights ideal / measured: least at their weighted median. Raise ValueError without pairs.
     """
     ratios = sorted(measured / ideal for ideal, measured in pairs)
     if not ratios:

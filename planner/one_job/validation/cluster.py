@@ -62,7 +62,7 @@ def _load_cluster(text: str) -> Cluster:
 def device_of(row: RunRow, assumed: list[str]) -> Device:
     """Return the row's device by its name and memory; an assumption where it is sold in two sizes and none is stated.
 
-    InputError for a name that the catalogue does not have.
+    Raise InputError for a name that the catalogue does not have.
     """
     device = load_device(row.gpu, where=row.where, key="gpu")
     if row.gpu_mem_gb is not None:

@@ -201,7 +201,7 @@ Cell = str | int | float | bool | None
 
 
 def read_cell(column: Column, text: str, *, where: str) -> Cell:
-    """The value of one cell, None where it is blank (text: empty). InputError naming `where` and the column.
+    """The value of one cell, None where it is blank (text: empty). Raise InputError naming `where` and the column.
 
     >>> read_cell(BY_HEADER["tp"], " 8 ", where="runs.csv, line 2")
     8

@@ -32,11 +32,10 @@ def save_plot(path: Path, rows: Sequence[Mapping[str, Any]], *, by: str = "sourc
 
 
 def draw_runs(rows: Sequence[Mapping[str, Any]], *, by: str = "source", form: PictureFormat = "svg") -> bytes:
-    """The picture of `rows` (those of `planner.one_job.validation.report.describe_validation`), the same rows the same
-    bytes.
+    """Draw `rows` (those of `planner.one_job.validation.report.describe_validation`): the same rows, the same bytes.
 
     Above, estimated over measured seconds; below, their ratio, in which an error of some percent can be seen. The grey
-    band is +-10%. `by` names the group. InputError if no row has both times.
+    band is +-10%. `by` names the group. Raise InputError if no row has both times.
     """
     from matplotlib.figure import Figure
 

@@ -43,7 +43,7 @@ def describe_validation(rows: Sequence[RowResult]) -> dict[str, Any]:
 
 
 def describe_row(row: RowResult, baselines: Sequence[Baseline] = ()) -> dict[str, Any]:
-    """One row: what was measured, what is estimated, from which inputs and assumptions."""
+    """Return one row for JSON: what was measured, what is estimated, from which inputs and assumptions."""
     return {
         "id": row.id,
         "source": row.source,
@@ -92,7 +92,7 @@ def describe_group(group: GroupStatistics) -> dict[str, Any]:
 
 
 def skip_reasons(rows: Sequence[RowResult]) -> list[dict[str, Any]]:
-    """Why rows have no estimate: each reason with its count and ids, the most frequent first."""
+    """Return why rows have no estimate: each reason with its count and ids, the most frequent first."""
     rows_by_reason: dict[str, list[str]] = {}
     for row in rows:
         if row.skipped is not None:

@@ -63,7 +63,7 @@ def validate_runs(
     """Predict every row of the run table at `path` from its configuration alone; see `describe_validation`.
 
     `evaluate` None: `estimator.pricing.evaluate.evaluate`, with measured layer times and link tables of `store`.
-    InputError for a file that cannot be read.
+    Raise InputError for a file that cannot be read.
     """
     from planner.one_job.validation.rows import read_table
     from planner.one_job.validation.setups import setup_of
@@ -92,7 +92,7 @@ def predict_rows(
 
 
 def predict_row(row: RunRow, *, prepare: Prepare, evaluate: Evaluate) -> RowResult:
-    """The result of one row. Words in it that are unknown, and what our own code fails on, become its reason."""
+    """Return the result of one row. Words in it that are unknown, and what our own code fails on, become its reason."""
     try:
         prepared = prepare(row)
         if isinstance(prepared, Skipped):

@@ -104,7 +104,7 @@ class GroupStatistics:
 
 def quantile(values: Sequence[float], share: float) -> float:
     """The value below which `share` of `values` lie, interpolated linearly between the sorted ones (Hyndman and Fan,
-    American Statistician 50, 1996, type 7). ValueError without values or for a share outside 0 to 1.
+    American Statistician 50, 1996, type 7). Raise ValueError without values or for a share outside 0 to 1.
 
     >>> quantile([1.0, 2.0, 3.0, 5.0], 0.5)
     2.5
@@ -119,7 +119,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def summarize_errors(errors: Sequence[tuple[str, float]]) -> ErrorSummary | None:
-    """The summary of (id, signed relative error) pairs; None without any.
+    """Return the summary of (id, signed relative error) pairs; None without any.
 
     Of equally bad ones the first is the worst.
     """
@@ -140,7 +140,8 @@ def summarize_errors(errors: Sequence[tuple[str, float]]) -> ErrorSummary | None
 
 
 def count_oom(rows: Iterable[RowResult]) -> OomCounts:
-    """Out-of-memory calls of the predicted rows that say how they ended: out of memory, or with a measured time."""
+    """Count out-of-memory calls of the predicted rows that say how they ended: out of memory, or with a measured
+    time."""
     ran_out, ran = [], []
     for row in rows:
         if row.estimated_oom is None:
@@ -160,7 +161,7 @@ def count_oom(rows: Iterable[RowResult]) -> OomCounts:
 
 
 def measure_coverage(figures: Iterable[tuple[str, float | None, tuple[float, float] | None]]) -> Coverage | None:
-    """Coverage of (id, measured, [low, high]); what lacks either is left out, None if nothing is left."""
+    """Return the coverage of (id, measured, [low, high]); what lacks either is left out, None if nothing is left."""
     figured = [(row, measured, ends) for row, measured, ends in figures if measured is not None and ends is not None]
     if not figured:
         return None
@@ -176,7 +177,8 @@ def measure_coverage(figures: Iterable[tuple[str, float | None, tuple[float, flo
 
 
 def measure_noise(rows: Iterable[RowResult]) -> NoiseFloor | None:
-    """How far measured times of one run (equal configuration, plan and stated) lie apart; None without repeats."""
+    """Return how far measured times of one run (equal configuration, plan and stated) lie apart; None without
+    repeats."""
     runs: dict[tuple[Key, Key, Key], list[tuple[float, str]]] = defaultdict(list)
     for row in rows:
         if row.measured_iteration_time_s is not None:
@@ -199,7 +201,7 @@ def measure_noise(rows: Iterable[RowResult]) -> NoiseFloor | None:
 
 
 def summarize_group(rows: Sequence[RowResult], baselines: Sequence[Baseline] = ()) -> GroupStatistics:
-    """All statistics of `rows`, with each of `baselines` beside them."""
+    """Return all statistics of `rows`, with each of `baselines` beside them."""
     errors = [(row.id, row.error) for row in rows]
     memory = [(row.id, row.memory_error) for row in rows]
     timed = _known(errors)
@@ -242,7 +244,7 @@ def compare_baseline(rows: Sequence[RowResult], baseline: Baseline) -> BaselineE
 
 
 def group_rows(rows: Iterable[RowResult], by: GroupBy) -> dict[str, list[RowResult]]:
-    """Rows by what they are counted under, most rows first, then by name."""
+    """Return rows by what they are counted under, most rows first, then by name."""
     if by not in GROUPS:
         raise ValueError(f"group_rows: found {by!r}, expected one of {', '.join(GROUPS)}")
     key: Callable[[RowResult], str] = {

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 def word_of(row: RunRow, column: str, words: Mapping[str, Value], *, shown: str | None = None) -> Value | None:
     """Return what the word in `column` means, None where it is blank.
 
-    InputError for a word that is none of `words`; it names them all, or says `shown`.
+    Raise InputError for a word that is none of `words`; it names them all, or says `shown`.
     """
     text: str = getattr(row, column)
     if not text:
@@ -30,7 +30,7 @@ def word_of(row: RunRow, column: str, words: Mapping[str, Value], *, shown: str 
 def words_of(row: RunRow, column: str, words: Mapping[str, Value]) -> frozenset[Value] | None:
     """Return what the words that `column` joins by + mean, none of them for `none`; None where it is blank.
 
-    InputError for any other word.
+    Raise InputError for any other word.
     """
     text: str = getattr(row, column)
     if not text:

@@ -11,9 +11,9 @@ from typing import Any
 
 from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ZeroStage
+from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
-from planner.one_job.tools.import_records import Imported, Stated
-from planner.one_job.tools.settings import describe_unread, load_known
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimator.pricing.recipe import OptimizerName
-from planner.one_job.tools.tool import Rule, TrainingTool
+from planner.one_job.tools.base.tool import Rule, TrainingTool
 
 OPTIMIZERS: dict[str, OptimizerName] = {"AdamW": "adamw", "SGD": "sgd", "Muon": "muon"}
 """DeepSpeed's names, read in any case; `backwards` they are written."""

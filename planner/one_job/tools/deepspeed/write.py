@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.tool import backwards
+from planner.one_job.tools.base.writing import Task, nodes_of, shell_lines
 from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
-from planner.one_job.tools.export_records import ExportFile
-from planner.one_job.tools.tool import backwards
-from planner.one_job.tools.writing import Task, nodes_of, shell_lines
 
 PIPELINE = '''"""{headline}
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from planner.one_job.tools.import_records import not_understood
+from planner.one_job.tools.base.import_records import not_understood
+from planner.one_job.tools.base.settings import load_data
 from planner.one_job.tools.megatron.shell import unknown_variable
-from planner.one_job.tools.settings import load_data
 from profiles.errors import InputError
 
 Kind = Literal["flags", "values", "lists"]

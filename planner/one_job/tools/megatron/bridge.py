@@ -7,14 +7,14 @@ Classes and fields as in megatron-bridge 0.3.1 (training/config.py, models/gpt_p
 from __future__ import annotations
 
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import decoder_of
-from planner.one_job.tools.export_records import CannotExpress, ExportFile
+from planner.one_job.tools.base.decoder import decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress, ExportFile
+from planner.one_job.tools.base.python_text import Code, call, comment
+from planner.one_job.tools.base.tool import backwards
+from planner.one_job.tools.base.writing import Task, launcher_lines
 from planner.one_job.tools.megatron import fields as core
 from planner.one_job.tools.megatron.fields import Fields, core_fields
 from planner.one_job.tools.megatron.names import OPTIMIZERS
-from planner.one_job.tools.python_text import Code, call, comment
-from planner.one_job.tools.tool import backwards
-from planner.one_job.tools.writing import Task, launcher_lines
 
 TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.bfloat16", "fp16": "torch.float16"}
 

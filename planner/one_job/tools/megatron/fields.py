@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import decoder_of
-from planner.one_job.tools.export_records import CannotExpress
+from planner.one_job.tools.base.decoder import decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress
+from planner.one_job.tools.base.shape import Chunk
+from planner.one_job.tools.base.tool import backwards
+from planner.one_job.tools.base.writing import Task
 from planner.one_job.tools.megatron.names import DEGREES, STRATEGIES
 from planner.one_job.tools.megatron.rules import recomputed_blocks
-from planner.one_job.tools.shape import Chunk
-from planner.one_job.tools.tool import backwards
-from planner.one_job.tools.writing import Task
 
 Fields = dict[str, Any]
 

@@ -15,12 +15,12 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Overlap, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.import_records import Imported, Stated
+from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks
 from planner.one_job.tools.megatron.arguments import Arguments, known_arguments, read_arguments, refuse_others
 from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, FoundModel, check_model, find_model, seq_length
 from planner.one_job.tools.megatron.names import BATCH, DEGREES, OPTIMIZERS, STRATEGIES, argument
 from planner.one_job.tools.megatron.shell import read_command
-from planner.one_job.tools.pipeline import even_blocks, layout_blocks, uneven_blocks
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_text

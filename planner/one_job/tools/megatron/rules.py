@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.one_job.tools.shape import MEGATRON_ORDER, Shape
-from planner.one_job.tools.tool import Rule, TrainingTool
+from planner.one_job.tools.base.shape import MEGATRON_ORDER, Shape
+from planner.one_job.tools.base.tool import Rule, TrainingTool
 
 GRADIENTS = {"bf16": ("bf16", "fp32"), "fp8": ("bf16", "fp32"), "fp16": ("fp16", "fp32")}
 """What gradients may be held in; fp32 with any other type."""

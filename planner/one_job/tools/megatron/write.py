@@ -10,14 +10,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from planner.one_job.tools.export_records import ExportFile
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.tool import backwards
+from planner.one_job.tools.base.writing import Task, launcher_lines, shell_lines
 from planner.one_job.tools.megatron.fields import (
     Fields,
     core_fields,
 )
 from planner.one_job.tools.megatron.names import OPTIMIZERS, argument
-from planner.one_job.tools.tool import backwards
-from planner.one_job.tools.writing import Task, launcher_lines, shell_lines
 
 SWITCHES = {
     "swiglu": "--swiglu",

@@ -14,9 +14,9 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.import_records import Imported, Stated
-from planner.one_job.tools.pipeline import weighted_blocks
-from planner.one_job.tools.settings import describe_unread, load_data, load_known
+from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.pipeline import weighted_blocks
+from planner.one_job.tools.base.settings import describe_unread, load_data, load_known
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from estimator.pricing.recipe import ScheduleName
-from planner.one_job.tools.tool import Rule, TrainingTool
+from planner.one_job.tools.base.tool import Rule, TrainingTool
 
 SCHEDULES: dict[str, ScheduleName] = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved"}
 """PyTorch's names, read in any case; `backwards` they are written."""

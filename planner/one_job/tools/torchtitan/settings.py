@@ -13,12 +13,12 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import Decoder, decoder_of
-from planner.one_job.tools.export_records import CannotExpress
-from planner.one_job.tools.shape import Shape
-from planner.one_job.tools.tool import backwards
+from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress
+from planner.one_job.tools.base.shape import Shape
+from planner.one_job.tools.base.tool import backwards
+from planner.one_job.tools.base.writing import Task
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
-from planner.one_job.tools.writing import Task
 
 Release = Literal["0.2", "0.3"]
 

@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from planner.one_job.tools.export_records import ExportFile
-from planner.one_job.tools.python_text import Code, call, comment
+from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.python_text import Code, call, comment
+from planner.one_job.tools.base.writing import Task, launcher_lines
 from planner.one_job.tools.torchtitan.settings import find_flavor, titan_settings
-from planner.one_job.tools.writing import Task, launcher_lines
 
 CONVERTERS = "[Float8LinearConverter.Config(model_compile_enabled=True)]"
 

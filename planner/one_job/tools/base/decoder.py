@@ -16,7 +16,7 @@ from models_zoo.layers import (
     TransformerBlock,
 )
 from models_zoo.model import Model, TokenInput
-from planner.one_job.tools.export_records import CannotExpress
+from planner.one_job.tools.base.export_records import CannotExpress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import GradDType, Recipe
 from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.tools.export_records import CannotExpress
+from planner.one_job.tools.base.export_records import CannotExpress
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware

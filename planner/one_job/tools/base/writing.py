@@ -9,11 +9,11 @@ from functools import cached_property
 from itertools import groupby
 
 from models_zoo.model import Model
-from planner.one_job.tools.decoder import Decoder, decoder_of
-from planner.one_job.tools.export_records import CannotExpress, Export, ExportContext, ExportFile
-from planner.one_job.tools.python_text import comment
-from planner.one_job.tools.shape import Chunk, Shape, load_plan_model, recipe_of, shape_of, stage_shape
-from planner.one_job.tools.tool import TrainingTool, load
+from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.base.python_text import comment
+from planner.one_job.tools.base.shape import Chunk, Shape, load_plan_model, recipe_of, shape_of, stage_shape
+from planner.one_job.tools.base.tool import TrainingTool, load
 from planner.shared.plan import Plan
 from planner.shared.plan_parts import PlanRecipe
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.one_job.tools.import_records import not_understood
+from planner.one_job.tools.base.import_records import not_understood
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,13 @@ class KnownSettings:
 
 
 def load_data(name: str) -> dict[str, Any]:
-    """A data file of this package."""
-    return tomllib.loads(Path(__file__).parent.joinpath(name).read_text(encoding="utf-8"))
+    """Return a data file below `tools`, by its path there."""
+    return tomllib.loads(Path(__file__).parents[1].joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache
 def load_known(name: str) -> KnownSettings:
-    """The known settings of a launcher, from a data file of this package."""
+    """The known settings of a launcher, from a data file below `tools`."""
     data = load_data(name)
     return KnownSettings(
         used=frozenset(data["used"]),

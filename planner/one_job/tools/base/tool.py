@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from estimator.pricing.recipe import ScheduleName, ZeroStage
-from planner.one_job.tools.export_records import CannotExpress
-from planner.one_job.tools.shape import MEGATRON_ORDER, Job, Shape, has_even_blocks
+from planner.one_job.tools.base.export_records import CannotExpress
+from planner.one_job.tools.base.shape import MEGATRON_ORDER, Job, Shape, has_even_blocks
 from planner.shared.plan import RankAxis
 from profiles.vocabulary import RecomputeKind
 
@@ -52,8 +52,8 @@ class TrainingTool:
     What no field says are rules: on the job, on degrees alone, on who holds the state under them, on the whole plan;
     and `searched`, on schedule or state: what breaks them is written with a note, as the tool runs it otherwise, and
     not searched for.
-    `model`, `write` and `read` are "module:function" in this package: what refuses models (None: any model), the
-    writer, and the reader of its settings, where there is one.
+    `model`, `write` and `read` are "module:function" below `planner.one_job.tools`: what refuses models (None: any
+    model), the writer, and the reader of its settings, where there is one.
     """
 
     name: str
@@ -121,7 +121,7 @@ class TrainingTool:
 
 
 def load(name: str) -> Any:
-    """Return the function that "module:function" names, below this package."""
+    """Return the function that "module:function" names, below `planner.one_job.tools`."""
     module, _, function = name.partition(":")
     return getattr(import_module(f"planner.one_job.tools.{module}"), function)
 
