@@ -60,8 +60,8 @@ def _words(name: str, entry: Entry, *, required: bool) -> dict[str, Any]:
         words |= {"dest": name, "required": required and not option.supplied}
     if entry.members == (bool,):
         return words | {"action": BooleanOptionalAction if entry.default else "store_true"}
-    if option.metavar is not None:
-        words["metavar"] = option.metavar
+    if entry.metavar is not None:
+        words["metavar"] = entry.metavar
     if option.nargs is not None:
         words["nargs"] = option.nargs
     if option.repeated:

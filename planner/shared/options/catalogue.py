@@ -26,4 +26,4 @@ class HardwareShowOptions(Options):
 
     command: ClassVar[str] = "hardware show"
 
-    name: Annotated[str, Option(help="a device, a link or a training software", metavar="NAME")] = field(kw_only=False)
+    name: Annotated[str, Option("a device, a link or a training software", "NAME")] = field(kw_only=False)

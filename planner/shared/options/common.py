@@ -23,13 +23,11 @@ Tool = Literal[
 ]
 """Training frameworks whose limits are known and whose settings are read."""
 
-_MODEL = Option(help="a zoo name, a path to a Hugging Face config.json, or package.module:factory", metavar="MODEL")
-_CLUSTER = Option(
-    help="such as a100-80gb:2x8 (2 nodes of 8), a sum of such with +, local:1x2, or a YAML file", metavar="C"
-)
+_MODEL = Option("a zoo name, a path to a Hugging Face config.json, or package.module:factory", "MODEL")
+_CLUSTER = Option("such as a100-80gb:2x8 (2 nodes of 8), a sum of such with +, local:1x2, or a YAML file", "C")
 _STORE = Option(
-    help="the store of measured profiles and link tables (default: $CELLPLAN_STORE, else the user's own)",
-    metavar="PATH",
+    "the store of measured profiles and link tables (default: $CELLPLAN_STORE, else the user's own)",
+    "PATH",
     supplied=True,
 )
 
@@ -41,13 +39,10 @@ Store = Annotated[Path, _STORE]
 """A store that there must be, or that is written."""
 StoreIfAny = Annotated[Path | None, _STORE]
 """A store that is read where there is one; None: nothing is measured."""
-SeqLen = Annotated[int | None, Option(help="tokens per sample (default: the model's)", metavar="N")]
-ComputeType = Annotated[DType, Option(help="compute type (default: %(default)s)")]
-PlanOutput = Annotated[Path | None, Option(help="write the plan to this file", metavar="FILE", short="-o")]
+SeqLen = Annotated[int | None, Option("tokens per sample (default: the model's)")]
+ComputeType = Annotated[DType, Option("compute type (default: %(default)s)")]
+PlanOutput = Annotated[Path | None, Option("write the plan to this file", short="-o")]
 TimelineFile = Annotated[
     Path | None,
-    Option(
-        help="write when each stage works on which micro-batch: .svg a picture, .json or .json.gz a trace for Perfetto",
-        metavar="FILE",
-    ),
+    Option("write when each stage works on which micro-batch: .svg a picture, .json or .json.gz a trace for Perfetto"),
 ]

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
 from planner.shared.options.common import ClusterIfAny, ModelIfAny, TimelineFile, Tool
 from planner.shared.options.record import Option, Options
-from planner.shared.options.training import RECOMPUTE, THE_JOB, CellOptions, TrainingOptions
-from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, number_or, words_of
+from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
+from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, words_of
 from profiles.errors import InputError
 from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
 
-EXPLICIT = "one explicit plan, in place of the Cells (any degree of parallelism makes it one)"
-WHOLE = "the whole training, of an explicit plan"
-FILES = "the plan as a file"
+EXPLICIT = partial(Option, group="one explicit plan, in place of the Cells (any degree of parallelism makes it one)")
+WHOLE = partial(Option, group="the whole training, of an explicit plan")
+FILES = partial(Option, group="the plan as a file")
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "hsdp")
 """Any of these makes an estimate that of one explicit plan."""
 
 
 def _degree(meaning: str) -> Option:
-    return Option(help=meaning, metavar="N", group=EXPLICIT)
+    return EXPLICIT(meaning, "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,20 +33,10 @@ class WholeTrainingOptions(Options):
 
     command: ClassVar[str] = "estimate"
 
-    train_tokens: Annotated[
-        float | None,
-        Option(help="tokens of the whole training, such as 1.4T", metavar="N", values=LARGE, group=WHOLE),
-    ] = None
-    failure_rate: Annotated[
-        float, Option(help="failures per device and day", metavar="F", values=AMOUNT, group=WHOLE)
-    ] = 0.0
-    checkpoint_time: Annotated[
-        float, Option(help="seconds that saving a checkpoint stops training", metavar="S", values=AMOUNT, group=WHOLE)
-    ] = 0.0
-    restart_time: Annotated[
-        float,
-        Option(help="seconds from a failure to training again", metavar="S", values=AMOUNT, group=WHOLE),
-    ] = 0.0
+    train_tokens: Annotated[float | None, WHOLE("tokens of the whole training, such as 1.4T", "N", LARGE)] = None
+    failure_rate: Annotated[float, WHOLE("failures per device and day", "F", AMOUNT)] = 0.0
+    checkpoint_time: Annotated[float, WHOLE("seconds that saving a checkpoint stops training", "S", AMOUNT)] = 0.0
+    restart_time: Annotated[float, WHOLE("seconds from a failure to training again", "S", AMOUNT)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +52,10 @@ class DegreeOptions(Options):
     vpp: Annotated[int | None, _degree("chunks of layers per stage (interleaved)")] = None
     hsdp: Annotated[
         tuple[int, int] | None,
-        Option(
-            help="shard over so many ranks, with so many replicas",
-            metavar="SHARDxREPLICATE",
-            values=SHARD_X_REPLICATE,
-            group=EXPLICIT,
-        ),
+        EXPLICIT("shard over so many ranks, with so many replicas", "SHARDxREPLICATE", SHARD_X_REPLICATE),
     ] = None
     offload: Annotated[
-        tuple[OffloadPart, ...],
-        Option(
-            help="held in host memory",
-            metavar="PARTS",
-            values=words_of(get_args(OffloadPart), or_none=True),
-            group=EXPLICIT,
-        ),
+        tuple[OffloadPart, ...], EXPLICIT("held in host memory", "PARTS", words_of(get_args(OffloadPart), or_none=True))
     ] = ()
 
 
@@ -86,49 +66,32 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
 
     model: ModelIfAny = field(default=None, kw_only=False)
     cluster: ClusterIfAny = None
-    devices: Annotated[
-        int | None, Option(help="devices of the cluster to use (default: all)", metavar="N", group=THE_JOB)
-    ] = None
-    micro_batch: Annotated[int | None, Option(help="samples per rank and micro-batch", metavar="N", group=THE_JOB)] = (
-        None
-    )
+    devices: Annotated[int | None, JOB("devices of the cluster to use (default: all)")] = None
+    micro_batch: Annotated[int | None, JOB("samples per rank and micro-batch")] = None
     micro_batches: Annotated[
         int | MicroBatchRule,
-        Option(
-            help="micro-batches an iteration, or crius (4 per stage), fit (more where those do not fit; default), best",
-            metavar="N|RULE",
-            values=number_or(get_args(MicroBatchRule)),
-            group=THE_JOB,
-        ),
+        JOB("micro-batches an iteration, or crius (4 per stage), fit (more where those do not fit; default), best"),
     ] = "fit"
-    zero: Annotated[
-        ZeroStage | None, Option(help="what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP)", group=THE_JOB)
-    ] = None
-    sequence_parallel: Annotated[bool, Option(help="sequence parallelism where tp > 1", group=THE_JOB)] = False
-    schedule: Annotated[ScheduleName, Option(help="(default: %(default)s)", group=THE_JOB)] = "1f1b"
+    zero: Annotated[ZeroStage | None, JOB("what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP)")] = None
+    sequence_parallel: Annotated[bool, JOB("sequence parallelism where tp > 1")] = False
+    schedule: Annotated[ScheduleName, JOB("(default: %(default)s)")] = "1f1b"
     recompute: Annotated[
         str,
-        Option(
-            help="auto (only where needed to fit; default), none, selective, full, or full:LAYERS of each stage",
-            metavar="RULE",
-            values=RECOMPUTE,
-            group=THE_JOB,
+        JOB(
+            "auto (only where needed to fit; default), none, selective, full, or full:LAYERS of each stage",
+            "RULE",
+            RECOMPUTE,
         ),
     ] = "auto"
-    plan: Annotated[
-        Path | None,
-        Option(help="estimate the plan in this file, in place of MODEL and options", metavar="FILE", group=FILES),
-    ] = None
-    output: Annotated[
-        Path | None, Option(help="write the explicit plan to this file", metavar="FILE", short="-o", group=FILES)
-    ] = None
+    plan: Annotated[Path | None, FILES("estimate the plan in this file, in place of MODEL and options")] = None
+    output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o")] = None
     timeline: TimelineFile = None
     launcher: Annotated[
         tuple[Tool, str] | None,
         Option(
-            help="estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
+            "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
             " FILE.json (with MODEL)",
-            metavar=("FORMAT", "SETTINGS"),
+            ("FORMAT", "SETTINGS"),
             flag="--from",
             nargs=2,
         ),

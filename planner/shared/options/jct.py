@@ -12,8 +12,8 @@ from planner.shared.options.values import CLOCK, NATURAL, SHARE
 Loss = Literal["squared", "absolute", "log", "within-2x"]
 
 _A_TRACE = "a trace: CSV (plain or gzip) in the documented columns, or Philly's, Helios's, PAI's, sacct's own form"
-Trace = Annotated[Path, Option(help=_A_TRACE, metavar="TRACE")]
-Threads = Annotated[int, Option(help="default: %(default)s")]
+Trace = Annotated[Path, Option(_A_TRACE, "TRACE")]
+Threads = Annotated[int, Option("default: %(default)s", "THREADS")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,9 @@ class LearningOptions(Options):
 
     command: ClassVar[str] = "jct"
 
-    cap: Annotated[int, Option(help="the last, open interval of 10 minutes (default: 24)")] = 24
-    search: Annotated[
-        int, Option(help="try N random parameter sets first (default: 0)", metavar="N", values=NATURAL)
-    ] = 0
-    seed: Annotated[int, Option(help="of all that is drawn (default: %(default)s)", values=NATURAL)] = 0
+    cap: Annotated[int, Option("the last, open interval of 10 minutes (default: 24)", "CAP")] = 24
+    search: Annotated[int, Option("try N random parameter sets first (default: 0)", values=NATURAL)] = 0
+    seed: Annotated[int, Option("of all that is drawn (default: %(default)s)", "SEED", NATURAL)] = 0
     threads: Threads = 2
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
@@ -36,11 +34,8 @@ class JctTrainOptions(LearningOptions):
     """A trace to learn from, and the file of what was learned."""
 
     trace: Trace = field(kw_only=False)
-    output: Annotated[Path, Option(help="the file to write", metavar="MODEL", short="-o")]
-    until_s: Annotated[
-        float | None,
-        Option(help="know nothing after this time of the trace's clock", metavar="S", flag="--until", values=CLOCK),
-    ] = None
+    output: Annotated[Path, Option("the file to write", "MODEL", short="-o")]
+    until_s: Annotated[float | None, Option("know nothing after this time of the trace's clock", "S", CLOCK)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +44,11 @@ class JctPredictOptions(Options):
 
     command: ClassVar[str] = "jct"
 
-    model: Annotated[Path, Option(help="a file of `cellplan jct train`", metavar="MODEL")] = field(kw_only=False)
-    trace: Annotated[Path, Option(help=f"{_A_TRACE}; a blank duration is fine", metavar="TRACE")] = field(kw_only=False)
-    history: Annotated[
-        tuple[Path, ...], Option(help="earlier jobs, not predicted", metavar="TRACE", repeated=True)
-    ] = ()
-    from_s: Annotated[
-        float | None,
-        Option(help="only jobs submitted from then on", metavar="S", flag="--from", values=CLOCK),
-    ] = None
-    loss: Annotated[Loss, Option(help="what the point is to be best at")] = "squared"
+    model: Annotated[Path, Option("a file of `cellplan jct train`", "MODEL")] = field(kw_only=False)
+    trace: Annotated[Path, Option(f"{_A_TRACE}; a blank duration is fine", "TRACE")] = field(kw_only=False)
+    history: Annotated[tuple[Path, ...], Option("earlier jobs, not predicted", "TRACE", repeated=True)] = ()
+    from_s: Annotated[float | None, Option("only jobs submitted from then on", "S", CLOCK)] = None
+    loss: Annotated[Loss, Option("what the point is to be best at")] = "squared"
     threads: Threads = 2
 
 
@@ -67,12 +57,12 @@ class EvaluationOptions(LearningOptions):
     """How predictors are evaluated: `origins` blocks of equal size make up the last share `tested` of the jobs.
     `network` and `quantiles` set the paper's neural network and quantile boosters beside the model."""
 
-    origins: Annotated[int, Option(help="times to train at (default: %(default)s)")] = 5
+    origins: Annotated[int, Option("times to train at (default: %(default)s)", "ORIGINS")] = 5
     tested: Annotated[
-        float, Option(help="the last share of the jobs, in equal blocks (default: %(default)s)", values=SHARE)
+        float, Option("the last share of the jobs, in equal blocks (default: %(default)s)", values=SHARE)
     ] = 0.5
-    network: Annotated[bool, Option(help="a small neural network beside it (torch)")] = False
-    quantiles: Annotated[bool, Option(help="intervals from quantile boosters beside it")] = False
+    network: Annotated[bool, Option("a small neural network beside it (torch)")] = False
+    quantiles: Annotated[bool, Option("intervals from quantile boosters beside it")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,9 @@ from estimator.communication.measuring import Backend, World
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
-from planner.shared.options.values import LAYERS, POSITIVE_INT, SECONDS, list_of, words_of
+from planner.shared.options.values import LAYERS, SECONDS
 from profiles.vocabulary import AttentionKernel, CollectiveOp, Recompute
 
-COUNTS = list_of(POSITIVE_INT, rising=True)
 OPS = get_args(CollectiveOp)
 
 
@@ -24,37 +23,24 @@ class ProfileOptions(Options):
     command: ClassVar[str] = "profile"
 
     model: ModelName = field(kw_only=False)
-    framework: Annotated[
-        Framework | None, Option(help="that runs the layers (default: torch, or the factory's own)")
-    ] = None
-    device: Annotated[str, Option(help="torch's name: cpu, cuda:0, ... (default: %(default)s)")] = "cpu"
-    tp: Annotated[
-        tuple[int, ...], Option(help="tensor-parallel degrees (default: 1)", metavar="LIST", values=COUNTS)
-    ] = (1,)
-    micro_batch: Annotated[
-        tuple[int, ...], Option(help="samples per rank (default: 1)", metavar="LIST", values=COUNTS)
-    ] = (1,)
+    framework: Annotated[Framework | None, Option("that runs the layers (default: torch, or the factory's own)")] = None
+    device: Annotated[str, Option("torch's name: cpu, cuda:0, ... (default: %(default)s)")] = "cpu"
+    tp: Annotated[tuple[int, ...], Option("tensor-parallel degrees (default: 1)")] = (1,)
+    micro_batch: Annotated[tuple[int, ...], Option("samples per rank (default: 1)")] = (1,)
     cluster: Annotated[
-        str | None,
-        Option(help="measure what the Cells on this cluster need, instead of --tp and --micro-batch", metavar="C"),
+        str | None, Option("measure what the Cells on this cluster need, instead of --tp and --micro-batch", "C")
     ] = None
-    global_batch: Annotated[int | None, Option(help="samples per iteration, with --cluster", metavar="N")] = None
+    global_batch: Annotated[int | None, Option("samples per iteration, with --cluster")] = None
     seq_len: SeqLen = None
     dtype: ComputeType = "bf16"
-    attention: Annotated[AttentionKernel | None, Option(help="(default: flash where the device has it)")] = None
-    threads: Annotated[int, Option(help="of a CPU worker (default: 1)", metavar="N")] = 1
-    budget: Annotated[
-        float | None,
-        Option(help="stop in time; what matters most comes first", metavar="SECONDS", values=SECONDS),
-    ] = None
-    stage: Annotated[
-        tuple[int, int] | None,
-        Option(help="these layers, also as one piece", metavar="FIRST:END", values=LAYERS),
-    ] = None
-    compile: Annotated[bool, Option(help="the stage as one piece through torch.compile")] = False
-    optimizer: Annotated[MeasuredOptimizer, Option(help="(default: %(default)s)")] = "adamw"
-    sequence_parallel: Annotated[bool, Option(help="sequence parallelism where tp > 1")] = False
-    recompute: Annotated[Recompute, Option(help="of activations (default: %(default)s)")] = "none"
+    attention: Annotated[AttentionKernel | None, Option("(default: flash where the device has it)")] = None
+    threads: Annotated[int, Option("of a CPU worker (default: 1)")] = 1
+    budget: Annotated[float | None, Option("stop in time; what matters most comes first", "SECONDS", SECONDS)] = None
+    stage: Annotated[tuple[int, int] | None, Option("these layers, also as one piece", "FIRST:END", LAYERS)] = None
+    compile: Annotated[bool, Option("the stage as one piece through torch.compile")] = False
+    optimizer: Annotated[MeasuredOptimizer, Option("(default: %(default)s)")] = "adamw"
+    sequence_parallel: Annotated[bool, Option("sequence parallelism where tp > 1")] = False
+    recompute: Annotated[Recompute, Option("of activations (default: %(default)s)")] = "none"
     store: Store
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
@@ -72,19 +58,14 @@ class CommMeasureOptions(Options):
 
     command: ClassVar[str] = "comm measure"
 
-    link: Annotated[str, Option(help="the link measured (default: %(default)s)", metavar="NAME")] = "loopback"
-    backend: Annotated[Backend, Option(help="xla: JAX (default: %(default)s)")] = "gloo"
-    ranks: Annotated[tuple[int, ...], Option(help="rank counts (default: 2)", metavar="LIST", values=COUNTS)] = (2,)
-    sizes: Annotated[
-        tuple[int, ...] | None, Option(help="bytes (default: 4 KiB to 64 MiB)", metavar="LIST", values=COUNTS)
-    ] = None
-    ops: Annotated[
-        tuple[CollectiveOp, ...] | None,
-        Option(help=f"of {', '.join(OPS)} (default: all)", metavar="LIST", values=words_of(OPS)),
-    ] = None
-    repeats: Annotated[int, Option(help="per size (default: 20)", metavar="N")] = 20
-    busy: Annotated[bool, Option(help="compute before each call, as a training does")] = False
-    timeout: Annotated[float, Option(help="give up after (default: 120)", metavar="SECONDS", values=SECONDS)] = 120.0
+    link: Annotated[str, Option("the link measured (default: %(default)s)", "NAME")] = "loopback"
+    backend: Annotated[Backend, Option("xla: JAX (default: %(default)s)")] = "gloo"
+    ranks: Annotated[tuple[int, ...], Option("rank counts (default: 2)")] = (2,)
+    sizes: Annotated[tuple[int, ...] | None, Option("bytes (default: 4 KiB to 64 MiB)")] = None
+    ops: Annotated[tuple[CollectiveOp, ...] | None, Option(f"of {', '.join(OPS)} (default: all)")] = None
+    repeats: Annotated[int, Option("per size (default: 20)")] = 20
+    busy: Annotated[bool, Option("compute before each call, as a training does")] = False
+    timeout: Annotated[float, Option("give up after (default: 120)", "SECONDS", SECONDS)] = 120.0
     store: Store
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)
@@ -96,11 +77,9 @@ class CommFitOptions(Options):
 
     command: ClassVar[str] = "comm fit"
 
-    file: Annotated[Path, Option(help="what all_reduce_perf and its kin printed", metavar="FILE")] = field(
-        kw_only=False
-    )
-    link: Annotated[str, Option(help="the link measured, such as nvswitch3", metavar="NAME")]
-    op: Annotated[CollectiveOp | None, Option(help="the collective, where the file does not say which")] = None
+    file: Annotated[Path, Option("what all_reduce_perf and its kin printed")] = field(kw_only=False)
+    link: Annotated[str, Option("the link measured, such as nvswitch3", "NAME")]
+    op: Annotated[CollectiveOp | None, Option("the collective, where the file does not say which")] = None
     store: Store
 
 
@@ -110,8 +89,8 @@ class CommShowOptions(Options):
 
     command: ClassVar[str] = "comm show"
 
-    link: Annotated[str | None, Option(help="of this link alone", metavar="NAME")] = None
-    size: Annotated[int | None, Option(help="also the time of that many, by each method", metavar="BYTES")] = None
+    link: Annotated[str | None, Option("of this link alone", "NAME")] = None
+    size: Annotated[int | None, Option("also the time of that many, by each method", "BYTES")] = None
     store: Store
 
 
@@ -121,7 +100,7 @@ class ProfilesExportOptions(Options):
 
     command: ClassVar[str] = "profiles export"
 
-    file: Annotated[Path, Option(help="the file to write", metavar="FILE")] = field(kw_only=False)
+    file: Annotated[Path, Option("the file to write")] = field(kw_only=False)
     store: Store
 
 
@@ -131,8 +110,8 @@ class ProfilesImportOptions(Options):
 
     command: ClassVar[str] = "profiles import"
 
-    file: Annotated[Path, Option(help="the file to read", metavar="FILE")] = field(kw_only=False)
-    replace: Annotated[bool, Option(help="let the file win over what the store holds already")] = False
+    file: Annotated[Path, Option("the file to read")] = field(kw_only=False)
+    replace: Annotated[bool, Option("let the file win over what the store holds already")] = False
     store: Store
 
 

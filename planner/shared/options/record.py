@@ -7,34 +7,36 @@ From the record come the command line's arguments (`planner.cli.options`), the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from planner.shared.options.values import POSITIVE_INT, Values, WrongValueError
+from planner.shared.options.values import Values, WrongValueError, values_of
 from profiles.errors import InputError
 
 Progress = Callable[[int, int, float | None, str], None]
 """Called with things done, things in all, seconds left (None: unknown) and what comes next."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
-    """What is said of an option beside its name, type and default.
+    """What is said of an option beside its name, type and default: `Option("the first N jobs", "N")`.
 
-    `group` is the heading that help shows it under. `flag` is its name on the command line where that is not the
-    field's, `short` a letter besides. `values` None: all of its type, whole numbers from 1. `repeated`: each use on the
-    command line adds a value; `nargs` as argparse has it. `supplied`: what nobody says, the command line supplies.
+    `metavar` and `values` None: what its type says (FILE, N, LIST; all that is of the type, whole numbers from 1, with
+    commas between). `group` is the heading that help shows it under, `flag` its name on the command line where that is
+    not the field's without the unit, `short` a letter besides. `repeated`: each use on the command line adds a value;
+    `nargs` as argparse has it. `supplied`: what nobody says, the command line supplies.
     """
 
     help: str
     metavar: str | tuple[str, ...] | None = None
+    values: Values | None = None
+    _: KW_ONLY
     group: str | None = None
     flag: str | None = None
     short: str | None = None
-    values: Values | None = None
     repeated: bool = False
     nargs: str | int | None = None
     supplied: bool = False
@@ -58,6 +60,8 @@ class Entry:
     option: Option
     default: Any
     positional: bool
+    values: Values | None
+    """Which values it takes, where its type does not say all."""
 
     @property
     def required(self) -> bool:
@@ -68,18 +72,22 @@ class Entry:
     def flag(self) -> str:
         """Its name on the command line."""
         if self.positional:
-            return str(self.option.metavar)
-        return self.option.flag or f"--{self.name.replace('_', '-')}"
+            return str(self.metavar)
+        return self.option.flag or f"--{self.name.removesuffix('_s').replace('_', '-')}"
 
     @property
     def members(self) -> tuple[Any, ...]:
         """The types that a value may be of, None left out."""
-        return tuple(part for part in _parts(self.hint) if part is not NoneType)
+        return _members(self.hint)
 
     @property
-    def values(self) -> Values | None:
-        """Which values it takes, where its type does not say all."""
-        return self.option.values or (POSITIVE_INT if self.members == (int,) else None)
+    def metavar(self) -> str | tuple[str, ...] | None:
+        """What stands for its value in the help."""
+        if self.option.metavar is not None or self.choices or self.option.nargs or self.option.repeated:
+            return self.option.metavar
+        if get_origin(self.members[0]) is tuple:
+            return "LIST"
+        return "N|RULE" if len(self.members) > 1 else {Path: "FILE", int: "N"}.get(self.members[0])
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -153,17 +161,22 @@ def entries(kind: type[Options]) -> Mapping[str, Entry]:
 @cache
 def _entries(kind: Any) -> Mapping[str, Entry]:
     hints = get_type_hints(kind, include_extras=True)
-    return {
-        field.name: Entry(
+    options = {}
+    for field in fields(kind):
+        option = _option(hints[field.name])
+        if option is None:
+            continue
+        hint = get_args(hints[field.name])[0]
+        derived = None if option.repeated or option.nargs else values_of(_members(hint))
+        options[field.name] = Entry(
             name=field.name,
-            hint=get_args(hints[field.name])[0],
+            hint=hint,
             option=option,
             default=field.default,
             positional=not field.kw_only,
+            values=option.values or derived,
         )
-        for field in fields(kind)
-        if (option := _option(hints[field.name])) is not None
-    }
+    return options
 
 
 def _option(hint: Any) -> Option | None:
@@ -174,9 +187,13 @@ def _parts(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
+def _members(hint: Any) -> tuple[Any, ...]:
+    return tuple(part for part in _parts(hint) if part is not NoneType)
+
+
 def _convert(value: Any, hint: Any) -> Any:
     """`value` as one of type `hint`: a list as a tuple, text as a path. WrongValueError if it is none."""
-    members = [part for part in _parts(hint) if part is not NoneType]
+    members = _members(hint)
     if value is None and len(members) < len(_parts(hint)):
         return None
     expected = []

@@ -22,28 +22,23 @@ class RunOptions(Options):
 
     command: ClassVar[str] = "run"
 
-    file: Annotated[Path, Option(help="a plan file, as `cellplan plan -o` writes it", metavar="PLAN")] = field(
-        kw_only=False
+    file: Annotated[Path, Option("a plan file, as `cellplan plan -o` writes it", "PLAN")] = field(kw_only=False)
+    backend: Annotated[Framework, Option("(default: %(default)s)")] = "torch"
+    device: Annotated[RunDevice, Option("GPUs if there are enough")] = "auto"
+    steps: Annotated[int, Option("measured iterations (default: 5)")] = 5
+    warm_up: Annotated[int, Option("iterations before those (default: 1)", values=NATURAL)] = 1
+    seed: Annotated[int, Option("of weights and random data (default: 0)", "SEED", NATURAL)] = 0
+    learning_rate: Annotated[float, Option("(default: %(default)s)", "RATE", RATE)] = 1e-3
+    data: Annotated[Path | None, Option("tokens, .npy or raw (default: random samples)")] = None
+    data_dtype: Annotated[str, Option("of a raw file (default: %(default)s)", "DTYPE")] = "uint16"
+    threads: Annotated[int, Option("of a worker on a CPU (default: 1)")] = 1
+    pin: Annotated[bool, Option("give each worker cores of its own (default: yes)")] = True
+    timeout: Annotated[float, Option("give up when no rank gets on for so long (default: 300)", "SECONDS", SECONDS)] = (
+        300.0
     )
-    backend: Annotated[Framework, Option(help="(default: %(default)s)")] = "torch"
-    device: Annotated[RunDevice, Option(help="GPUs if there are enough")] = "auto"
-    steps: Annotated[int, Option(help="measured iterations (default: 5)", metavar="N")] = 5
-    warm_up: Annotated[int, Option(help="iterations before those (default: 1)", metavar="N", values=NATURAL)] = 1
-    seed: Annotated[int, Option(help="of weights and random data (default: 0)", values=NATURAL)] = 0
-    learning_rate: Annotated[float, Option(help="(default: %(default)s)", metavar="RATE", values=RATE)] = 1e-3
-    data: Annotated[Path | None, Option(help="tokens, .npy or raw (default: random samples)", metavar="FILE")] = None
-    data_dtype: Annotated[str, Option(help="of a raw file (default: %(default)s)", metavar="DTYPE")] = "uint16"
-    threads: Annotated[int, Option(help="of a worker on a CPU (default: 1)", metavar="N")] = 1
-    pin: Annotated[bool, Option(help="give each worker cores of its own (default: yes)")] = True
-    timeout: Annotated[
-        float,
-        Option(help="give up when no rank gets on for so long (default: 300)", metavar="SECONDS", values=SECONDS),
-    ] = 300.0
-    profile: Annotated[bool, Option(help="first measure on one device what the estimate lacks")] = False
-    learn: Annotated[bool, Option(help="put what was measured into the profile store")] = False
-    trace: Annotated[Path | None, Option(help="write traces for Perfetto: FILE and two beside it", metavar="FILE")] = (
-        None
-    )
+    profile: Annotated[bool, Option("first measure on one device what the estimate lacks")] = False
+    learn: Annotated[bool, Option("put what was measured into the profile store")] = False
+    trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it")] = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)
@@ -55,15 +50,12 @@ class ExportOptions(Options):
 
     command: ClassVar[str] = "export"
 
-    plan: Annotated[Path, Option(help="the plan file", metavar="PLAN")] = field(kw_only=False)
-    to: Annotated[str, Option(help="the tool (`--list` shows all)", metavar="FORMAT")]
-    script: Annotated[str | None, Option(help="the training script that the launcher is to start", metavar="FILE")] = (
-        None
-    )
-    nearest: Annotated[bool, Option(help="where the tool cannot run the plan, export the nearest that it can")] = False
+    plan: Annotated[Path, Option("the plan file", "PLAN")] = field(kw_only=False)
+    to: Annotated[str, Option("the tool (`--list` shows all)", "FORMAT")]
+    script: Annotated[str | None, Option("the training script that the launcher is to start", "FILE")] = None
+    nearest: Annotated[bool, Option("where the tool cannot run the plan, export the nearest that it can")] = False
     output: Annotated[
-        Path | None,
-        Option(help="the file to write, or a folder (where there are several)", metavar="PATH", short="-o"),
+        Path | None, Option("the file to write, or a folder (where there are several)", "PATH", short="-o")
     ] = None
     store: StoreIfAny = None
 
@@ -74,11 +66,10 @@ class ValidateOptions(Options):
 
     command: ClassVar[str] = "validate"
 
-    path: Annotated[Path, Option(help="measured runs, one a row", metavar="RUNS.csv")] = field(kw_only=False)
+    path: Annotated[Path, Option("measured runs, one a row", "RUNS.csv")] = field(kw_only=False)
     group: Annotated[
-        RowGrouping | None,
-        Option(help="the one grouping to print, and to colour by (default: all of them)"),
+        RowGrouping | None, Option("the one grouping to print, and to colour by (default: all of them)")
     ] = None
-    plot: Annotated[Path | None, Option(help="measured against estimated, as .svg or .png", metavar="FILE")] = None
+    plot: Annotated[Path | None, Option("measured against estimated, as .svg or .png")] = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from estimator.cells.rules import MicroBatchRule
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
-from planner.shared.options.training import RECOMPUTE, THE_JOB, CellOptions, TrainingOptions
-from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS, TEXTS, number_or, words_of
+from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
+from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
 from profiles.vocabulary import ScheduleName, ZeroStage
 
 Objective = Literal["time", "cost", "energy"]
@@ -28,10 +29,10 @@ SitesMethod = Literal[
 ]
 """How sites are chosen: the names in `planner.many_jobs.sites.choosing.METHODS`, the default first."""
 
-THE_SPACE = "the space of plans that is searched"
-SEVERAL = "several searches"
-THE_SITES = "the sites"
-THE_LINKS = "links between sites as they are now"
+SPACE = partial(Option, group="the space of plans that is searched")
+SEVERAL = partial(Option, group="several searches")
+SITES = partial(Option, group="the sites")
+LINKS = partial(Option, group="links between sites as they are now")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,65 +41,34 @@ class SpaceOptions(TrainingOptions):
 
     model: ModelName = field(kw_only=False)
     cluster: ClusterName
-    devices: Annotated[
-        int | None, Option(help="devices of the cluster to use at most (default: all)", metavar="N", group=THE_JOB)
-    ] = None
-    micro_batch: Annotated[
-        int | None, Option(help="samples per rank and micro-batch (default: open)", metavar="N", group=THE_JOB)
-    ] = None
+    devices: Annotated[int | None, JOB("devices of the cluster to use at most (default: all)")] = None
+    micro_batch: Annotated[int | None, JOB("samples per rank and micro-batch (default: open)")] = None
     micro_batches: Annotated[
         int | MicroBatchRule | None,
-        Option(
-            help="micro-batches an iteration (default: open); for Cells also a rule: crius, fit, best",
-            metavar="N|RULE",
-            values=number_or(get_args(MicroBatchRule)),
-            group=THE_JOB,
-        ),
+        JOB("micro-batches an iteration (default: open); for Cells also a rule: crius, fit, best"),
     ] = None
     schedule: Annotated[
-        tuple[ScheduleName, ...] | None,
-        Option(
-            help="schedules to choose from (default: 1f1b,interleaved)",
-            metavar="LIST",
-            values=words_of(get_args(ScheduleName)),
-            group=THE_SPACE,
-        ),
+        tuple[ScheduleName, ...] | None, SPACE("schedules to choose from (default: 1f1b,interleaved)")
     ] = None
     recompute: Annotated[
-        str,
-        Option(
-            help="auto (open; default), none, selective, full, or full:LAYERS of each stage",
-            metavar="RULE",
-            values=RECOMPUTE,
-            group=THE_SPACE,
-        ),
+        str, SPACE("auto (open; default), none, selective, full, or full:LAYERS of each stage", "RULE", RECOMPUTE)
     ] = "auto"
-    zero: Annotated[ZeroStage | None, Option(help="what is sharded, 0 to 3 (default: open)", group=THE_SPACE)] = None
-    sequence_parallel: Annotated[
-        bool, Option(help="no plan with tp without it (default: with it where it can be)", group=THE_SPACE)
-    ] = False
-    no_offload: Annotated[bool, Option(help="no optimizer state in host memory", group=THE_SPACE)] = False
-    fix: Annotated[tuple[str, ...], Option(help="such as pp=4", metavar="NAME=N", repeated=True, group=THE_SPACE)] = ()
-    max: Annotated[tuple[str, ...], Option(help="such as tp=8", metavar="NAME=N", repeated=True, group=THE_SPACE)] = ()
-    min: Annotated[tuple[str, ...], Option(help="such as dp=2", metavar="NAME=N", repeated=True, group=THE_SPACE)] = ()
-    tool: Annotated[Tool | None, Option(help="only what this training framework can run", group=THE_SPACE)] = None
+    zero: Annotated[ZeroStage | None, SPACE("what is sharded, 0 to 3 (default: open)")] = None
+    sequence_parallel: Annotated[bool, SPACE("no plan with tp without it (default: with it where it can be)")] = False
+    no_offload: Annotated[bool, SPACE("no optimizer state in host memory")] = False
+    fix: Annotated[tuple[str, ...], SPACE("such as pp=4", "NAME=N", repeated=True)] = ()
+    max: Annotated[tuple[str, ...], SPACE("such as tp=8", "NAME=N", repeated=True)] = ()
+    min: Annotated[tuple[str, ...], SPACE("such as dp=2", "NAME=N", repeated=True)] = ()
+    tool: Annotated[Tool | None, SPACE("only what this training framework can run")] = None
     allow: Annotated[
         tuple[Freedom, ...],
-        Option(
-            help="widen the space: tp-across-islands, split-everything (all cuts of the layers), modelled (layer times"
-            " that nobody measured beside measured ones)",
-            metavar="LIST",
-            values=words_of(get_args(Freedom)),
-            group=THE_SPACE,
+        SPACE(
+            "widen the space: tp-across-islands, split-everything (all cuts of the layers), modelled (layer times"
+            " that nobody measured beside measured ones)"
         ),
     ] = ()
     free: Annotated[
-        Path | None,
-        Option(
-            help="what is free now: output of sinfo, scontrol show node, or kubectl get nodes -o json",
-            metavar="FILE",
-            group=THE_SPACE,
-        ),
+        Path | None, SPACE("what is free now: output of sinfo, scontrol show node, or kubectl get nodes -o json")
     ] = None
 
 
@@ -110,27 +80,20 @@ class SearchOptions(CellOptions, SpaceOptions):
 
     search: Annotated[
         Search | None,
-        Option(
-            help="exact: the best plan, proved (default); cells: the best Cell's best assembly; crius: that Cell tuned"
-            " in the halves that its stages favour",
-            group=THE_SPACE,
+        SPACE(
+            "exact: the best plan, proved (default); cells: the best Cell's best assembly; crius: that Cell tuned"
+            " in the halves that its stages favour"
         ),
     ] = None
-    objective: Annotated[Objective, Option(help="what is least (default: %(default)s)", group=THE_SPACE)] = "time"
-    limit: Annotated[
-        int | None,
-        Option(
-            help="stop after so many families of plans, with a gap instead of a proof", metavar="N", group=THE_SPACE
-        ),
-    ] = None
+    objective: Annotated[Objective, SPACE("what is least (default: %(default)s)")] = "time"
+    limit: Annotated[int | None, SPACE("stop after so many families of plans, with a gap instead of a proof")] = None
     profile_budget: Annotated[
         float | None,
-        Option(
-            help="on a cluster local:1xN: really run candidate plans for so many seconds at most, where that can change"
+        SPACE(
+            "on a cluster local:1xN: really run candidate plans for so many seconds at most, where that can change"
             " which one is best",
-            metavar="SECONDS",
-            values=RATE,
-            group=THE_SPACE,
+            "SECONDS",
+            RATE,
         ),
     ] = None
     say: Annotated[Callable[[str], None] | None, HOOK] = field(default=None, compare=False, repr=False)
@@ -142,14 +105,11 @@ class PlanOptions(SearchOptions):
 
     explain: Annotated[
         bool,
-        Option(
-            help="also why: what binds, what other plans lose, what changes would bring (some thirty searches more)"
-        ),
+        Option("also why: what binds, what other plans lose, what changes would bring (some thirty searches more)"),
     ] = False
-    compare: Annotated[
-        Path | None,
-        Option(help="also the plan of this file beside it: what differs, and what it costs", metavar="FILE"),
-    ] = None
+    compare: Annotated[Path | None, Option("also the plan of this file beside it: what differs, and what it costs")] = (
+        None
+    )
     output: PlanOutput = None
     timeline: TimelineFile = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
@@ -161,7 +121,7 @@ class FrontOptions(SearchOptions):
 
     against: Annotated[
         Literal["devices", "memory"],
-        Option(help="the fastest plan for each number of devices, or memory of one", flag="--front", group=SEVERAL),
+        SEVERAL("the fastest plan for each number of devices, or memory of one", flag="--front"),
     ]
 
 
@@ -169,16 +129,7 @@ class FrontOptions(SearchOptions):
 class SmallestOptions(SearchOptions):
     """The fewest devices on which an iteration takes so many seconds at most."""
 
-    meet_s: Annotated[
-        float,
-        Option(
-            help="the fewest devices on which an iteration takes so long",
-            metavar="S",
-            flag="--meet",
-            values=SECONDS,
-            group=SEVERAL,
-        ),
-    ]
+    meet_s: Annotated[float, SEVERAL("the fewest devices on which an iteration takes so long", "S", SECONDS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +137,7 @@ class SideBySideOptions(SearchOptions):
     """The best plan on the cluster, and on each of those `beside` it."""
 
     beside: Annotated[
-        tuple[str, ...],
-        Option(help="another cluster to compare with; several times", metavar="C", repeated=True, group=SEVERAL),
+        tuple[str, ...], SEVERAL("another cluster to compare with; several times", "C", repeated=True)
     ] = ()
 
 
@@ -197,54 +147,20 @@ class PlaceOptions(SpaceOptions):
 
     command: ClassVar[str] = "place"
 
-    devices: Annotated[int, Option(help="devices that the job wants", metavar="N", group=THE_JOB)] = field(kw_only=True)
-    local: Annotated[
-        str | None,
-        Option(help="the site that the job is submitted at: it is tried first", metavar="SITE", group=THE_SITES),
-    ] = None
-    method: Annotated[SitesMethod, Option(help="how sites are chosen (default: %(default)s)", group=THE_SITES)] = (
-        "compact"
-    )
-    types: Annotated[
-        tuple[str, ...],
-        Option(help="device types to take, such as a100-80gb,h100", metavar="LIST", values=TEXTS, group=THE_SITES),
-    ] = ()
-    one_type: Annotated[bool, Option(help="all devices are of one type", group=THE_SITES)] = False
-    all_sites: Annotated[
-        bool,
-        Option(help="the plan uses every chosen site, also where thin links make it slower", group=THE_SITES),
-    ] = False
-    alternatives: Annotated[
-        int, Option(help="other ways to plan (default: %(default)s)", metavar="N", values=NATURAL, group=THE_SITES)
-    ] = 6
+    devices: Annotated[int, JOB("devices that the job wants")] = field(kw_only=True)
+    local: Annotated[str | None, SITES("the site that the job is submitted at: it is tried first", "SITE")] = None
+    method: Annotated[SitesMethod, SITES("how sites are chosen (default: %(default)s)")] = "compact"
+    types: Annotated[tuple[str, ...], SITES("device types to take, such as a100-80gb,h100")] = ()
+    one_type: Annotated[bool, SITES("all devices are of one type")] = False
+    all_sites: Annotated[bool, SITES("the plan uses every chosen site, also where thin links make it slower")] = False
+    alternatives: Annotated[int, SITES("other ways to plan (default: %(default)s)", values=NATURAL)] = 6
     comm: Annotated[
         tuple[Path, ...],
-        Option(
-            help="what `comm measure --link north--south --json` printed, or measurements",
-            metavar="FILE",
-            nargs="+",
-            group=THE_LINKS,
-        ),
+        LINKS("what `comm measure --link north--south --json` printed, or measurements", "FILE", nargs="+"),
     ] = ()
-    links: Annotated[
-        Path | None,
-        Option(
-            help="the state of the links: read, and written where --comm adds to it", metavar="FILE", group=THE_LINKS
-        ),
-    ] = None
-    half_life: Annotated[
-        float,
-        Option(
-            help="age at which a measurement counts half (default: 3600)",
-            metavar="S",
-            values=SECONDS,
-            group=THE_LINKS,
-        ),
-    ] = 3600.0
-    now: Annotated[
-        float | None,
-        Option(help="seconds since 1970 to count ages to (default: now)", metavar="S", values=AMOUNT, group=THE_LINKS),
-    ] = None
+    links: Annotated[Path | None, LINKS("the state of the links: read, and written where --comm adds to it")] = None
+    half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
+    now: Annotated[float | None, LINKS("seconds since 1970 to count ages to (default: now)", "S", AMOUNT)] = None
     output: PlanOutput = None
 
     def check(self) -> None:

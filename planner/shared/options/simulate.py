@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,7 +16,6 @@ from planner.shared.options.values import (
     RATE,
     SECONDS,
     SPAN,
-    TEXTS,
     Values,
     WrongValueError,
     list_of,
@@ -33,10 +33,10 @@ RESTART_S = 60.0
 STORAGE_BANDWIDTH_BYTES_PER_S = 2e9
 CHECKPOINT_INTERVAL_S = 1800.0
 
-THE_TRACE = "the trace"
-THE_RUN = "the run"
-FILES = "files of one run"
-MANY = "many runs"
+TRACE = partial(Option, group="the trace")
+RUN = partial(Option, group="the run")
+FILES = partial(Option, group="files of one run")
+MANY = partial(Option, group="many runs")
 
 
 def _read_policy_option(word: str) -> tuple[str, PolicyOption]:
@@ -72,59 +72,39 @@ class TraceOptions(Options):
 
     command: ClassVar[str] = "simulate"
 
-    trace: Annotated[Path, Option(help="jobs as people submitted them", metavar="TRACE")] = field(kw_only=False)
-    cluster: Annotated[str, Option(help="such as a40:16x2+a10:16x2, or a YAML file", metavar="C")]
-    format: Annotated[TraceFormat, Option(help="(default: %(default)s, by its first line)", group=THE_TRACE)] = "auto"
+    trace: Annotated[Path, Option("jobs as people submitted them", "TRACE")] = field(kw_only=False)
+    cluster: Annotated[str, Option("such as a40:16x2+a10:16x2, or a YAML file", "C")]
+    format: Annotated[TraceFormat, TRACE("(default: %(default)s, by its first line)")] = "auto"
     lenient: Annotated[
-        bool,
-        Option(help="skip malformed lines and count them (not models or devices that there are not)", group=THE_TRACE),
+        bool, TRACE("skip malformed lines and count them (not models or devices that there are not)")
     ] = False
-    fractional: Annotated[Fractional, Option(help="parts of a GPU", group=THE_TRACE)] = "round-up"
-    counts: Annotated[Counts, Option(help="devices as asked, or powers of two", group=THE_TRACE)] = "keep"
+    fractional: Annotated[Fractional, TRACE("parts of a GPU")] = "round-up"
+    counts: Annotated[Counts, TRACE("devices as asked, or powers of two")] = "keep"
     oversize: Annotated[
         Oversize,
-        Option(
-            help="jobs larger than any pool; spread: over several pools of one type, for policies that join sites",
-            group=THE_TRACE,
-        ),
+        TRACE("jobs larger than any pool; spread: over several pools of one type, for policies that join sites"),
     ] = "refuse"
-    unknown_device: Annotated[UnknownDevice, Option(help="rows on a device that no pool has", group=THE_TRACE)] = (
-        "refuse"
-    )
-    window_s: Annotated[
-        tuple[float, float] | None,
-        Option(help="jobs submitted in [A, B) seconds", metavar="A:B", flag="--window", values=SPAN, group=THE_TRACE),
-    ] = None
-    head: Annotated[int | None, Option(help="the first N jobs", metavar="N", group=THE_TRACE)] = None
-    load: Annotated[float, Option(help="jobs arrive F times as fast", metavar="F", values=RATE, group=THE_TRACE)] = 1.0
-    seed: Annotated[
-        int, Option(help="of all that is drawn (default: 0)", metavar="N", values=NATURAL, group=THE_TRACE)
-    ] = 0
+    unknown_device: Annotated[UnknownDevice, TRACE("rows on a device that no pool has")] = "refuse"
+    window_s: Annotated[tuple[float, float] | None, TRACE("jobs submitted in [A, B) seconds", "A:B", SPAN)] = None
+    head: Annotated[int | None, TRACE("the first N jobs")] = None
+    load: Annotated[float, TRACE("jobs arrive F times as fast", "F", RATE)] = 1.0
+    seed: Annotated[int, TRACE("of all that is drawn (default: 0)", values=NATURAL)] = 0
     deadlines: Annotated[
         tuple[float, float] | None,
-        Option(
-            help="draw deadlines, A to B durations after submission (Crius: 1:3)",
-            metavar="A:B",
-            values=SPAN,
-            group=THE_TRACE,
-        ),
+        TRACE("draw deadlines, A to B durations after submission (Crius: 1:3)", "A:B", SPAN),
     ] = None
     cells_file: Annotated[
         Path | None,
-        Option(
-            help="Cells of earlier runs, to which this one adds (default: of this cluster, beside the profile store)",
-            metavar="FILE",
+        TRACE(
+            "Cells of earlier runs, to which this one adds (default: of this cluster, beside the profile store)",
             flag="--cells",
-            group=THE_TRACE,
             supplied=True,
         ),
     ] = None
     store: Annotated[
         Path | None,
-        Option(
-            help="measured profiles and link tables, which count wherever they are (default: all Cells are modelled)",
-            metavar="PATH",
-            group=THE_TRACE,
+        TRACE(
+            "measured profiles and link tables, which count wherever they are (default: all Cells are modelled)", "PATH"
         ),
     ] = None
 
@@ -133,73 +113,43 @@ class TraceOptions(Options):
 class ReplayOptions(TraceOptions):
     """One run of a trace under a policy, as a plain value that goes over to another process."""
 
-    policy: Annotated[str, Option(help="its name, or package.module:Class (default: %(default)s)", metavar="P")] = (
-        "fcfs"
-    )
+    policy: Annotated[str, Option("its name, or package.module:Class (default: %(default)s)", "P")] = "fcfs"
     option: Annotated[
         Mapping[str, PolicyOption] | None,
-        Option(
-            help="an option of the policy; POLICY.K=V of one among several",
-            metavar="K=V",
-            values=POLICY_OPTION,
-            repeated=True,
-        ),
+        Option("an option of the policy; POLICY.K=V of one among several", "K=V", POLICY_OPTION, repeated=True),
     ] = None
-    round_s: Annotated[
-        float | None,
-        Option(
-            help="decide every S seconds (default: after every event)",
-            metavar="S",
-            flag="--round",
-            values=SECONDS,
-            group=THE_RUN,
-        ),
-    ] = None
+    round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", SECONDS)] = None
     failures: Annotated[
-        str | None,
-        Option(
-            help="seconds between a node's failures and of a repair, or a CSV",
-            metavar="MTBF:REPAIR|FILE",
-            group=THE_RUN,
-        ),
+        str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
     ] = None
-    restart_s: Annotated[float, Option(help="(default: %(default)s)", metavar="S", values=AMOUNT, group=THE_RUN)] = (
-        RESTART_S
-    )
+    restart_s: Annotated[float, RUN("(default: %(default)s)", "S", AMOUNT, flag="--restart-s")] = RESTART_S
     storage_bandwidth_bytes_per_s: Annotated[
         float,
-        Option(
-            help="bytes/s at which a restart reads and writes its checkpoint (default: %(default)s)",
-            metavar="B",
+        RUN(
+            "bytes/s at which a restart reads and writes its checkpoint (default: %(default)s)",
+            "B",
+            RATE,
             flag="--storage-bandwidth",
-            values=RATE,
-            group=THE_RUN,
         ),
     ] = STORAGE_BANDWIDTH_BYTES_PER_S
     checkpoint_interval_s: Annotated[
         float,
-        Option(
-            help="progress between two checkpoints of a job; what came after the last is lost when a node fails"
+        RUN(
+            "progress between two checkpoints of a job; what came after the last is lost when a node fails"
             " (default: %(default)s; 0: nothing)",
-            metavar="S",
-            flag="--checkpoint-interval",
-            values=AMOUNT,
-            group=THE_RUN,
+            "S",
+            AMOUNT,
         ),
     ] = CHECKPOINT_INTERVAL_S
     jct: Annotated[
         str | None,
-        Option(
-            help="predict durations by a model of `cellplan jct train`, or learn from jobs as they end (default:"
+        RUN(
+            "predict durations by a model of `cellplan jct train`, or learn from jobs as they end (default:"
             " policies see the trace's durations)",
-            metavar="MODEL|online",
-            group=THE_RUN,
+            "MODEL|online",
         ),
     ] = None
-    until_s: Annotated[
-        float | None,
-        Option(help="end the simulation then", metavar="S", flag="--until", values=SECONDS, group=THE_RUN),
-    ] = None
+    until_s: Annotated[float | None, RUN("end the simulation then", "S", SECONDS)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,32 +157,14 @@ class SimulateOptions(ReplayOptions):
     """One run with the files that it keeps and writes. `stop` says whether it must end, which it does with a
     checkpoint, where there is a file for it, and KeyboardInterrupt."""
 
-    checkpoint: Annotated[
-        Path | None, Option(help="keep there what it takes to go on", metavar="FILE", group=THE_RUN)
-    ] = None
-    checkpoint_every_s: Annotated[
-        float,
-        Option(
-            help="this machine's seconds (default: 60)",
-            metavar="S",
-            flag="--checkpoint-every",
-            values=AMOUNT,
-            group=THE_RUN,
-        ),
-    ] = 60.0
-    resume: Annotated[bool, Option(help="go on from --checkpoint, where there is one", group=THE_RUN)] = False
-    jobs_csv: Annotated[Path | None, Option(help="a row for each job", metavar="FILE", group=FILES)] = None
-    series_csv: Annotated[Path | None, Option(help="the cluster over time", metavar="FILE", group=FILES)] = None
-    timeline: Annotated[
-        Path | None,
-        Option(help="who sat where when, for Perfetto (.json, .json.gz)", metavar="FILE", group=FILES),
-    ] = None
-    plot: Annotated[
-        Path | None, Option(help="throughput, queue and JCTs (.svg, .png)", metavar="FILE", group=FILES)
-    ] = None
-    bound: Annotated[bool, Option(help="also say what no policy can beat, and how far this one is", group=FILES)] = (
-        False
-    )
+    checkpoint: Annotated[Path | None, RUN("keep there what it takes to go on")] = None
+    checkpoint_every_s: Annotated[float, RUN("this machine's seconds (default: 60)", "S", AMOUNT)] = 60.0
+    resume: Annotated[bool, RUN("go on from --checkpoint, where there is one")] = False
+    jobs_csv: Annotated[Path | None, FILES("a row for each job")] = None
+    series_csv: Annotated[Path | None, FILES("the cluster over time")] = None
+    timeline: Annotated[Path | None, FILES("who sat where when, for Perfetto (.json, .json.gz)")] = None
+    plot: Annotated[Path | None, FILES("throughput, queue and JCTs (.svg, .png)")] = None
+    bound: Annotated[bool, FILES("also say what no policy can beat, and how far this one is")] = False
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     stop: Annotated[Callable[[], bool] | None, HOOK] = field(default=None, compare=False, repr=False)
 
@@ -246,23 +178,12 @@ class SimulateOptions(ReplayOptions):
 class SweepOptions(ReplayOptions):
     """A run for each policy, seed and load. An option `crius.depth` is one of the policy `crius` alone."""
 
-    policies: Annotated[
-        tuple[str, ...] | None,
-        Option(help="in place of --policy", metavar="P,Q,...", values=TEXTS, group=MANY),
-    ] = None
-    seeds: Annotated[
-        tuple[int, ...] | None, Option(help="in place of --seed", metavar="A..B|LIST", values=SEEDS, group=MANY)
-    ] = None
-    loads: Annotated[
-        tuple[float, ...] | None,
-        Option(help="in place of --load", metavar="LIST", values=list_of(RATE), group=MANY),
-    ] = None
-    workers: Annotated[int, Option(help="processes (default: 1)", metavar="N", group=MANY)] = 1
-    ray: Annotated[
-        str | None,
-        Option(help="run on this Ray cluster (`auto`: the one that runs here)", metavar="ADDRESS", group=MANY),
-    ] = None
-    csv: Annotated[Path | None, Option(help="a row for each run", metavar="FILE", group=MANY)] = None
+    policies: Annotated[tuple[str, ...] | None, MANY("in place of --policy", "P,Q,...")] = None
+    seeds: Annotated[tuple[int, ...] | None, MANY("in place of --seed", "A..B|LIST", SEEDS)] = None
+    loads: Annotated[tuple[float, ...] | None, MANY("in place of --load", values=list_of(RATE))] = None
+    workers: Annotated[int, MANY("processes (default: 1)")] = 1
+    ray: Annotated[str | None, MANY("run on this Ray cluster (`auto`: the one that runs here)", "ADDRESS")] = None
+    csv: Annotated[Path | None, MANY("a row for each run")] = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:

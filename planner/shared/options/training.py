@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, get_args
 
 from estimator.cells.rules import Formula, Method, Partition
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import LAYERS, POSITIVE_INT, RATE, Values, list_of, words_of
+from planner.shared.options.values import IMBALANCE, LAYERS, RATE, Values, words_of
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
-THE_JOB = "the job"
-THE_CELLS = "the Cells and how they are estimated (crius: as the paper has it)"
-THE_SOFTWARE = "the training software and what it does"
+JOB = partial(Option, group="the job")
+CELLS = partial(Option, group="the Cells and how they are estimated (crius: as the paper has it)")
+SOFTWARE = partial(Option, group="the training software and what it does")
 
 RECOMPUTE = Values(
     expected="auto, none, selective, full, or full:LAYERS such as full:8",
@@ -23,31 +24,18 @@ RECOMPUTE = Values(
     holds=lambda rule: bool(re.fullmatch(r"auto|none|(selective|full)(:[1-9]\d{0,8})?", rule)),
 )
 OVERLAPS = words_of(get_args(Overlap), or_none=True)
-IMBALANCE = Values(
-    expected="at least 1: the fullest rank's tokens over the mean",
-    read=float,
-    holds=lambda value: 1 <= value < float("inf"),
-    schema={"minimum": 1},
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(Options):
     """What is trained, and what was measured of it. None: derived, and said how."""
 
-    global_batch: Annotated[int | None, Option(help="samples per iteration", metavar="N", group=THE_JOB)] = None
-    seq_len: Annotated[
-        int | None, Option(help="tokens per sample (default: the model's)", metavar="N", group=THE_JOB)
-    ] = None
-    dtype: Annotated[DType, Option(help="compute type (default: %(default)s)", group=THE_JOB)] = "bf16"
-    optimizer: Annotated[OptimizerName, Option(help="(default: %(default)s)", group=THE_JOB)] = "adamw"
-    attention: Annotated[
-        AttentionKernel | None, Option(help="(default: flash where the device has it, else math)", group=THE_JOB)
-    ] = None
-    profiles: Annotated[
-        Framework | None,
-        Option(help="whose measured layer times count (default: torch's, else JAX's)", group=THE_JOB),
-    ] = None
+    global_batch: Annotated[int | None, JOB("samples per iteration")] = None
+    seq_len: Annotated[int | None, JOB("tokens per sample (default: the model's)")] = None
+    dtype: Annotated[DType, JOB("compute type (default: %(default)s)")] = "bf16"
+    optimizer: Annotated[OptimizerName, JOB("(default: %(default)s)")] = "adamw"
+    attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None
+    profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None
     store: StoreIfAny = None
 
 
@@ -55,53 +43,25 @@ class JobOptions(Options):
 class SoftwareOptions(Options):
     """What the training software does. None: what it is declared to do."""
 
-    software: Annotated[
-        str | None,
-        Option(help="training framework, whose declared features count", metavar="NAME", group=THE_SOFTWARE),
-    ] = None
+    software: Annotated[str | None, SOFTWARE("training framework, whose declared features count", "NAME")] = None
     feature: Annotated[
         tuple[str, ...],
-        Option(
-            help="in place of what the software is declared to do (all of it: cellplan hardware show NAME)",
-            metavar="NAME=VALUE",
+        SOFTWARE(
+            "in place of what the software is declared to do (all of it: cellplan hardware show NAME)",
+            "NAME=VALUE",
             repeated=True,
-            group=THE_SOFTWARE,
         ),
     ] = ()
-    grad_dtype: Annotated[
-        GradDType | None, Option(help="type of gradients (default: the software's)", group=THE_SOFTWARE)
-    ] = None
-    vocab_pad: Annotated[
-        int | None,
-        Option(help="pad the vocabulary to a multiple of this times tp", metavar="N", group=THE_SOFTWARE),
-    ] = None
-    freeze: Annotated[
-        tuple[int, int] | None,
-        Option(help="layers that do not learn", metavar="FIRST:END", values=LAYERS, group=THE_SOFTWARE),
-    ] = None
-    lora: Annotated[
-        int | None,
-        Option(help="adapters of this rank learn, all else is frozen", metavar="RANK", group=THE_SOFTWARE),
-    ] = None
+    grad_dtype: Annotated[GradDType | None, SOFTWARE("type of gradients (default: the software's)")] = None
+    vocab_pad: Annotated[int | None, SOFTWARE("pad the vocabulary to a multiple of this times tp")] = None
+    freeze: Annotated[tuple[int, int] | None, SOFTWARE("layers that do not learn", "FIRST:END", LAYERS)] = None
+    lora: Annotated[int | None, SOFTWARE("adapters of this rank learn, all else is frozen", "RANK")] = None
     overlap: Annotated[
         tuple[Overlap, ...] | None,
-        Option(
-            help="communication beside compute: dp, tp, p2p, none (default: the software's)",
-            metavar="LIST",
-            values=OVERLAPS,
-            group=THE_SOFTWARE,
-        ),
+        SOFTWARE("communication beside compute: dp, tp, p2p, none (default: the software's)", values=OVERLAPS),
     ] = None
-    moe_capacity: Annotated[
-        float | None,
-        Option(help="capacity factor of experts (default: dropless)", metavar="F", values=RATE, group=THE_SOFTWARE),
-    ] = None
-    moe_imbalance: Annotated[
-        float,
-        Option(
-            help="the fullest expert rank's tokens over the mean", metavar="F", values=IMBALANCE, group=THE_SOFTWARE
-        ),
-    ] = 1.0
+    moe_capacity: Annotated[float | None, SOFTWARE("capacity factor of experts (default: dropless)", "F", RATE)] = None
+    moe_imbalance: Annotated[float, SOFTWARE("the fullest expert rank's tokens over the mean", "F", IMBALANCE)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +73,7 @@ class TrainingOptions(SoftwareOptions, JobOptions):
 class CellOptions(Options):
     """Which Cells are asked for, and how they are split and assembled."""
 
-    stages: Annotated[
-        tuple[int, ...] | None,
-        Option(
-            help="stage counts, such as 1,2,4",
-            metavar="LIST",
-            values=list_of(POSITIVE_INT, rising=True),
-            group=THE_CELLS,
-        ),
-    ] = None
-    partition: Annotated[Partition, Option(help="(default: %(default)s)", group=THE_CELLS)] = "exact"
-    formula: Annotated[Formula, Option(help="(default: %(default)s)", group=THE_CELLS)] = "cellplan"
-    assembly: Annotated[Method, Option(help="(default: %(default)s)", group=THE_CELLS)] = "exact"
+    stages: Annotated[tuple[int, ...] | None, CELLS("stage counts, such as 1,2,4")] = None
+    partition: Annotated[Partition, CELLS("(default: %(default)s)")] = "exact"
+    formula: Annotated[Formula, CELLS("(default: %(default)s)")] = "cellplan"
+    assembly: Annotated[Method, CELLS("(default: %(default)s)")] = "exact"

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
-from typing import Any
+from math import inf
+from operator import ge, gt, lt
+from typing import Any, Literal, get_args, get_origin
 
 Schema = Mapping[str, Any]
 
@@ -63,36 +64,28 @@ def _read_large(word: str) -> float:
     return float(word[:-1]) * power if power else float(word)
 
 
-def _above_zero(value: float) -> bool:
-    return 0 < value < float("inf")
+def _numbers(expected: str, read: Callable[[str], Any] = float, **bounds: float) -> Values:
+    """The numbers within `bounds`, which are JSON Schema's keywords; infinity is none."""
+    kept = tuple((_WITHIN[keyword], bound) for keyword, bound in bounds.items())
+    return Values(
+        expected=expected,
+        read=read,
+        holds=lambda value: -inf < value < inf and all(within(value, bound) for within, bound in kept),
+        schema=bounds,
+    )
 
 
-ABOVE_ZERO: Schema = {"exclusiveMinimum": 0}
-POSITIVE_INT = Values(
-    expected="a whole number of at least 1", read=read_whole, holds=lambda value: value >= 1, schema={"minimum": 1}
-)
-NATURAL = Values(
-    expected="a whole number of at least 0", read=read_whole, holds=lambda value: value >= 0, schema={"minimum": 0}
-)
-RATE = Values(expected="a number above 0", read=float, holds=_above_zero, schema=ABOVE_ZERO)
-SECONDS = Values(expected="seconds above 0", read=float, holds=_above_zero, schema=ABOVE_ZERO)
-LARGE = Values(
-    expected="a number above 0 such as 1.4T or 300e9", read=_read_large, holds=_above_zero, schema=ABOVE_ZERO
-)
+_WITHIN = {"minimum": ge, "exclusiveMinimum": gt, "exclusiveMaximum": lt}
+POSITIVE_INT = _numbers("a whole number of at least 1", read_whole, minimum=1)
+NATURAL = _numbers("a whole number of at least 0", read_whole, minimum=0)
+RATE = _numbers("a number above 0", exclusiveMinimum=0)
+SECONDS = _numbers("seconds above 0", exclusiveMinimum=0)
+LARGE = _numbers("a number above 0 such as 1.4T or 300e9", _read_large, exclusiveMinimum=0)
 """With k, M, G (or B), T or P behind it for powers of a thousand."""
-AMOUNT = Values(
-    expected="a number of at least 0",
-    read=float,
-    holds=lambda value: 0 <= value < float("inf"),
-    schema={"minimum": 0},
-)
-CLOCK = Values(expected="seconds on the trace's clock", read=float, holds=isfinite)
-SHARE = Values(
-    expected="a share between 0 and 1",
-    read=float,
-    holds=lambda value: 0 < value < 1,
-    schema={"exclusiveMinimum": 0, "exclusiveMaximum": 1},
-)
+AMOUNT = _numbers("a number of at least 0", minimum=0)
+CLOCK = _numbers("seconds on the trace's clock")
+SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum=1)
+IMBALANCE = _numbers("at least 1: the fullest rank's tokens over the mean", minimum=1)
 
 
 def _read_pair(word: str, between: str, read: Callable[[str], Any]) -> tuple[Any, Any]:
@@ -108,7 +101,7 @@ LAYERS = Values(
 SPAN = Values(
     expected="two rising numbers A:B of at least 0",
     read=partial(_read_pair, between=":", read=float),
-    holds=lambda pair: 0 <= pair[0] <= pair[1] < float("inf"),
+    holds=lambda pair: 0 <= pair[0] <= pair[1] < inf,
 )
 SHARD_X_REPLICATE = Values(
     expected="SHARDxREPLICATE such as 8x4",
@@ -132,6 +125,7 @@ def list_of(values: Values, *, rising: bool = False) -> Values:
     )
 
 
+COUNTS = list_of(POSITIVE_INT, rising=True)
 TEXTS = Values(expected="words with commas between", read=lambda word: tuple(word.split(",")))
 
 
@@ -157,3 +151,14 @@ def number_or(words: tuple[str, ...]) -> Values:
         holds=lambda value: value in words or (not isinstance(value, str) and value >= 1),
         schema={"minimum": 1},
     )
+
+
+def values_of(members: tuple[Any, ...]) -> Values | None:
+    """Return the values that an option's types say by themselves: whole numbers from 1, rules that words name beside
+    them, and lists with commas between; None where they say all or nothing."""
+    if int in members:
+        return number_or(get_args(members[1])) if len(members) > 1 else POSITIVE_INT
+    if len(members) > 1 or get_origin(members[0]) is not tuple or get_args(members[0])[-1] is not Ellipsis:
+        return None
+    inner = get_args(members[0])[0]
+    return words_of(get_args(inner)) if get_origin(inner) is Literal else {int: COUNTS, str: TEXTS}.get(inner)
