@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import gcd
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +95,7 @@ class _Task:
     work_before: tuple[int, ...]
     first: IntArray
     end: IntArray
-    work: npt.NDArray[np.object_] | IntArray
+    work: npt.NDArray[Any]
     unit: int
     cut_before: IntArray
     counts: IntArray

@@ -16,9 +16,9 @@ from estimator.layer_times import Lookup, nothing_measured
 from estimator.layers.graph import build_graph
 from estimator.layers.split import Work
 from estimator.layers.work import layer_work
-from estimator.pricing.evaluate import evaluate, hop_s, stage_times
+from estimator.pricing.evaluate import PricedStage, evaluate, hop_s, stage_times
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
-from estimator.pricing.link_times import LinkTimes
+from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.memory import (
     Moment,
     StandingBytes,
@@ -32,7 +32,7 @@ from estimator.pricing.memory import (
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
-from estimator.pricing.stage_cost import price_stage
+from estimator.pricing.stage_cost import StagePasses, price_passes, price_stage
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, stage_chunks
 from estimator.schedules import in_flight
@@ -92,7 +92,8 @@ class StagePricing:
             cluster=hardware.cluster,
             experts_a_token=experts_a_token(job.model, self.recipe.software),
         )
-        self._priced: dict[Hashable, _Seconds | Infeasible] = {}
+        self._priced: dict[Hashable, _Priced | Infeasible] = {}
+        self._passes: dict[Hashable, tuple[StagePasses | Infeasible, LinkAccount]] = {}
         self._works: dict[Hashable, tuple[ChunkWork, ...] | Infeasible] = {}
         self._layer_works: dict[Hashable, tuple[Work | None, ...]] = {}
         self._suits: dict[int, bool] = {}
@@ -157,7 +158,12 @@ class StagePricing:
     def evaluate(self, stages: Sequence[StageSetup], micro_batch: int) -> tuple[Setup, Evaluation]:
         """Return the setup of these stages with its price; AssertionError where one of them cannot be had."""
         setup = self._setup(stages, micro_batch)
-        evaluation = evaluate(setup, self._pricing)
+        priced_before = {}
+        for stage in setup.stages:
+            priced = self._priced.get(self._price_key(setup, stage))
+            if isinstance(priced, _Priced):
+                priced_before[stage_key(setup, stage, self.kinds)] = priced.stage
+        evaluation = evaluate(setup, self._pricing, priced_before=priced_before)
         assert isinstance(evaluation, Evaluation), f"stages that were priced: {evaluation}"
         return setup, evaluation
 
@@ -292,16 +298,32 @@ class StagePricing:
                 lacking_bytes=memory.needed_bytes - has_bytes,
             )
         probe = self.probe(place, stage)
-        key = (stage_key(probe, stage, self.kinds), place.micro_batch, len(place.slots) + len(place.others))
+        key = self._price_key(probe, stage)
         if key not in self._priced:
             self._priced[key] = self._price(probe)
-        seconds = self._priced[key]
-        if isinstance(seconds, Infeasible):
-            return seconds
-        return StageOption(setup=stage, time_s=seconds.time_s, tail_s=seconds.tail_s, measured=seconds.measured)
+        priced = self._priced[key]
+        if isinstance(priced, Infeasible):
+            return priced
+        return StageOption(setup=stage, time_s=priced.time_s, tail_s=priced.tail_s, measured=priced.measured)
 
-    def _price(self, probe: Setup) -> _Seconds | Infeasible:
-        cost = price_stage(probe, 0, self._links)
+    def _price_key(self, setup: Setup, stage: StageSetup) -> Hashable:
+        return stage_key(setup, stage, self.kinds), setup.micro_batch, setup.devices
+
+    def _passes_of(self, probe: Setup) -> tuple[StagePasses | Infeasible, LinkAccount]:
+        """The passes of the probed stage, the same however its state is sharded, and what was timed for them."""
+        key = self._price_key(probe, replace(probe.stages[0], zero=0))
+        if key not in self._passes:
+            account = LinkAccount()
+            self._passes[key] = price_passes(probe, 0, replace(self._links, account=account)), account
+        return self._passes[key]
+
+    def _price(self, probe: Setup) -> _Priced | Infeasible:
+        passes, noted = self._passes_of(probe)
+        if isinstance(passes, Infeasible):
+            return passes
+        account = LinkAccount()
+        account.add(noted)
+        cost = price_stage(probe, 0, replace(self._links, account=account), passes)
         if isinstance(cost, Infeasible):
             return cost
         times, stage = stage_times(cost), probe.stages[0]
@@ -314,7 +336,8 @@ class StagePricing:
         )
         once = cost.once
         exposed_s = exposed_sync_s(hiding, once.reduce_s, once.gather_s, sum(times.forward_s), sum(times.backward_s))
-        return _Seconds(
+        return _Priced(
+            stage=PricedStage(cost=cost, account=account),
             time_s=times.busy_s,
             tail_s=float(sum(exposed_s)) + once.optimizer_s + once.offload_s,
             measured=all(profile is not None for chunk in cost.profiles for profile in chunk),
@@ -349,9 +372,10 @@ class StagePricing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seconds:
-    """What a stage takes wherever it stands in the pipeline (as in `StageOption`)."""
+class _Priced:
+    """A stage with what it takes wherever it stands in the pipeline (as in `StageOption`)."""
 
+    stage: PricedStage
     time_s: float
     tail_s: float
     measured: bool
