@@ -69,6 +69,24 @@ class Infeasible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """How the ranks of a pipeline stage share its work: dp * cp * tp of them; ep ranks (with `etp` for each expert's
+    matrices) are taken out of these."""
+
+    tp: int = 1
+    cp: int = 1
+    dp: int = 1
+    ep: int = 1
+    etp: int = 1
+    sequence_parallel: bool = False
+
+    @property
+    def stage_devices(self) -> int:
+        """Devices of one stage."""
+        return self.tp * self.cp * self.dp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
     """How one rank holds a layer, and the micro-batch that passes through it.
 

@@ -95,9 +95,9 @@ class SleepingStage:
             if self.stage.zero:
                 with self._note("reduce_scatter", self.gradients, self.groups.shard):
                     reduce_scatter_single(self.own, self.gradients, group=self.groups.shard)
-            elif self.stage.dp > 1:
-                with self._note("all_reduce", self.gradients, self.groups.dp):
-                    dist.all_reduce(self.gradients, group=self.groups.dp)
+            elif self.stage.degrees.dp > 1:
+                with self._note("all_reduce", self.gradients, self.groups.replicas):
+                    dist.all_reduce(self.gradients, group=self.groups.replicas)
         with self.recorder.span("optimizer", "optimizer"):
             sleep(sum(one.optimizer_s for one in self.sleeps.values()) / (self.stage.shard if self.stage.zero else 1))
         if self.stage.zero:

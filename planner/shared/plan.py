@@ -20,7 +20,7 @@ from planner.shared.plan_parts import (
     PlanTimeBreakdown,
     require,
 )
-from profiles.vocabulary import AttentionKernel, DType, Provenance, RecomputeKind
+from profiles.vocabulary import AttentionKernel, Degrees, DType, Provenance, RecomputeKind
 
 PLAN_SCHEMA: Literal["cellplan.plan/1"] = "cellplan.plan/1"
 
@@ -156,6 +156,18 @@ class PlanStage(FileRecord):
     communication_s: float
     memory_bytes: int
     memory: PlanMemory | None = None
+
+    @property
+    def degrees(self) -> Degrees:
+        """How its ranks share the work."""
+        return Degrees(
+            tp=self.tp,
+            cp=self.cp,
+            dp=self.dp,
+            ep=self.ep,
+            etp=self.etp,
+            sequence_parallel=self.sequence_parallel,
+        )
 
     def __post_init__(self) -> None:
         degrees = {name: getattr(self, name) for name in ("dp", "tp", "cp", "ep", "etp")}

@@ -18,6 +18,7 @@ from models_zoo.families import gpt, llama, mixtral, nmt
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit, Embedding, TransformerBlock
 from models_zoo.model import ImageInput, Model
 from planner.one_job.running.program import Program, StageProgram
+from profiles.vocabulary import Degrees
 
 QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 STEPS = 5
@@ -126,21 +127,19 @@ def program_for(wanted: Case) -> Program:
 
 
 def _stage(number: int, first: int, micro_batch: int, **changes: Any) -> StageProgram:
-    dp, tp, zero = (changes.get(key, default) for key, default in (("dp", 1), ("tp", 1), ("zero", 0)))
+    dp, tp, zero = (changes.pop(key, default) for key, default in (("dp", 1), ("tp", 1), ("zero", 0)))
     shard = changes.pop("shard", dp if zero else 1)
     recomputed = changes.pop("recompute_layers", 0)
     return StageProgram(
         number=number,
         ranks=tuple(range(first, first + dp * tp)),
         shares=changes.pop("shares", (micro_batch // dp,) * dp),
+        zero=zero,
         shard=shard,
         replicate=dp // shard,
         recompute_layers=recomputed,
+        degrees=Degrees(dp=dp, tp=tp, sequence_parallel=changes.pop("sequence_parallel", False)),
         **{
-            "dp": 1,
-            "tp": 1,
-            "zero": 0,
-            "sequence_parallel": False,
             "recompute": "full" if recomputed else "none",
             **changes,
         },
@@ -174,7 +173,7 @@ def train(program: Program) -> list[float]:
         trainer.prepare(step)
         trainer.iterate()
         trainer.wait()
-        parts = [one.loss_of(replica) for one in trainer.stages for replica in range(one.stage.dp)]
+        parts = [one.loss_of(replica) for one in trainer.stages for replica in range(one.stage.degrees.dp)]
         losses.append(sum(part for part in parts if part is not None))
     return losses
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner.one_job.running.program import StageProgram
 from planner.one_job.running.torch_exchange import Piece, Range, pieces_to_receive, pieces_to_send, region_of
+from profiles.vocabulary import Degrees
 
 Cell = tuple[int, int]
 """A sample and a place: one element of a boundary tensor."""
@@ -33,9 +34,7 @@ def stage(
         number=number,
         chunks=((number, number + 1),),
         ranks=ranks,
-        dp=dp,
-        tp=tp,
-        sequence_parallel=sequence_parallel,
+        degrees=Degrees(tp=tp, dp=dp, sequence_parallel=sequence_parallel),
         shares=shares,
         zero=0,
         shard=1,
@@ -121,7 +120,7 @@ def test_nobody_sends_what_he_does_not_hold(case: tuple[StageProgram, StageProgr
 def test_a_stages_own_parts_cover_the_tensor(case: tuple[StageProgram, StageProgram, int]) -> None:
     """Once where tp divides the places, so that gathering them gives the whole; else each rank answers for all."""
     for one, length in ((case[0], case[2]), (case[1], case[2])):
-        count = 1 if length % one.tp == 0 else one.tp
+        count = 1 if length % one.degrees.tp == 0 else one.degrees.tp
         covered: Counter[Cell] = Counter()
         for rank in one.ranks:
             region = region_of(one, rank, length)
@@ -138,7 +137,7 @@ def test_a_messages_bytes_are_spread_over_the_tensor_parallel_ranks(
 ) -> None:
     """Where both degrees divide the places, no rank sends more than its part of its replica's activations."""
     sender, receiver, length = case
-    if length % sender.tp or length % receiver.tp:
+    if length % sender.degrees.tp or length % receiver.degrees.tp:
         return
     for rank in sender.ranks:
         region = region_of(sender, rank, length)
@@ -147,7 +146,7 @@ def test_a_messages_bytes_are_spread_over_the_tensor_parallel_ranks(
             for piece in pieces_to_send(sender, receiver, rank, length)
         )
         first, end = region.samples
-        assert total == (end - first) * length // sender.tp
+        assert total == (end - first) * length // sender.degrees.tp
 
 
 def test_two_replicas_to_one_of_two_ranks() -> None:

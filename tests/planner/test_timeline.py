@@ -98,7 +98,7 @@ def test_a_cells_plan_has_a_timeline_and_says_what_it_stated_itself() -> None:
     plan = api.plan("gpt-tiny", cluster="a100-80gb:1x4", stages=(2,), global_batch=32).plan
     timeline = make_timeline(plan)
     assert timeline.planned_time_s == plan.estimate.iteration_time_s
-    assert [stage.ranks for stage in timeline.stages] == [stage.ranks for stage in plan.stages]
+    assert [stage.planned.ranks for stage in timeline.stages] == [stage.ranks for stage in plan.stages]
 
 
 def test_the_store_and_whose_profiles_count_reach_the_evaluation(
@@ -150,7 +150,7 @@ def test_a_trace_is_valid_and_has_every_task(name: str) -> None:
     complete = validate_trace(write_trace(timeline))
     after = list(timeline.after_s)
     for stage in timeline.stages:
-        own = [event for event in complete if event["pid"] == stage.ranks[0]]
+        own = [event for event in complete if event["pid"] == stage.planned.ranks[0]]
         assert [event["cat"] for event in own] == [*(task.kind for task in stage.tasks), *after]
         for event, task in zip(own, stage.tasks, strict=False):
             assert event["ts"] == pytest.approx(task.start_s * 1e6, abs=1e-3)
@@ -164,7 +164,7 @@ def test_a_trace_is_that_of_cellplan_run_for_the_first_rank_of_each_stage(name: 
     timeline = make_timeline(plan)
     program = program_of(plan, load_any_model(plan.model.reference), where="plan")
     spans = estimated_spans(program, evaluation_of(plan))
-    firsts = {stage.ranks[0]: spans[stage.ranks[0]] for stage in timeline.stages}
+    firsts = {stage.planned.ranks[0]: spans[stage.planned.ranks[0]] for stage in timeline.stages}
     trace = json.loads(write_trace(timeline))
     for event in trace["traceEvents"]:
         if event["name"] == "process_name":

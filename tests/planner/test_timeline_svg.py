@@ -76,9 +76,10 @@ def test_the_picture_has_every_stage_and_says_what_it_shows(name: str) -> None:
         assert words in " ".join(said[:2])
     for stage in timeline.stages:
         label = next(text for text in said if text.startswith(f"stage {stage.number}: layer"))
-        for first, end in stage.chunks:
+        for first, end in stage.planned.chunks:
             assert re.search(rf"\b{first}\b" if end - first == 1 else rf"\b{first}-{end - 1}\b", label)
-    way = f"{len(timeline.stages[0].ranks)} x a100-80gb, dp {timeline.stages[0].dp} x tp {timeline.stages[0].tp}"
+    planned = timeline.stages[0].planned
+    way = f"{len(planned.ranks)} x a100-80gb, dp {planned.dp} x tp {planned.tp}"
     assert said.count(way) == len(timeline.stages)
     split = any(task.kind == "weight" for task in timeline.stages[0].tasks)
     assert ("gradients of weights" in " ".join(said)) == split
@@ -272,7 +273,8 @@ def test_no_text_runs_over_another_or_out_of_the_picture(timeline: Timeline) -> 
 
 def test_a_long_label_is_cut() -> None:
     timeline = made_up("1f1b", stages=2, micro_batches=2)
-    stages = tuple(replace(stage, device="device-of-a-very-long-name-" * 4) for stage in timeline.stages)
+    name = "device-of-a-very-long-name-" * 4
+    stages = tuple(replace(stage, planned=replace(stage.planned, device=name)) for stage in timeline.stages)
     said = texts(parse(replace(timeline, stages=stages)))
     assert sum(text.startswith("2 x device-of") and text.endswith("...") for text in said) == 2
     assert cut_text("abcdef", text_width("abcdef", 10), 10) == "abcdef"

@@ -31,8 +31,6 @@ def draw_option(rng: Random, room: tuple[int, ...], dp: int, pp: int, *, even: b
         return pairs.setdefault(key, rng.randint(0, 8) / 8)
 
     return InsideOption(
-        tp=1,
-        dp=dp,
         pp=pp,
         compute_s=rng.randint(10, 60) / 4,
         micro_batches=rng.randint(1, 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.timeline.events import Timeline, TimelineStage
 from planner.shared.plan import Plan
 from tests.planner.explicit_plan_examples import request_of
+from tests.planner.plan_examples import example_stage
 
 PLANS: dict[str, dict[str, Any]] = {
     "one stage": {"tp": 2},
@@ -51,14 +53,11 @@ def made_up(
         stages=tuple(
             TimelineStage(
                 number=number,
-                chunks=tuple((chunk * stages + number, chunk * stages + number + 1) for chunk in range(chunks)),
-                device="h100",
-                ranks=(2 * number, 2 * number + 1),
-                dp=1,
-                tp=2,
-                cp=1,
-                ep=1,
-                recompute="none",
+                planned=replace(
+                    example_stage(0, 1, (2 * number, 2 * number + 1), dp=1, tp=2),
+                    chunks=tuple((chunk * stages + number, chunk * stages + number + 1) for chunk in range(chunks)),
+                    device="h100",
+                ),
                 tasks=tuple(own),
             )
             for number, own in enumerate(tasks)

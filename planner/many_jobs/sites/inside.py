@@ -26,12 +26,10 @@ TIE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class InsideOption:
-    """One (tp, d, p) with its costs in seconds. `room`: blocks of tp devices on each unit; units of the same number in
-    `alike` may change places without changing any cost. `sync_s` by pattern, `hop_s` by the patterns of one stage and
-    the next."""
+    """One (tp, d, p) with its costs in seconds; of the three the choice asks for p alone, `pp`. `room`: blocks of tp
+    devices on each unit; units of the same number in `alike` may change places without changing any cost. `sync_s` by
+    pattern, `hop_s` by the patterns of one stage and the next."""
 
-    tp: int
-    dp: int
     pp: int
     compute_s: float
     micro_batches: int

@@ -89,8 +89,6 @@ class InsideTables:
             for one in patterns
         )
         return InsideOption(
-            tp=tp,
-            dp=segment.dp,
             pp=segment.pp,
             compute_s=(micro_batches - 1 + segment.pp) * once_s,
             micro_batches=micro_batches,
@@ -116,8 +114,6 @@ class InsideTables:
             hop = float(self.pricer.hop_s(here, there, segment.micro_batch)[1])
         micro_batches = self.pricer.batches(segment)
         return InsideOption(
-            tp=segment.layout.tp,
-            dp=segment.dp,
             pp=segment.pp,
             compute_s=(micro_batches - 1 + segment.pp) * once_s,
             micro_batches=micro_batches,
@@ -193,7 +189,7 @@ class InsideTables:
 
     def _slots(self, segment: Segment, option: InsideOption, choice: InsideChoice) -> tuple[DeviceSlot, ...]:
         """The devices, stage by stage, replicas in the same order in all."""
-        tp, group = option.tp, self.pricer.space.groups[segment.groups[0]]
+        tp, group = segment.layout.tp, self.pricer.space.groups[segment.groups[0]]
         units = list(self._units(group, tp).values())
         if len(option.room) != len(units) or option.patterns == ((segment.dp,),):
             return tuple(

@@ -103,13 +103,13 @@ class Boundary:
         self.receiver, self.shape = receiver, shape
         there = list(_holdings(sender, shape[0]))
         here = list(_holdings(receiver, shape[0]))
-        alike = shape[0] % sender.stage.tp != 0
+        alike = shape[0] % sender.stage.degrees.tp != 0
         self.puzzles = {
-            wanted.device: cuts_for(wanted, _answering(there, wanted, sender.stage.tp) if alike else there)
+            wanted.device: cuts_for(wanted, _answering(there, wanted, sender.stage.degrees.tp) if alike else there)
             for wanted in here
         }
         self.gathers = here[0].own != here[0].held
-        parted = receiver.stage.tp > 1 and here[0].own != (0, shape[0])
+        parted = receiver.stage.degrees.tp > 1 and here[0].own != (0, shape[0])
         self.spec = PartitionSpec(DP, TP) if parted else PER_REPLICA
         self.whole = [jax.jit(lambda x: x, out_shardings=lane.sharding(PER_REPLICA)) for lane in receiver.lanes]
 
@@ -128,10 +128,10 @@ class Boundary:
 
 def _holdings(place: StageDevices, length: int) -> Iterator[Holding]:
     """Where tp does not divide the length every rank answers for all of it."""
-    stage, part = place.stage, length // place.stage.tp
-    for replica in range(stage.dp):
-        for index in range(stage.tp):
-            answered = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
+    stage, part = place.stage, length // place.stage.degrees.tp
+    for replica in range(stage.degrees.dp):
+        for index in range(stage.degrees.tp):
+            answered = (index * part, (index + 1) * part) if length % stage.degrees.tp == 0 else (0, length)
             yield Holding(
                 device=place.device(replica, index),
                 replica=replica,
@@ -164,7 +164,7 @@ class TableExchange:
                         [
                             source
                             for source in _table_holdings(sender, rows, columns)
-                            if source.replica == wanted.replica % sender.stage.dp
+                            if source.replica == wanted.replica % sender.stage.degrees.dp
                         ],
                     )
                     for wanted in _table_holdings(receiver, rows, columns)
@@ -203,9 +203,9 @@ def _padded(array: Array, rows: int) -> Array:
 
 
 def _table_holdings(place: StageDevices, rows: int, columns: int) -> Iterator[Holding]:
-    stage, each = place.stage, -(-rows // place.stage.tp)
-    for replica in range(stage.dp):
-        for index in range(stage.tp):
+    stage, each = place.stage, -(-rows // place.stage.degrees.tp)
+    for replica in range(stage.degrees.dp):
+        for index in range(stage.degrees.tp):
             yield Holding(
                 device=place.device(replica, index),
                 replica=replica,

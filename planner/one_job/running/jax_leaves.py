@@ -156,7 +156,7 @@ def _leaves(program: Program, stage: StageProgram, layers: Mapping[int, LayerWei
                 Leaf(
                     key=key,
                     parameter=parameter,
-                    tp=stage.tp,
+                    tp=stage.degrees.tp,
                     copies=layer.function.shared_by.get(parameter.name, 1),
                     dtype=JAX_DTYPES[dtype],
                     grad_dtype=JAX_DTYPES[program.grad_dtype],

@@ -59,7 +59,7 @@ class StageDevices:
 
     def device(self, replica: int, tp_rank: int) -> Any:
         """The device of that replica and tensor-parallel index."""
-        return self.mesh.devices.reshape(-1, self.stage.tp)[replica, tp_rank]
+        return self.mesh.devices.reshape(-1, self.stage.degrees.tp)[replica, tp_rank]
 
     def join(self, parts: Sequence[Array], spec: PartitionSpec) -> Array:
         """One array over the stage from one of each lane: its first dimension counts replicas (spec: DP first)."""
@@ -87,10 +87,10 @@ def stage_devices(program: Program, stage: StageProgram, devices: Sequence[Any])
     shard = stage.shard if stage.zero else 1
     placed = np.empty(len(stage.ranks), dtype=object)
     placed[:] = [devices[rank] for rank in stage.ranks]
-    mesh = Mesh(placed.reshape(stage.dp // shard, shard, stage.tp), (*DP, TP))
-    lanes: tuple[Lane, ...] = (Lane(mesh=mesh, first=0, replicas=stage.dp, share=stage.shares[0]),)
+    mesh = Mesh(placed.reshape(stage.degrees.dp // shard, shard, stage.degrees.tp), (*DP, TP))
+    lanes: tuple[Lane, ...] = (Lane(mesh=mesh, first=0, replicas=stage.degrees.dp, share=stage.shares[0]),)
     if len(set(stage.shares)) > 1:
-        rows = placed.reshape(stage.dp, 1, 1, stage.tp)
+        rows = placed.reshape(stage.degrees.dp, 1, 1, stage.degrees.tp)
         lanes = tuple(
             Lane(mesh=Mesh(row, (*DP, TP)), first=replica, replicas=1, share=share)
             for replica, (row, share) in enumerate(zip(rows, stage.shares, strict=True))

@@ -99,7 +99,7 @@ def _measure_layers(program: Program, record: RunRecord, stage: StageProgram) ->
     backward: defaultdict[int, list[float]] = defaultdict(list)
     steps: list[float] = []
     for ranks in record.measured:
-        for rank in stage.ranks[: stage.tp]:
+        for rank in stage.ranks[: stage.degrees.tp]:
             for index, phase, seconds in _layer_passes(ranks[rank]):
                 (forward if phase == "forward" else backward)[index].append(seconds)
             steps.append(sum(span.seconds for span in ranks[rank].spans if span.kind == "optimizer"))
@@ -188,10 +188,10 @@ def _link_points(
 
 
 def _groups(stage: StageProgram) -> Iterator[tuple[str, list[list[int]]]]:
-    if stage.tp > 1:
-        yield "tp", [[stage.rank_at(d, t) for t in range(stage.tp)] for d in range(stage.dp)]
-    if stage.dp > 1:
-        yield "dp", [[stage.rank_at(d, t) for d in range(stage.dp)] for t in range(stage.tp)]
+    if stage.degrees.tp > 1:
+        yield "tp", [[stage.rank_at(d, t) for t in range(stage.degrees.tp)] for d in range(stage.degrees.dp)]
+    if stage.degrees.dp > 1:
+        yield "dp", [[stage.rank_at(d, t) for d in range(stage.degrees.dp)] for t in range(stage.degrees.tp)]
 
 
 def _store_points(

@@ -25,7 +25,7 @@ from models_zoo.layers import (
 from models_zoo.model import Model, TokenInput
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
-from profiles.vocabulary import AttentionKernel, DType, RecomputeKind, Shard
+from profiles.vocabulary import AttentionKernel, Degrees, DType, RecomputeKind, Shard
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OPTIMIZERS = ("adamw", "sgd")
@@ -43,9 +43,7 @@ class StageProgram:
     number: int
     chunks: tuple[tuple[int, int], ...]
     ranks: tuple[int, ...]
-    dp: int
-    tp: int
-    sequence_parallel: bool
+    degrees: Degrees
     shares: tuple[int, ...]
     zero: Literal[0, 1, 2, 3]
     shard: int
@@ -56,15 +54,15 @@ class StageProgram:
     @property
     def splits_tokens(self) -> bool:
         """Whether a rank holds a slice of the tokens outside of its parallel regions."""
-        return self.sequence_parallel and self.tp > 1
+        return self.degrees.sequence_parallel and self.degrees.tp > 1
 
     def place(self, rank: int) -> tuple[int, int]:
         """Replica and tensor-parallel index of a rank of this stage."""
-        return divmod(self.ranks.index(rank), self.tp)
+        return divmod(self.ranks.index(rank), self.degrees.tp)
 
     def rank_at(self, replica: int, tp_rank: int) -> int:
         """The rank of that replica and tensor-parallel index."""
-        return self.ranks[replica * self.tp + tp_rank]
+        return self.ranks[replica * self.degrees.tp + tp_rank]
 
     def samples(self, replica: int) -> tuple[int, int]:
         """[first, end) of the micro-batch's samples that a replica computes."""
@@ -105,7 +103,7 @@ class Program:
     def shard(self, stage: StageProgram, replica: int) -> Shard:
         """How a rank of `replica` holds a layer of `stage`."""
         return Shard(
-            tp=stage.tp,
+            tp=stage.degrees.tp,
             sequence_parallel=stage.splits_tokens,
             micro_batch_per_rank=stage.shares[replica],
             seq_len=self.seq_len,
@@ -214,9 +212,7 @@ def _stage(plan: Plan, number: int, stage: PlanStage) -> StageProgram:
         number=number,
         chunks=stage.chunks,
         ranks=ranks,
-        dp=stage.dp,
-        tp=stage.tp,
-        sequence_parallel=stage.sequence_parallel,
+        degrees=stage.degrees,
         shares=stage.micro_batch_shares or even,
         zero=stage.sharding.zero if stage.dp > 1 else 0,
         shard=stage.sharding.shard,

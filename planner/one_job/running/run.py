@@ -190,7 +190,7 @@ def _profile(store: ProfileStore, program: Program, options: RunOptions, *, on_g
     shards = {
         (program.model.layers[index], program.shard(stage, replica)): program.model.layer_names[index]
         for stage in program.stages
-        for replica in range(stage.dp)
+        for replica in range(stage.degrees.dp)
         for index in stage.layer_indices()
     }
     tasks = [

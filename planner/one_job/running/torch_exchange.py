@@ -55,8 +55,8 @@ def region_of(stage: StageProgram, rank: int, length: int) -> Region:
     """Of a boundary tensor with `length` places. Where tp does not divide them every rank answers for all of them, and
     nothing is gathered."""
     replica, index = stage.place(rank)
-    part = length // stage.tp
-    answered = (index * part, (index + 1) * part) if length % stage.tp == 0 else (0, length)
+    part = length // stage.degrees.tp
+    answered = (index * part, (index + 1) * part) if length % stage.degrees.tp == 0 else (0, length)
     return Region(samples=stage.samples(replica), held=answered if stage.splits_tokens else (0, length), own=answered)
 
 
@@ -66,10 +66,10 @@ def pieces_to_receive(sender: StageProgram, receiver: StageProgram, rank: int, l
     Senders that answer for the same places (see `region_of`) are taken in turn.
     """
     wanted = region_of(receiver, rank, length)
-    turn = receiver.place(rank)[1] % sender.tp
-    alike = length % sender.tp != 0
-    for replica in range(sender.dp):
-        for index in range(sender.tp):
+    turn = receiver.place(rank)[1] % sender.degrees.tp
+    alike = length % sender.degrees.tp != 0
+    for replica in range(sender.degrees.dp):
+        for index in range(sender.degrees.tp):
             if alike and index != turn:
                 continue
             peer = sender.rank_at(replica, index)

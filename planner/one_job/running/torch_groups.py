@@ -17,11 +17,11 @@ from profiles.vocabulary import Phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """This rank's groups in its stage: those that share a layer (tp), hold the same weights (dp), shards of the
-    optimizer's state or weights (shard), and the same shard (replicate)."""
+    """This rank's groups in its stage: those that share a layer (`tensor`), hold the same weights (`replicas`), shards
+    of the optimizer's state or weights (`shard`), and the same shard (`replicate`)."""
 
-    tp: dist.ProcessGroup
-    dp: dist.ProcessGroup
+    tensor: dist.ProcessGroup
+    replicas: dist.ProcessGroup
     shard: dist.ProcessGroup
     replicate: dist.ProcessGroup
     data_mesh: DeviceMesh
@@ -32,16 +32,17 @@ def make_groups(program: Program, rank: int, device_type: str) -> Groups:
     groups: Groups | None = None
     for stage in program.stages:
         shard = stage.shard if stage.zero else 1
-        grid = torch.tensor(stage.ranks).view(stage.dp // shard, shard, stage.tp)
+        replicas, parts = stage.degrees.dp, stage.degrees.tp
+        grid = torch.tensor(stage.ranks).view(replicas // shard, shard, parts)
         mesh = DeviceMesh(device_type, grid, mesh_dim_names=("replicate", "shard", "tp"))
-        whole = [dist.new_group([stage.rank_at(d, t) for d in range(stage.dp)]) for t in range(stage.tp)]
+        whole = [dist.new_group([stage.rank_at(d, t) for d in range(replicas)]) for t in range(parts)]
         if rank in stage.ranks:
             groups = Groups(
-                tp=mesh.get_group("tp"),
-                dp=whole[stage.place(rank)[1]],
+                tensor=mesh.get_group("tp"),
+                replicas=whole[stage.place(rank)[1]],
                 shard=mesh.get_group("shard"),
                 replicate=mesh.get_group("replicate"),
-                data_mesh=mesh["replicate", "shard"] if stage.dp > shard else mesh["shard"],
+                data_mesh=mesh["replicate", "shard"] if replicas > shard else mesh["shard"],
             )
     assert groups is not None, f"rank {rank} is in no stage"
     return groups
@@ -104,5 +105,5 @@ class Grouped:
 def tensor_parallel(stage: StageProgram, rank: int, groups: Groups, recorder: Recorder) -> Grouped:
     """The tensor-parallel ranks of `rank`'s replica."""
     replica, index = stage.place(rank)
-    ranks = tuple(stage.rank_at(replica, t) for t in range(stage.tp))
-    return Grouped(group=groups.tp, ranks=ranks, rank=index, recorder=recorder)
+    ranks = tuple(stage.rank_at(replica, t) for t in range(stage.degrees.tp))
+    return Grouped(group=groups.tensor, ranks=ranks, rank=index, recorder=recorder)

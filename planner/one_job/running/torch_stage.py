@@ -107,7 +107,7 @@ def build_stage(
             with torch.device(device):
                 module = build_layer(layer, shard, tp).train()
             table = tables.get(number)
-            _load_weights(module, layer, number, table, seed=seed, tp=stage.tp, rank=index)
+            _load_weights(module, layer, number, table, seed=seed, tp=stage.degrees.tp, rank=index)
             if table is not None:
                 own_table = _share_table(module, table, own_table)
             if number in recomputed:

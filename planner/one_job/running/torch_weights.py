@@ -101,9 +101,9 @@ class FlatWeights:
             if self.groups.replicate.size() > 1:
                 with self._note("all_reduce", self.own_gradient, self.groups.replicate):
                     dist.all_reduce(self.own_gradient, group=self.groups.replicate)
-        elif self.groups.dp.size() > 1:
-            with self._note("all_reduce", self.gradients, self.groups.dp):
-                dist.all_reduce(self.gradients, group=self.groups.dp)
+        elif self.groups.replicas.size() > 1:
+            with self._note("all_reduce", self.gradients, self.groups.replicas):
+                dist.all_reduce(self.gradients, group=self.groups.replicas)
 
     def _scatter(self, *, add: bool) -> None:
         scattered = torch.empty_like(self.own_gradient) if add else self.own_gradient
@@ -225,9 +225,9 @@ class TiedTable:
                     continue
                 common = _Peer(stage=other.number, rank=peer, own_rows=(first - self.own[0], end - self.own[0]))
                 peer_replica = other.place(peer)[0]
-                if peer_replica == replica % other.dp:
+                if peer_replica == replica % other.degrees.dp:
                     self.receives.append(common)
-                if replica == peer_replica % stage.dp:
+                if replica == peer_replica % stage.degrees.dp:
                     self.sends.append(common)
 
     def add_others(self, gradient: Tensor, recorder: Recorder) -> None:
@@ -252,7 +252,7 @@ class TiedTable:
 
 def _rows(stage: StageProgram, rank: int, vocab: int) -> tuple[int, int]:
     """The table's rows that a rank holds, without padding."""
-    rows = -(-vocab // stage.tp)
+    rows = -(-vocab // stage.degrees.tp)
     first = stage.place(rank)[1] * rows
     return first, min(vocab, first + rows)
 

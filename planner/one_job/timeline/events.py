@@ -17,7 +17,7 @@ from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import refuse_infeasible
 from planner.shared.plan import Plan, PlanStage
 from profiles.store import ProfileStore
-from profiles.vocabulary import Infeasible, RecomputeKind
+from profiles.vocabulary import Infeasible
 
 After = Literal["sync", "optimizer", "offload"]
 
@@ -27,18 +27,11 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineStage:
-    """A stage and its tasks in the order of time, which are the same on all of its ranks. `chunks` are [first, end)
-    ranges of layers, by the numbers that the tasks name."""
+    """A stage of the plan and its tasks in the order of time, which are the same on all of its ranks and name the
+    stage's chunks by number."""
 
     number: int
-    chunks: tuple[tuple[int, int], ...]
-    device: str
-    ranks: tuple[int, ...]
-    dp: int
-    tp: int
-    cp: int
-    ep: int
-    recompute: RecomputeKind
+    planned: PlanStage
     tasks: tuple[Task, ...]
 
     @property
@@ -113,7 +106,10 @@ def timeline_of(plan: Plan, evaluation: Evaluation) -> Timeline:
         schedule=plan.schedule,
         micro_batch=plan.batch.micro_batch,
         micro_batches=plan.batch.micro_batches,
-        stages=tuple(_stage(number, stage, tuple(tasks[number])) for number, stage in enumerate(plan.stages)),
+        stages=tuple(
+            TimelineStage(number=number, planned=stage, tasks=tuple(tasks[number]))
+            for number, stage in enumerate(plan.stages)
+        ),
         pipeline_s=simulated.total_s,
         sync_s=pipeline.sync_s,
         optimizer_s=pipeline.optimizer_s,
@@ -121,19 +117,4 @@ def timeline_of(plan: Plan, evaluation: Evaluation) -> Timeline:
         iteration_time_s=evaluation.iteration_time_s,
         bubble_s=evaluation.breakdown.bubble_s,
         planned_time_s=plan.estimate.iteration_time_s,
-    )
-
-
-def _stage(number: int, stage: PlanStage, tasks: tuple[Task, ...]) -> TimelineStage:
-    return TimelineStage(
-        number=number,
-        chunks=stage.chunks,
-        device=stage.device,
-        ranks=stage.ranks,
-        dp=stage.dp,
-        tp=stage.tp,
-        cp=stage.cp,
-        ep=stage.ep,
-        recompute=stage.recompute.kind,
-        tasks=tasks,
     )

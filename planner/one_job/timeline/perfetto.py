@@ -13,11 +13,13 @@ def write_trace(timeline: Timeline) -> str:
         event
         for stage in timeline.stages
         for event in process_events(
-            stage.ranks[0], _name(stage), schedule_spans(stage.tasks, timeline.pipeline_s, timeline.after_s.items())
+            stage.planned.ranks[0],
+            _name(stage),
+            schedule_spans(stage.tasks, timeline.pipeline_s, timeline.after_s.items()),
         )
     )
 
 
 def _name(stage: TimelineStage) -> str:
-    alike = f" ({len(stage.ranks)} ranks alike)" if len(stage.ranks) > 1 else ""
-    return f"estimated: rank {stage.ranks[0]}, stage {stage.number}{alike}"
+    alike = f" ({len(stage.planned.ranks)} ranks alike)" if len(stage.planned.ranks) > 1 else ""
+    return f"estimated: rank {stage.planned.ranks[0]}, stage {stage.number}{alike}"

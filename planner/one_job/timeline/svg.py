@@ -151,7 +151,7 @@ def _legend(timeline: Timeline, y: float, width: float) -> tuple[list[str], floa
     """A swatch and a name for all that is drawn; chunks from the first to the last."""
     elements, x = [], MARGIN
     for mark, name in legend_of(timeline):
-        shades = min(len(timeline.stages[0].chunks), MOST_SHADES) if mark in get_args(Kind) else 1
+        shades = min(len(timeline.stages[0].planned.chunks), MOST_SHADES) if mark in get_args(Kind) else 1
         wide = 16.0 if shades == 1 else 10.0 * shades
         if x + wide + 6 + text_width(name, 12) > width - MARGIN and x > MARGIN:
             x, y = MARGIN, y + 20.0
@@ -220,7 +220,7 @@ def _grid(frame: _Frame) -> list[str]:
 
 def _tasks(timeline: Timeline, boxes: Sequence[Sequence[Box]], frame: _Frame) -> list[str]:
     """Boxes by colour, then the numbers over them by ink."""
-    chunks = len(timeline.stages[0].chunks)
+    chunks = len(timeline.stages[0].planned.chunks)
     digits = len(str(timeline.micro_batches - 1))
     fills: dict[str, list[str]] = {}
     inks: dict[str, list[str]] = {}

@@ -35,9 +35,9 @@ def figures_of(timeline: Timeline) -> str:
 
 def legend_of(timeline: Timeline) -> list[tuple[Mark | None, str]]:
     """What is drawn and what it is called; None: nothing is."""
-    chunks = len(timeline.stages[0].chunks)
+    chunks = len(timeline.stages[0].planned.chunks)
     split = any(task.kind == "weight" for stage in timeline.stages for task in stage.tasks)
-    again = " and recomputation" if any(stage.recompute != "none" for stage in timeline.stages) else ""
+    again = " and recomputation" if any(stage.planned.recompute.kind != "none" for stage in timeline.stages) else ""
     of = f" (chunk 0 to {chunks - 1})" if chunks > 1 else ""
     entries: list[tuple[Mark | None, str]] = [("forward", f"forward{of}")]
     if split:
@@ -53,7 +53,7 @@ def legend_of(timeline: Timeline) -> list[tuple[Mark | None, str]]:
 
 def layers_of(stage: TimelineStage, most: int = 3) -> str:
     """The layers of at most `most` chunks, both ends in."""
-    spans = [f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in stage.chunks]
+    spans = [f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in stage.planned.chunks]
     single = len(spans) == 1 and "-" not in spans[0]
     more = ", ..." if len(spans) > most else ""
     return f"layer{'' if single else 's'} {', '.join(spans[:most])}{more}"
@@ -61,14 +61,16 @@ def layers_of(stage: TimelineStage, most: int = 3) -> str:
 
 def devices_of(stage: TimelineStage) -> str:
     """Devices and degrees of parallelism."""
-    degrees = [f"dp {stage.dp}", f"tp {stage.tp}"]
-    degrees += [f"{name} {count}" for name, count in (("cp", stage.cp), ("ep", stage.ep)) if count > 1]
-    return f"{len(stage.ranks)} x {stage.device}, {' x '.join(degrees)}"
+    planned = stage.planned
+    degrees = [f"dp {planned.dp}", f"tp {planned.tp}"]
+    degrees += [f"{name} {count}" for name, count in (("cp", planned.cp), ("ep", planned.ep)) if count > 1]
+    return f"{len(planned.ranks)} x {planned.device}, {' x '.join(degrees)}"
 
 
 def describe_stage(stage: TimelineStage) -> str:
     """All of a stage in a line."""
-    return f"stage {stage.number}: {layers_of(stage, most=24)}; {devices_of(stage)}; recompute {stage.recompute}"
+    recompute = stage.planned.recompute.kind
+    return f"stage {stage.number}: {layers_of(stage, most=24)}; {devices_of(stage)}; recompute {recompute}"
 
 
 def numbers_of(part: Part) -> str:
@@ -87,7 +89,7 @@ def describe_part(box: Box, part: Part, chunks: int, axis: TimeAxis) -> str:
 
 def notes_of(timeline: Timeline, boxes: Sequence[Sequence[Box]]) -> list[str]:
     """What the picture leaves out, and where it is not what another figure says."""
-    chunked = "; a chunk is a part of a stage's layers" if len(timeline.stages[0].chunks) > 1 else ""
+    chunked = "; a chunk is a part of a stage's layers" if len(timeline.stages[0].planned.chunks) > 1 else ""
     notes = [f"Numbers are micro-batches, from 0{chunked}. Messages between stages are not drawn."]
     grouped = [box for row in boxes for box in row if box.tasks > 1]
     if grouped:
