@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
 from estimator.communication.measuring import World
 from planner.cli.arguments import add_options, chosen, make_user_folder
-from planner.cli.output import print_json, progress
+from planner.cli.output import print_json, progress, status
 from profiles.errors import InputError
 
 
@@ -21,7 +21,8 @@ from profiles.errors import InputError
 class Action:
     """How a `function` of `planner.api` is a command. `show` prints its answer for people, given the arguments too.
 
-    `doing` is the title of its progress bar, with arguments in braces; empty: it has none. `writes`: whether it does
+    `doing` is the title of its progress bar (or of the line about a function that does not say how far it is), with
+    arguments in braces; empty: it has none. `writes`: whether it does
     into the user's own store, whose folder must be there, or with which switches.
     """
 
@@ -54,11 +55,13 @@ def _record(action: Action) -> Any:
 
 def _run(action: Action, arguments: Namespace) -> None:
     record = _record(action)
-    world = launched_world() if record is not None and "world" in record.hooks() else None
+    hooks = () if record is None else record.hooks()
+    world = launched_world() if "world" in hooks else None
     switches = () if isinstance(action.writes, bool) else action.writes
     if action.writes is True or any(getattr(arguments, switch) for switch in switches):
         make_user_folder()
-    with progress(action.doing.format(**vars(arguments))) if action.doing else nullcontext() as report:
+    tell: Callable[[str], AbstractContextManager[Any]] = progress if "progress" in hooks else status
+    with tell(action.doing.format(**vars(arguments))) if action.doing else nullcontext() as report:
         options = () if record is None else (chosen(arguments, record, progress=report, world=world),)
         answer = action.function(*options)
     if answer is None or (world is not None and world.rank != 0):

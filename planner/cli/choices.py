@@ -28,8 +28,8 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
         return False
     one_plan = [entries(PlanOptions)[name].flag for name in options.changed() if name not in entries(SearchOptions)]
     if len(asked) > 1 or one_plan:
-        found = ", ".join((*asked, *one_plan))
-        raise InputError(where="plan", key=asked[0], found=found, expected="one question, which has many plans")
+        conflicting = ", ".join((*asked, *one_plan))
+        raise InputError(where="plan", key=asked[0], found=conflicting, expected="one question, which has many plans")
     if arguments.against:
         choices = api.front(chosen(arguments, FrontOptions))
         title = f"{options.model} on {options.cluster}: no plan is better in both time and {arguments.against}"

@@ -56,8 +56,8 @@ def _print_binding(binding: Binding, total: float) -> None:
     """Where the time goes on the stage that sets the pace, by what it waits for."""
     rows = [("compute", binding.compute_s, ""), ("recomputation", binding.recompute_s, "")]
     rows += [
-        (f"communication of {one.axis}", one.seconds, f"over {one.link}" if one.link else "")
-        for one in binding.communication
+        (f"communication of {waiting.axis}", waiting.seconds, f"over {waiting.link}" if waiting.link else "")
+        for waiting in binding.communication
     ]
     rows += [("pipeline bubble", binding.bubble_s, ""), ("optimizer's step", binding.optimizer_s, "")]
     rows += [("offload", binding.offload_s, "to and from the host")]
@@ -223,5 +223,5 @@ def _pair_row(name: str, pair: PartPair) -> tuple[str, str, str, str]:
     return (name, *_seconds_cells(pair.one, pair.other))
 
 
-def _seconds_cells(one: float, other: float) -> tuple[str, str, str]:
-    return format_seconds(one), format_seconds(other), _signed(other - one, max(one, other))
+def _seconds_cells(this_s: float, that_s: float) -> tuple[str, str, str]:
+    return format_seconds(this_s), format_seconds(that_s), _signed(that_s - this_s, max(this_s, that_s))

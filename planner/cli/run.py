@@ -79,8 +79,14 @@ def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) ->
 
 def _print_traffic(traffic: list[dict[str, Any]]) -> None:
     rows = [
-        (one["axis"], one["op"], one["count"], format_bytes(one["bytes"]), format_seconds(one["seconds"]))
-        for one in traffic
+        (
+            collective["axis"],
+            collective["op"],
+            collective["count"],
+            format_bytes(collective["bytes"]),
+            format_seconds(collective["seconds"]),
+        )
+        for collective in traffic
     ]
     if rows:
         print_table(
