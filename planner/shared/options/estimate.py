@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
-from planner.shared.options.common import ClusterIfAny, ModelIfAny, TimelineFile, Tool
+from planner.shared.options.common import ClusterIfAny, Launcher, ModelIfAny, TimelineFile
 from planner.shared.options.record import Option, Options
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, words_of
@@ -83,7 +83,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
     output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o")] = None
     timeline: TimelineFile = None
     launcher: Annotated[
-        tuple[Tool, str] | None,
+        tuple[Launcher, str] | None,
         Option(
             "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
             " FILE.json (with MODEL)",
