@@ -23,10 +23,6 @@ DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "hsdp")
 """Any of these makes an estimate that of one explicit plan."""
 
 
-def _degree(meaning: str) -> Option:
-    return EXPLICIT(meaning, "N")
-
-
 @dataclass(frozen=True, kw_only=True)
 class WholeTrainingOptions(Options):
     """A whole training: tokens, failures of a device a day, seconds of a checkpoint and of a restart."""
@@ -43,13 +39,13 @@ class WholeTrainingOptions(Options):
 class DegreeOptions(Options):
     """How one explicit plan shares the work. None: derived, and said how."""
 
-    tp: Annotated[int | None, _degree("tensor-parallel ranks")] = None
-    pp: Annotated[int | None, _degree("pipeline stages")] = None
-    dp: Annotated[int | None, _degree("data-parallel replicas (default: what is left)")] = None
-    cp: Annotated[int | None, _degree("context-parallel ranks")] = None
-    ep: Annotated[int | None, _degree("ranks that share a layer's experts")] = None
-    etp: Annotated[int | None, _degree("ranks that share each expert's matrices")] = None
-    vpp: Annotated[int | None, _degree("chunks of layers per stage (interleaved)")] = None
+    tp: Annotated[int | None, EXPLICIT("tensor-parallel ranks")] = None
+    pp: Annotated[int | None, EXPLICIT("pipeline stages")] = None
+    dp: Annotated[int | None, EXPLICIT("data-parallel replicas (default: what is left)")] = None
+    cp: Annotated[int | None, EXPLICIT("context-parallel ranks")] = None
+    ep: Annotated[int | None, EXPLICIT("ranks that share a layer's experts")] = None
+    etp: Annotated[int | None, EXPLICIT("ranks that share each expert's matrices")] = None
+    vpp: Annotated[int | None, EXPLICIT("chunks of layers per stage (interleaved)")] = None
     hsdp: Annotated[
         tuple[int, int] | None,
         EXPLICIT("shard over so many ranks, with so many replicas", "SHARDxREPLICATE", SHARD_X_REPLICATE),
