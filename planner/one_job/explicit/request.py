@@ -12,7 +12,7 @@ from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, Ze
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.explicit.batch import Batch, choose_batch
+from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
@@ -50,11 +50,6 @@ class Grid:
     def devices(self) -> int:
         """Devices of all stages."""
         return self.tp * self.pp * self.dp * self.cp
-
-
-def refuse(key: str, found: object, expected: str) -> NoReturn:
-    """Raise InputError about an option of an explicit plan."""
-    raise InputError(where="plan", key=key, found=found, expected=expected)
 
 
 def read_explicit(
