@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
+from estimator.pricing.build import PipelineDegrees
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.validation.prepared import Skipped
@@ -18,26 +19,21 @@ TOKENS_PER_MICRO_BATCH = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankGrid:
+class RunGrid:
     """Degrees of a row, all stated or derived, and its batch."""
 
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    etp: int
-    vpp: int
+    degrees: PipelineDegrees
     global_batch: int
     micro_batch: int
 
 
-def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, assumed: list[str]) -> RankGrid | Skipped:
+def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, assumed: list[str]) -> RunGrid | Skipped:
     """Return degrees and batch of a run on `devices`: those stated, the one left blank from the device count, then the
     batch. `shards_weights`: under ZeRO 3, where experts are spread over as many ranks as can share them."""
-    cp, pp = row.cp or 1, row.pp or 1
+    stated = row.degrees
+    cp, pp = stated.get("cp", 1), stated.get("pp", 1)
     tp = _tensor_ranks(row, devices // (pp * cp) if devices % (pp * cp) == 0 else 0, assumed)
-    dp = row.dp
+    dp = stated.get("dp")
     if dp is None:
         if devices % (tp * pp * cp):
             return Skipped(reason="gpus_total is no multiple of tp * pp * cp")
@@ -51,19 +47,21 @@ def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, as
         return batch
     global_batch, micro_batch = batch
     experts = expert_count(model)
-    ep = row.ep or 1
-    if experts and row.ep is None and shards_weights:
+    ep = stated.get("ep", 1)
+    if experts and "ep" not in stated and shards_weights:
         # A layer with all experts' weights gathered would not fit on most devices.
         ep = gcd(experts, tp * cp * dp)
         assumed.append("ep: not stated; as many ranks as can share the experts evenly")
-    return RankGrid(
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        cp=cp,
-        ep=ep if experts else 1,
-        etp=(row.etp or 1) if experts else 1,
-        vpp=(row.vpp or 1) if pp > 1 else 1,
+    return RunGrid(
+        degrees=PipelineDegrees(
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            cp=cp,
+            ep=ep if experts else 1,
+            etp=stated.get("etp", 1) if experts else 1,
+            vpp=stated.get("vpp", 1) if pp > 1 else 1,
+        ),
         global_batch=global_batch,
         micro_batch=micro_batch,
     )
@@ -77,11 +75,12 @@ def expert_count(model: Model) -> int:
 
 def _tensor_ranks(row: RunRow, left: int, assumed: list[str]) -> int:
     """tp, where blank what dp leaves of the `left` devices of a pipeline stage."""
-    if row.tp is not None or row.dp is None or not left or left % row.dp:
-        return row.tp or 1
-    if left > row.dp:
+    tp, dp = row.degrees.get("tp"), row.degrees.get("dp")
+    if tp is not None or dp is None or not left or left % dp:
+        return tp or 1
+    if left > dp:
         assumed.append("tp: not stated; what gpus_total leaves after pp, cp and dp")
-    return left // row.dp
+    return left // dp
 
 
 def _batch(row: RunRow, dp: int, model: Model, assumed: list[str]) -> tuple[int, int] | Skipped:
