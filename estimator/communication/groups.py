@@ -77,10 +77,7 @@ def describe_group(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Group:
 
 
 def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
-    if not slots or len(set(slots)) != len(slots):
-        raise ValueError(
-            f"describe_group: found {len(slots)} slots of which {len(set(slots))} differ, expected no slot twice"
-        )
+    _check_distinct(slots)
     places = [_locate(cluster, slot) for slot in slots]
     boxes = _boxes(places)
     _check_nics(cluster, boxes)
@@ -121,6 +118,13 @@ def _describe_group(cluster: Cluster, slots: tuple[DeviceSlot, ...]) -> Group:
         even=even,
         levels=tuple(levels),
     )
+
+
+def _check_distinct(slots: tuple[DeviceSlot, ...]) -> None:
+    if not slots or len(set(slots)) != len(slots):
+        raise ValueError(
+            f"describe_group: found {len(slots)} slots of which {len(set(slots))} differ, expected no slot twice"
+        )
 
 
 def pair_key(cluster: Cluster, first_slot: DeviceSlot, second_slot: DeviceSlot) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from profiles.vocabulary import Link
@@ -72,25 +73,16 @@ def torus_steps(ranks: int, dimensions: int) -> int:
 
 
 def _share(link: Link, ranks: int) -> float:
-    """Of a device's line rate, what a group of `ranks` can use (`Link.share_by_ranks`)."""
-    return next((share for size, share in link.share_by_ranks if size >= ranks), 1.0)
+    """Of a device's line rate, what a group of `ranks` can use (`Link.share_by_ranks`); all of it for 0 ranks."""
+    return next((share for size, share in link.share_by_ranks if size >= ranks > 0), 1.0)
 
 
 def level_of(kind: Literal["island", "host", "fabric"], links: Sequence[Link], members: int = 0) -> Level:
     """What `links` (the slowest first) decide of the level that they make up: of each rate the least, of each time the
     longest; what one of them lacks, the level lacks. `members` 0: the share of their rates is not theirs to say."""
-    shares = [_share(link, members) if members else 1.0 for link in links]
+    shares = [_share(link, members) for link in links]
     rate = min(effective(link) * share for link, share in zip(links, shares, strict=True))
-
-    def least(efficiencies: list[float | None]) -> float | None:
-        """The least rate at these efficiencies over the level's own rate."""
-        rates = [
-            link.bandwidth_bytes_per_s * efficiency * share / rate
-            for link, efficiency, share in zip(links, efficiencies, shares, strict=True)
-            if efficiency is not None
-        ]
-        return min(rates) if len(rates) == len(links) else None
-
+    least = partial(_least_share, rate, links, shares)
     quick_s = [link.quick_latency_s for link in links if link.quick_latency_s is not None]
     return Level(
         kind=kind,
@@ -103,3 +95,15 @@ def level_of(kind: Literal["island", "host", "fabric"], links: Sequence[Link], m
         in_network_share=least([link.in_network_efficiency for link in links]),
         exchange_share=least([link.exchange_efficiency or link.efficiency for link in links]) or 1.0,
     )
+
+
+def _least_share(
+    rate: float, links: Sequence[Link], shares: list[float], efficiencies: list[float | None]
+) -> float | None:
+    """The least rate of `links` at these efficiencies over `rate`; None where one of them lacks its efficiency."""
+    rates = [
+        link.bandwidth_bytes_per_s * efficiency * share / rate
+        for link, efficiency, share in zip(links, efficiencies, shares, strict=True)
+        if efficiency is not None
+    ]
+    return min(rates) if len(rates) == len(links) else None

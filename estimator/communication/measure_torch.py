@@ -129,9 +129,9 @@ def _check(
         (repeats >= 1, "repeats", repeats, "at least 1"),
         (timeout_s > 0, "timeout_s", timeout_s, "more than 0"),
     )
-    for holds, key, found, expected in rules:
+    for holds, key, value, expected in rules:
         if not holds:
-            raise InputError(where="measure links", key=key, found=found, expected=expected)
+            raise InputError(where="measure links", key=key, found=value, expected=expected)
 
 
 def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool) -> tuple[LinkTable, ...]:

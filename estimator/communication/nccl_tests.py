@@ -88,13 +88,7 @@ def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None
             block.columns = _read_header(place, line, block)
         elif block.columns and line and not line.startswith("#") and not _LOG_LINE.search(line):
             _read_row(place, line, block)
-    for block in blocks:
-        if not block.samples and (block.started or len(blocks) == 1):
-            raise InputError(
-                where=f"{where}, line {block.line}",
-                found=f"the end of {block.op or 'a run'} before any result",
-                expected="nccl-tests output with at least one row of more than 0 bytes",
-            )
+    _check_results(where, blocks)
     return _tables(where, link, blocks)
 
 
@@ -179,6 +173,17 @@ def _check_bandwidths(place: str, block: _Block, cells: dict[str, list[float]]) 
                 key="busbw",
                 found=f"{bus / algorithm:.3f} of algbw",
                 expected=f"{factor:.3f}, as {block.op} over {block.ranks} ranks has",
+            )
+
+
+def _check_results(where: str, blocks: list[_Block]) -> None:
+    """Every run that has begun has a result, and there is one."""
+    for block in blocks:
+        if not block.samples and (block.started or len(blocks) == 1):
+            raise InputError(
+                where=f"{where}, line {block.line}",
+                found=f"the end of {block.op or 'a run'} before any result",
+                expected="nccl-tests output with at least one row of more than 0 bytes",
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from estimator.profiling.frameworks import framework_of, load_profiler
@@ -120,16 +121,12 @@ def run_profile(
     """
     start = clock()
     feasible = [(task, key_of(task)) for task in tasks if task.infeasible is None]
-    infeasible = [(task, task.infeasible) for task in tasks if task.infeasible is not None]
+    infeasible = _impossible_by_plan(tasks)
     pending = [(task, key) for task, key in feasible if store.get(key) is None]
     reused, measured = len(feasible) - len(pending), 0
     left_to_model: list[ProfileTask] = []
     costs: list[tuple[float, float]] = []
-
-    def predict_s(task: ProfileTask) -> float:
-        if not costs and flops_per_s:
-            return MINIMUM_PASSES * task.work / flops_per_s
-        return predict_cost_s(task.work, costs)
+    predict_s = partial(_predict_task_s, costs=costs, flops_per_s=flops_per_s)
 
     for number, (task, key) in enumerate(pending):
         left_s = float("inf") if budget_s is None else budget_s - (clock() - start)
@@ -159,6 +156,17 @@ def run_profile(
         infeasible=tuple(infeasible),
         elapsed_s=clock() - start,
     )
+
+
+def _impossible_by_plan(tasks: Sequence[ProfileTask]) -> list[tuple[ProfileTask, Infeasible]]:
+    return [(task, task.infeasible) for task in tasks if task.infeasible is not None]
+
+
+def _predict_task_s(task: ProfileTask, *, costs: Sequence[tuple[float, float]], flops_per_s: float | None) -> float:
+    """Seconds that measuring `task` should take: by the device's rate where nothing has been measured yet."""
+    if not costs and flops_per_s:
+        return MINIMUM_PASSES * task.work / flops_per_s
+    return predict_cost_s(task.work, costs)
 
 
 def predict_cost_s(work: float, costs: Sequence[tuple[float, float]]) -> float:

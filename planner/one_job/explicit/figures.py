@@ -37,13 +37,8 @@ def count_setup_flops(setup: Setup) -> SetupFlops:
     recipe = setup.recipe
     shard = Shard(seq_len=recipe.seq_len, dtype=recipe.dtype, attention="flash")
     parameters = build_graph(setup.model, shard=shard, degrees=()).parameters
-    first, end = recipe.frozen_layers or (0, 0)
-    kinds: Counter[tuple[Layer, bool, bool]] = Counter()
-    for index, layer in enumerate(setup.model.layers):
-        frozen = recipe.lora_rank > 0 or first <= index < end
-        kinds[layer, frozen, frozen and not recipe.lora_rank and first == 0] += 1
     model = causal = 0
-    for (layer, frozen, cut_off), count in kinds.items():
+    for (layer, frozen, cut_off), count in _count_layers(setup).items():
         local = shard_layer(layer, shard)
         if isinstance(local, Infeasible):
             raise ValueError(f"{local.reason}; expected layers that can be held whole")
@@ -60,6 +55,16 @@ def count_setup_flops(setup: Setup) -> SetupFlops:
     return SetupFlops(
         parameters=parameters, model=model * batch, causal=causal * batch, recomputed=_recomputed_flops(setup)
     )
+
+
+def _count_layers(setup: Setup) -> Counter[tuple[Layer, bool, bool]]:
+    """How many layers are alike: the layer, whether its weights are frozen, and whether nothing before it learns."""
+    first, end = setup.recipe.frozen_layers or (0, 0)
+    kinds: Counter[tuple[Layer, bool, bool]] = Counter()
+    for index, layer in enumerate(setup.model.layers):
+        frozen = setup.recipe.lora_rank > 0 or first <= index < end
+        kinds[layer, frozen, frozen and not setup.recipe.lora_rank and first == 0] += 1
+    return kinds
 
 
 def _recomputed_flops(setup: Setup) -> int:

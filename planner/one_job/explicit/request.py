@@ -144,16 +144,7 @@ def named_framework(options: TrainingOptions, assumed: list[str]) -> Framework:
 
 def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[str]) -> PipelineDegrees:
     """All degrees: those said, 1, and for dp what the devices leave."""
-    said: dict[str, Any] = {name: getattr(options, name) or 1 for name in DEGREE_NAMES if name != "dp"}
-    if not _has_experts(model):
-        for name in ("ep", "etp"):
-            if said[name] > 1:
-                refuse(f"--{name}", said[name], f"none: {model.name} has no experts")
-    elif options.etp is None and said["tp"] > 1:
-        # Megatron Core's default; with ep given, experts are usually whole.
-        said["etp"] = said["tp"] if options.ep is None else 1
-        how = f"shared by the tp ranks: etp {said['etp']}" if said["etp"] > 1 else "whole on a rank: etp 1"
-        assumed.append(f"each expert's matrices {how} (--etp)")
+    said = _said_degrees(model, options, assumed)
     free = len(place.free_slots)
     wanted = options.devices or free
     if not 1 <= wanted <= free:
@@ -174,6 +165,21 @@ def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[
     if grid.devices < wanted:
         assumed.append(f"{grid.devices} of the {wanted} free devices are used, the first ones")
     return grid
+
+
+def _said_degrees(model: Model, options: EstimateOptions, assumed: list[str]) -> dict[str, Any]:
+    """All degrees but dp: those said, or 1, and for experts the usual one."""
+    said = {name: getattr(options, name) or 1 for name in DEGREE_NAMES if name != "dp"}
+    if not _has_experts(model):
+        for name in ("ep", "etp"):
+            if said[name] > 1:
+                refuse(f"--{name}", said[name], f"none: {model.name} has no experts")
+    elif options.etp is None and said["tp"] > 1:
+        # Megatron Core's default; with ep given, experts are usually whole.
+        said["etp"] = said["tp"] if options.ep is None else 1
+        how = f"shared by the tp ranks: etp {said['etp']}" if said["etp"] > 1 else "whole on a rank: etp 1"
+        assumed.append(f"each expert's matrices {how} (--etp)")
+    return said
 
 
 def _has_experts(model: Model) -> bool:

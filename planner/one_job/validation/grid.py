@@ -33,35 +33,17 @@ def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, as
     stated = row.degrees
     cp, pp = stated.get("cp", 1), stated.get("pp", 1)
     tp = _tensor_ranks(row, devices // (pp * cp) if devices % (pp * cp) == 0 else 0, assumed)
-    dp = stated.get("dp")
-    if dp is None:
-        if devices % (tp * pp * cp):
-            return Skipped(reason="gpus_total is no multiple of tp * pp * cp")
-        dp = devices // (tp * pp * cp)
-        if dp > 1:
-            assumed.append("dp: not stated; gpus_total / (tp * pp * cp)")
-    if tp * pp * cp * dp != devices:
-        return Skipped(reason="tp * pp * dp * cp contradicts gpus_total")
+    dp = _data_ranks(row, devices, tp * pp * cp, assumed)
+    if isinstance(dp, Skipped):
+        return dp
     batch = _batch(row, dp, model, assumed)
     if isinstance(batch, Skipped):
         return batch
     global_batch, micro_batch = batch
-    experts = expert_count(model)
-    ep = stated.get("ep", 1)
-    if experts and "ep" not in stated and shards_weights:
-        # A layer with all experts' weights gathered would not fit on most devices.
-        ep = gcd(experts, tp * cp * dp)
-        assumed.append("ep: not stated; as many ranks as can share the experts evenly")
+    ep, etp = _expert_ranks(row, model, tp * cp * dp if shards_weights else None, assumed)
+    vpp = stated.get("vpp", 1) if pp > 1 else 1
     return RunGrid(
-        degrees=PipelineDegrees(
-            tp=tp,
-            pp=pp,
-            dp=dp,
-            cp=cp,
-            ep=ep if experts else 1,
-            etp=stated.get("etp", 1) if experts else 1,
-            vpp=stated.get("vpp", 1) if pp > 1 else 1,
-        ),
+        degrees=PipelineDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp),
         global_batch=global_batch,
         micro_batch=micro_batch,
     )
@@ -81,6 +63,31 @@ def _tensor_ranks(row: RunRow, left: int, assumed: list[str]) -> int:
     if left > dp:
         assumed.append("tp: not stated; what gpus_total leaves after pp, cp and dp")
     return left // dp
+
+
+def _data_ranks(row: RunRow, devices: int, beside: int, assumed: list[str]) -> int | Skipped:
+    """dp, where blank what tp, pp and cp, `beside` together, leave of the devices."""
+    dp = row.degrees.get("dp")
+    if dp is None:
+        if devices % beside:
+            return Skipped(reason="gpus_total is no multiple of tp * pp * cp")
+        dp = devices // beside
+        if dp > 1:
+            assumed.append("dp: not stated; gpus_total / (tp * pp * cp)")
+    return dp if beside * dp == devices else Skipped(reason="tp * pp * dp * cp contradicts gpus_total")
+
+
+def _expert_ranks(row: RunRow, model: Model, most: int | None, assumed: list[str]) -> tuple[int, int]:
+    """ep and etp. A blank ep is 1; where up to `most` ranks are to share the experts, as many as can evenly."""
+    experts = expert_count(model)
+    if not experts:
+        return 1, 1
+    ep = row.degrees.get("ep", 1)
+    if "ep" not in row.degrees and most is not None:
+        # A layer with all experts' weights gathered would not fit on most devices.
+        ep = gcd(experts, most)
+        assumed.append("ep: not stated; as many ranks as can share the experts evenly")
+    return ep, row.degrees.get("etp", 1)
 
 
 def _batch(row: RunRow, dp: int, model: Model, assumed: list[str]) -> tuple[int, int] | Skipped:

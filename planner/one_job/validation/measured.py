@@ -58,8 +58,13 @@ def measured_time_s(row: RunRow, setup: Setup | None = None) -> float | None:
         return value
     if row.derived_iter_time_s is not None or value is None:
         return row.derived_iter_time_s
-    if row.metric_name != "tokens_per_s_per_gpu":
-        return None if setup is None else _time_from_flops(row, setup, value)
+    if row.metric_name == "tokens_per_s_per_gpu":
+        return _time_from_tokens(row, setup, value)
+    return None if setup is None else _time_from_flops(row, setup, value)
+
+
+def _time_from_tokens(row: RunRow, setup: Setup | None, value: float) -> float | None:
+    """Seconds of an iteration from stated tokens/s of a device."""
     batch = row.global_batch or (setup.recipe.global_batch if setup else None)
     seq_len = row.seq_len or (setup.recipe.seq_len if setup else None)
     devices = row.gpus_total or (setup.devices if setup else None)

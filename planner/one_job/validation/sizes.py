@@ -62,12 +62,11 @@ def sizes_of(row: RunRow, *, seq_len: int, dropout: bool, assumed: list[str]) ->
     if row.layers is None or row.hidden is None:
         return Skipped(reason="layers and hidden: not stated, and model_name is none of `cellplan models list`")
     style = _style(row, assumed)
-    if row.vocab is None:
-        assumed.append(f"vocab: not stated; {DEFAULT_VOCAB[style]} (vocab)")
-    heads = row.heads or _default_heads(row.hidden, assumed)
-    head_dim = row.head_dim or (row.hidden // heads if heads and row.hidden % heads == 0 else None)
-    if heads is None or head_dim is None:
-        return Skipped(reason="heads: not stated, or not a divisor of hidden")
+    vocab = _vocab(row, style, assumed)
+    heads_and_width = _heads(row, row.hidden, assumed)
+    if isinstance(heads_and_width, Skipped):
+        return heads_and_width
+    heads, head_dim = heads_and_width
     experts = row.experts or 0
     if experts and not row.topk:
         return Skipped(reason="topk: not stated for a model with experts")
@@ -83,7 +82,7 @@ def sizes_of(row: RunRow, *, seq_len: int, dropout: bool, assumed: list[str]) ->
         kv_heads=row.kv_heads or heads,
         head_dim=head_dim,
         ffn_hidden=ffn_hidden,
-        vocab=row.vocab or DEFAULT_VOCAB[style],
+        vocab=vocab,
         seq_len=seq_len,
         dropout=dropout,
         tied=_flag(row.tied_embeddings, otherwise=style != "llama"),
@@ -108,6 +107,21 @@ def _style(row: RunRow, assumed: list[str]) -> Style:
         assumed.append("model_family: not stated; llama (model_family)")
         return "llama"
     return STYLES[row.model_family.lower()]
+
+
+def _vocab(row: RunRow, style: Style, assumed: list[str]) -> int:
+    if row.vocab is None:
+        assumed.append(f"vocab: not stated; {DEFAULT_VOCAB[style]} (vocab)")
+    return row.vocab or DEFAULT_VOCAB[style]
+
+
+def _heads(row: RunRow, hidden: int, assumed: list[str]) -> tuple[int, int] | Skipped:
+    """Attention's heads, and the width of each."""
+    heads = row.heads or _default_heads(hidden, assumed)
+    head_dim = row.head_dim or (hidden // heads if heads and hidden % heads == 0 else None)
+    if heads is None or head_dim is None:
+        return Skipped(reason="heads: not stated, or not a divisor of hidden")
+    return heads, head_dim
 
 
 def _flag(stated: bool | None, *, otherwise: bool) -> bool:
