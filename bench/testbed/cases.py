@@ -14,7 +14,7 @@ from estimator.pricing.rank_groups import group_ranks
 from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup
 from models_zoo.model import Model
 from planner.one_job.running.program import Program
-from planner.one_job.running.torch_exchange import pieces_to_receive
+from planner.one_job.running.regions import pieces_to_receive
 from profiles.cluster import Cluster
 from profiles.vocabulary import CollectiveOp, Infeasible, Shard
 

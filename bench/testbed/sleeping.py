@@ -16,8 +16,8 @@ from torch import Tensor
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from estimator.layers.shards import shard_layer
 from planner.one_job.running.program import Program, StageProgram
+from planner.one_job.running.regions import region_of
 from planner.one_job.running.spans import Recorder
-from planner.one_job.running.torch_exchange import region_of
 from planner.one_job.running.torch_groups import Grouped, Groups
 from profiles.vocabulary import Collective, Infeasible, Phase
 

@@ -51,6 +51,37 @@ def user_code() -> Iterator[None]:
             sys.path.remove(folder)
 
 
+def call_for_values(factory: Callable[[], Any], reference: str, wanted: str) -> Any:
+    """Return what `factory` returns; InputError where it fails, naming `wanted`."""
+    try:
+        return factory()
+    except (Exception, SystemExit) as error:
+        raise InputError(where=reference, found=first_line(error), expected=wanted) from error
+
+
+def check_tuple(reference: str, returned: Any, lengths: tuple[int, ...], wanted: str) -> None:
+    """Raise InputError where `returned` is no tuple of one of `lengths`."""
+    if not isinstance(returned, tuple) or len(returned) not in lengths:
+        stated = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
+        raise InputError(where=reference, found=stated, expected=wanted)
+
+
+def checked_inputs(
+    reference: str, inputs: Any, *, key: str, plural: str, is_array: Callable[[Any], bool]
+) -> tuple[Any, ...]:
+    """Return example inputs as a tuple; InputError where they are no arrays (`plural` in words), batch first."""
+    inputs = (inputs,) if is_array(inputs) else inputs
+    if not isinstance(inputs, tuple) or not inputs or not all(map(is_array, inputs)):
+        stated = f"({', '.join(type(x).__name__ for x in inputs)})" if isinstance(inputs, tuple) else describe(inputs)
+        raise InputError(where=reference, key=key, found=stated, expected=f"a tuple of {plural}")
+    shapes = [tuple(x.shape) for x in inputs]
+    if not all(shapes) or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
+        expected = f"{plural} that all have the batch, of one size, as their first dimension"
+        stated = f"shapes {', '.join(map(str, shapes))}"
+        raise InputError(where=reference, key=key, found=stated, expected=expected)
+    return inputs
+
+
 def describe(value: object) -> str:
     """Its type, and the value where that is short."""
     name = type(value).__name__

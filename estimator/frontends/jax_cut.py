@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 import numpy as np
-from jax.extend.core import Literal, Var
+from jax.extend.core import Var
 
+from estimator.frontends.jax_equations import variables
 from estimator.frontends.jax_products import products_in, type_text, wired_text
 from estimator.frontends.jax_program import Program, is_float
 
@@ -121,7 +122,7 @@ def _first_inputs(program: Program) -> list[Span]:
     last: dict[Var, int] = {}
     place = 0
     for index, eqn in enumerate(program.eqns):
-        read = set().union(*(sources.get(atom, set()) for atom in eqn.invars if not isinstance(atom, Literal)))
+        read = set().union(*(sources.get(atom, set()) for atom in variables(eqn.invars)))
         if not program.in_chain[index]:
             sources.update((var, read) for var in eqn.outvars)
             continue
@@ -162,7 +163,7 @@ def is_table_lookup(program: Program, index: int) -> bool:
 
 
 def _reads_weights(program: Program, index: int) -> bool:
-    read = [atom for atom in program.eqns[index].invars if not isinstance(atom, Literal)]
+    read = variables(program.eqns[index].invars)
     return any(atom in program.of_weights and atom not in program.of_inputs for atom in read)
 
 

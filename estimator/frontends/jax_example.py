@@ -12,7 +12,15 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from estimator.frontends.factory import describe, find_factory, first_line, user_code
+from estimator.frontends.factory import (
+    call_for_values,
+    check_tuple,
+    checked_inputs,
+    describe,
+    find_factory,
+    first_line,
+    user_code,
+)
 from estimator.frontends.jax_program import is_float
 from estimator.frontends.jax_ranks import AXIS, split_dims
 from profiles.errors import InputError
@@ -62,10 +70,7 @@ def call_jax_factory(reference: str) -> JaxExample:
             returned = _without_values(factory)
             if not _holds_tracers(returned):
                 return check_returned(reference, returned)
-        try:
-            returned = factory()
-        except (Exception, SystemExit) as error:
-            raise InputError(where=reference, found=first_line(error), expected=WANTED) from error
+        returned = call_for_values(factory, reference, WANTED)
     return check_returned(reference, returned)
 
 
@@ -104,9 +109,7 @@ def _holds_tracers(returned: Any) -> bool:
 
 def check_returned(reference: str, returned: Any) -> JaxExample:
     """What a factory returned, as an example. InputError where it is none."""
-    if not isinstance(returned, tuple) or len(returned) not in (3, 4):
-        stated = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
-        raise InputError(where=reference, found=stated, expected=WANTED)
+    check_tuple(reference, returned, (3, 4), WANTED)
     function, params, inputs, specs = (*returned, None)[:4]
     if not callable(function):
         raise InputError(where=reference, key="function", found=describe(function), expected="a function")
@@ -114,7 +117,7 @@ def check_returned(reference: str, returned: Any) -> JaxExample:
     return JaxExample(
         function=function,
         params=types,
-        inputs=_types_of_inputs(reference, inputs),
+        inputs=tuple(map(_type, checked_inputs(reference, inputs, key="inputs", plural="arrays", is_array=_is_array))),
         specs=None if specs is None else _checked_specs(reference, types, specs),
     )
 
@@ -140,19 +143,6 @@ def _types_of_params(reference: str, params: Any) -> Any:
         stated = f"{len(leaves)} arrays, none of them floating" if leaves else "no arrays"
         raise InputError(where=reference, key="params", found=stated, expected=expected)
     return jax.tree.map(_type, params)
-
-
-def _types_of_inputs(reference: str, inputs: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    inputs = (inputs,) if _is_array(inputs) else inputs
-    if not isinstance(inputs, tuple) or not inputs or not all(map(_is_array, inputs)):
-        stated = f"({', '.join(type(x).__name__ for x in inputs)})" if isinstance(inputs, tuple) else describe(inputs)
-        raise InputError(where=reference, key="inputs", found=stated, expected="a tuple of arrays")
-    shapes = [tuple(x.shape) for x in inputs]
-    if not all(shapes) or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
-        expected = "arrays that all have the batch, of one size, as their first dimension"
-        stated = f"shapes {', '.join(map(str, shapes))}"
-        raise InputError(where=reference, key="inputs", found=stated, expected=expected)
-    return tuple(map(_type, inputs))
 
 
 def _is_spec(value: Any) -> bool:

@@ -15,17 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.extend.source_info_util import current_name_stack, user_context
 
-_INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
+from estimator.frontends.jax_equations import CALLS, arguments_of, bind, called, evaluate, variables
+
 _ELEMENTWISE = {"convert_element_type", "copy", "copy_p", "pvary", "reduce_precision"}
 """One slice of their result is the result of one slice."""
 
@@ -53,43 +47,41 @@ def flatten(closed: ClosedJaxpr, parameters: int) -> ClosedJaxpr:
 
     def run(*args: Any) -> list[Any]:
         values = [_Value(arg, number >= parameters) for number, arg in enumerate(args)]
-        consts = [_Value(const, False) for const in closed.consts]
-        return [made.value for made in _run(closed.jaxpr, consts, values)]
+        return [made.value for made in _run(closed, values)]
 
     return _without_dead(jax.make_jaxpr(run)(*closed.in_avals))
 
 
 def _without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
     jaxpr = closed.jaxpr
-    used = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+    used = set(variables(jaxpr.outvars))
     kept = []
     for eqn in reversed(jaxpr.eqns):
         if used.intersection(eqn.outvars):
             kept.append(eqn)
-            used.update(atom for atom in eqn.invars if not isinstance(atom, Literal))
+            used.update(variables(eqn.invars))
     return ClosedJaxpr(jaxpr.replace(eqns=kept[::-1], effects=set()), closed.consts)
 
 
-def _run(jaxpr: Jaxpr, consts: Sequence[_Value], args: Sequence[_Value]) -> list[_Value]:
-    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+def _run(closed: ClosedJaxpr, args: Sequence[_Value]) -> list[_Value]:
+    values = arguments_of(closed.jaxpr, [_constant(const) for const in closed.consts], args)
+    return evaluate(closed.jaxpr.eqns, closed.jaxpr.outvars, values, _apply_in_scope, _constant)
 
-    def read(atom: Any) -> _Value:
-        return _Value(atom.val, False) if isinstance(atom, Literal) else env[atom]
 
-    for eqn in jaxpr.eqns:
-        scope = current_name_stack() + eqn.source_info.name_stack
-        with user_context(eqn.source_info.traceback, name_stack=scope), eqn.ctx.manager:
-            made = _apply(eqn, [read(atom) for atom in eqn.invars])
-        env.update(zip(eqn.outvars, made, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+def _constant(value: Any) -> _Value:
+    return _Value(value, False)
+
+
+def _apply_in_scope(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
+    scope = current_name_stack() + eqn.source_info.name_stack
+    with user_context(eqn.source_info.traceback, name_stack=scope), eqn.ctx.manager:
+        return _apply(eqn, args)
 
 
 def _apply(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
     name = eqn.primitive.name
-    if name in _INLINED:
-        inner = eqn.params[_INLINED[name]]
-        closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-        return _run(closed.jaxpr, [_Value(const, False) for const in closed.consts], args)
+    if name in CALLS:
+        return _run(called(eqn, CALLS[name]), args)
     if name == "scan" and _is_over_layers(eqn, args):
         return _unroll(eqn, args)
     if name == "dynamic_slice" and all(arg.is_known for arg in args[1:]):
@@ -101,14 +93,13 @@ def _apply(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
     if _is_index_arithmetic(eqn, args):
         with jax.ensure_compile_time_eval():
             made = _bind(eqn, args)
-        return [_Value(np.asarray(one)[()], False) for one in made]
+        return [_constant(np.asarray(value)[()]) for value in made]
     made_by = (eqn, args[0]) if name in _ELEMENTWISE and len(args) == 1 else None
-    return [_Value(one, of_inputs, made_by) for one in _bind(eqn, args)]
+    return [_Value(value, of_inputs, made_by) for value in _bind(eqn, args)]
 
 
 def _bind(eqn: JaxprEqn, args: Sequence[_Value]) -> list[Any]:
-    made = eqn.primitive.bind(*(arg.value for arg in args), **eqn.primitive.get_bind_params(eqn.params))
-    return list(made) if eqn.primitive.multiple_results else [made]
+    return bind(eqn, [arg.value for arg in args])
 
 
 def _is_index_arithmetic(eqn: JaxprEqn, args: Sequence[_Value]) -> bool:
@@ -144,14 +135,12 @@ def _is_over_layers(eqn: JaxprEqn, args: Sequence[_Value]) -> bool:
 def _unroll(eqn: JaxprEqn, args: list[_Value]) -> list[_Value]:
     params = eqn.params
     fixed, carried, length = params["num_consts"], params["num_carry"], params["length"]
-    body: ClosedJaxpr = params["jaxpr"]
-    inner = [_Value(const, False) for const in body.consts]
     consts, carry, scanned = args[:fixed], args[fixed : fixed + carried], args[fixed + carried :]
     order = range(length - 1, -1, -1) if params["reverse"] else range(length)
     made: dict[int, list[_Value]] = {}
     for number in order:
         slices = [_slice(arg, number) for arg in scanned]
-        out = _run(body.jaxpr, inner, [*consts, *carry, *slices])
+        out = _run(params["jaxpr"], [*consts, *carry, *slices])
         carry, made[number] = out[:carried], out[carried:]
     stacked = [
         _Value(jnp.stack([made[number][place].value for number in range(length)]), made[0][place].of_inputs)

@@ -8,9 +8,8 @@ collectives; it then has every degree of tensor parallelism that divides its par
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -20,28 +19,26 @@ from estimator.frontends.jax_cut import Cut, cut_chain, name_layers
 from estimator.frontends.jax_example import JaxExample, call_jax_factory
 from estimator.frontends.jax_flatten import flatten
 from estimator.frontends.jax_gradients import GradientTracer
-from estimator.frontends.jax_layers import layer_texts, local_layers, shared_weights
+from estimator.frontends.jax_layers import layer_texts, trace_layers
 from estimator.frontends.jax_products import UncountableError
 from estimator.frontends.jax_program import Held, Program, is_float, own_dtype, read_program
 from estimator.frontends.jax_ranks import among, split_dims
-from models_zoo.layers import TracedLayer, TracedShard
-from models_zoo.model import Model, TracedInput
+from estimator.frontends.traced import (
+    IndivisibleError,
+    Work,
+    add_degrees,
+    has_negative_work,
+    other_work,
+    shards_of,
+    traced_model,
+    two_batches,
+)
+from models_zoo.layers import TracedShard
+from models_zoo.model import Model
 from profiles.errors import InputError, MachineError
-from profiles.measurements import canonical
 from profiles.vocabulary import LocalLayer
 
 T = TypeVar("T")
-
-DEGREES = (2, 4, 8)
-WIDTHS = (2, 4)
-
-
-@dataclass(frozen=True, slots=True)
-class _Traced:
-    """A layer's shards of one degree, and the text of what it does."""
-
-    shard: TracedShard
-    text: str
 
 
 def load_function_model(reference: str) -> Model:
@@ -51,8 +48,7 @@ def load_function_model(reference: str) -> Model:
     differentiated on its inputs, or only for certain values.
     """
     example = call_jax_factory(reference)
-    # Some functions treat a batch of one differently, so the smaller of the two is at least two.
-    batches = (max(2, example.batch), 2 * max(2, example.batch))
+    batches = two_batches(example.batch)
     try:
         check = tracks_ranks(example, batches[0])
         programs = [trace_program(example, ranks=1, batch=batch, check=check) for batch in batches]
@@ -63,29 +59,24 @@ def load_function_model(reference: str) -> Model:
         expected = "a function that computes something of both"
         raise InputError(where=reference, found="nothing that depends on params and inputs", expected=expected)
     places = places_of(programs[0], cuts)
-    shards = [[traced] for traced in _shards(reference, programs, places, ranks=1)]
-    _check_growth(reference, [traced.shard for (traced,) in shards])
-    refused = _split(reference, example, batches, check, places, shards)
-    return Model(
-        name=reference,
-        family="module",
-        layers=tuple(
-            TracedLayer(
-                fingerprint=_fingerprint(batches[0], traced_shards[:1]),
-                split_fingerprint=_fingerprint(batches[0], traced_shards[1:]),
-                factory=reference,
-                batch=batches[0],
-                places=(place,),
-                shards=tuple(traced.shard for traced in traced_shards),
-                refused=refused,
-                framework="jax",
-            )
-            for place, traced_shards in zip(places, shards, strict=True)
-        ),
-        layer_names=name_layers(programs[0], cuts),
-        input=TracedInput(factory=reference),
-        source=f"traced from {reference}",
-        kind="module",
+    shards = [[work] for work in _shards(reference, programs, places, ranks=1)]
+    _check_growth(reference, [shard for ((shard, _),) in shards])
+
+    def split(degree: int) -> list[Work]:
+        reason = example.indivisible(degree)
+        if reason is not None:
+            raise IndivisibleError(reason)
+        split_programs = [trace_program(example, ranks=degree, batch=batch, check=check) for batch in batches]
+        return _shards(reference, split_programs, places, ranks=degree)
+
+    return traced_model(
+        reference,
+        batch=batches[0],
+        names=name_layers(programs[0], cuts),
+        places=[(place,) for place in places],
+        refused=() if example.specs is None else add_degrees(shards, split),
+        layers=shards,
+        framework="jax",
     )
 
 
@@ -171,80 +162,34 @@ def _ordinals(program: Program) -> list[int]:
     return counts
 
 
-def _split(
-    reference: str,
-    example: JaxExample,
-    batches: tuple[int, int],
-    check: bool,
-    places: Sequence[str],
-    shards: list[list[_Traced]],
-) -> tuple[tuple[int, str], ...]:
-    """Adds to each layer's `shards` those of every degree that can be had; returns why others cannot."""
-    refused: list[tuple[int, str]] = []
-    for degree in DEGREES if example.specs is not None else ():
-        reason = example.indivisible(degree)
-        more: list[_Traced] = []
-        if reason is None:
-            try:
-                programs = [trace_program(example, ranks=degree, batch=batch, check=check) for batch in batches]
-                more = _shards(reference, programs, places, ranks=degree)
-            except MachineError:
-                raise
-            except Exception as error:
-                reason = f"tp = {degree}: {first_line(error)}"
-        if reason is not None:
-            refused.append((degree, reason))
-        for layer_shards, shard in zip(shards, more, strict=False):
-            layer_shards.append(shard)
-    return tuple(refused)
-
-
-def _shards(reference: str, programs: list[Program], places: Sequence[str], *, ranks: int) -> list[_Traced]:
+def _shards(reference: str, programs: list[Program], places: Sequence[str], *, ranks: int) -> list[Work]:
     """Each layer's shard. InputError where the function does other work in another batch, ValueError where it does
     other work than where `places` are from."""
     cuts = cut_at(programs[0], places)
-    unequal = InputError(
-        where=reference,
-        found=f"other operators in batches of {' and '.join(str(layer.inputs[0].aval.shape[0]) for layer in programs)}",
-        expected="a function that does the same work for every batch size",
-    )
+    unequal = other_work(reference, (layer.inputs[0].aval.shape[0] for layer in programs), "function")
     try:
         others = cut_at(programs[1], places)
     except ValueError as error:
         raise unequal from error
     small, large = (
-        local_layers(program, cut, ranks=ranks, widths=WIDTHS)
-        for program, cut in zip(programs, (cuts, others), strict=True)
+        trace_layers(program, cut, ranks=ranks) for program, cut in zip(programs, (cuts, others), strict=True)
     )
     for layer, larger in zip(small, large, strict=True):
-        if [(op.name, op.kind) for op in layer[0].operators] != [(op.name, op.kind) for op in larger[0].operators]:
+        if [(kernel.name, kernel.kind) for kernel in layer.kernels] != [(k.name, k.kind) for k in larger.kernels]:
             raise unequal
-    shared, texts = shared_weights(programs[0], cuts), layer_texts(programs[0], cuts)
-    return [
-        _Traced(TracedShard(tp=ranks, corners=(layer[0], layer[1], larger[0], larger[1]), shared=first_held), text)
-        for layer, larger, first_held, text in zip(small, large, shared, texts, strict=True)
-    ]
+    # What scopes are called is no part of the work.
+    shards = zip(shards_of(small, large, tp=ranks), layer_texts(programs[0], cuts), strict=True)
+    return [(shard, (shard.tp, tuple(map(_without_names, shard.corners)), text)) for shard, text in shards]
 
 
 def _check_growth(reference: str, shards: Sequence[TracedShard]) -> None:
-    operators = [op for shard in shards for corner in shard.corners for op in corner.operators]
-    if any(min(op.forward_flops, op.backward_flops, op.forward_bytes, op.backward_bytes) < 0 for op in operators):
+    if has_negative_work(shards):
         raise InputError(where=reference, found="negative work", expected="a function that works on arrays")
     for shard in shards:
         small, _, large, _ = shard.corners
         if large.forward_flops < small.forward_flops or large.output_bytes < small.output_bytes:
             expected = "the batch as first dimension wherever arrays meet"
             raise InputError(where=reference, found="work that does not grow with the batch", expected=expected)
-
-
-def _fingerprint(batch: int, shards: Sequence[_Traced]) -> str:
-    """Of what the shards do. With whom they share their weights and what their scopes are called is no part of it."""
-    work = (
-        "jax",
-        batch,
-        tuple((traced.shard.tp, tuple(map(_without_names, traced.shard.corners)), traced.text) for traced in shards),
-    )
-    return hashlib.sha256(canonical(work).encode()).hexdigest()[:16]
 
 
 def _without_names(local: LocalLayer) -> LocalLayer:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
+from estimator.frontends.jax_equations import bind_in_context
 from estimator.frontends.jax_products import Message, Product, equation_text, kind_of, messages_in, products_in
 
 
@@ -73,9 +74,7 @@ def _trace(eqn: JaxprEqn, read: tuple[int, ...], made: tuple[int, ...]) -> Gradi
 def _caller(eqn: JaxprEqn) -> Callable[..., list[Any]]:
     def call(*args: Any) -> list[Any]:
         given = [atom.val if isinstance(atom, Literal) else arg for atom, arg in zip(eqn.invars, args, strict=True)]
-        with eqn.ctx.manager:
-            made = eqn.primitive.bind(*given, **eqn.primitive.get_bind_params(eqn.params))
-        return list(made) if eqn.primitive.multiple_results else [made]
+        return bind_in_context(eqn, given)
 
     return call
 

@@ -18,29 +18,12 @@ from jax.extend.core import JaxprEqn, Literal, Var
 from estimator.frontends.jax_cut import scope_of
 from estimator.frontends.jax_products import Message, Product
 from estimator.frontends.jax_program import Program
-from estimator.frontends.sizes import Size
-from profiles.vocabulary import OperatorKind
-
-NOTHING = Size()
+from estimator.frontends.sizes import NOTHING, Size
+from estimator.frontends.traced import Kernel
+from profiles.vocabulary import Phase
 
 Kept = dict[int, list[tuple[Any, Size]]]
 """By equation what it is the first of its layer to keep: the value (None: made for backward alone) and its size."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """As `profiles.vocabulary.Operator`, with sizes for bytes."""
-
-    name: str
-    kind: OperatorKind
-    shape: tuple[int, ...]
-    forward_flops: int = 0
-    backward_flops: int = 0
-    forward: Size = NOTHING
-    backward: Size = NOTHING
-    saved: Size = NOTHING
-    forward_kernels: int = 1
-    backward_kernels: int = 1
 
 
 @dataclass(slots=True)
@@ -66,11 +49,11 @@ def kernels_of(program: Program, indices: Sequence[int], kept: Kept, leaving: fr
     return tuple(kernels)
 
 
-def messages_of(program: Program, indices: Iterable[int]) -> list[tuple[Message, bool]]:
-    """The collectives of the equations `indices`, each with whether it is one of backward."""
+def messages_of(program: Program, indices: Iterable[int]) -> list[tuple[Message, Phase]]:
+    """Return the collectives of the equations `indices`, each with its pass."""
     gradients = [program.gradients[index] for index in indices]
-    ahead = [(message, False) for gradient in gradients for message in gradient.messages_forward]
-    return ahead + [(message, True) for gradient in reversed(gradients) for message in gradient.messages_backward]
+    ahead: list[tuple[Message, Phase]] = [(message, "forward") for g in gradients for message in g.messages_forward]
+    return ahead + [(message, "backward") for g in reversed(gradients) for message in g.messages_backward]
 
 
 def label(program: Program, indices: Sequence[int]) -> str:

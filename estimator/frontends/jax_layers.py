@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jax.extend.core import Literal, Var
 
 from estimator.frontends.jax_cut import Cut, crossing
-from estimator.frontends.jax_kernels import Kept, Kernel, kernels_of, messages_of
+from estimator.frontends.jax_equations import variables
+from estimator.frontends.jax_kernels import Kept, kernels_of, messages_of
 from estimator.frontends.jax_products import type_text, wired_text
 from estimator.frontends.jax_program import Held, Program
 from estimator.frontends.sizes import Size
-from models_zoo.layers import SharedWeights
-from profiles.vocabulary import Collective, LocalLayer, Operator
+from estimator.frontends.traced import LayerTrace, keeping_layer
 
 
 def indices_of(program: Program, cut: Cut) -> tuple[int, ...]:
@@ -36,45 +35,33 @@ def indices_of(program: Program, cut: Cut) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def local_layers(
-    program: Program, cuts: Sequence[Cut], *, ranks: int, widths: tuple[int, ...]
-) -> tuple[tuple[LocalLayer, ...], ...]:
-    """Each layer's part on one of `ranks` ranks, at each of `widths` bytes to an element of the function's own dtype.
+def trace_layers(program: Program, cuts: Sequence[Cut], *, ranks: int) -> tuple[LayerTrace, ...]:
+    """Return what each layer does on one of `ranks` ranks, and holds, keeps and passes on.
 
     A value crosses a cut if it is made by the chain before it and read after it. Inputs and what depends on them alone
-    do not: each stage can read its batch. `input_bytes` and `output_bytes` are what crosses, and at the ends the
-    function's own inputs and outputs.
+    do not: each stage can read its batch. What enters and leaves at the ends are the function's own inputs and outputs.
     """
     all_indices = [indices_of(program, cut) for cut in cuts]
     kept = _kept(program, all_indices)
     edges = _edges(program, cuts)
-    held = held_weights(program, cuts)
-
-    def at(number: int, width: int, kernels: tuple[Kernel, ...]) -> LocalLayer:
-        return LocalLayer(
-            operators=tuple(_operator(kernel, width) for kernel in kernels),
-            collectives=tuple(
-                Collective(
-                    op=message.op,
-                    bytes=program.size_of(message.elements, message.dtype).at(width),
-                    phase="backward" if backward else "forward",
-                    ranks=ranks,
-                )
-                for message, backward in messages_of(program, all_indices[number])
-                if ranks > 1
-            ),
-            parameters=sum(weights.count for weights in held[number]),
-            replicated_parameters=sum(weights.count for weights in held[number] if ranks > 1 and weights.replicated),
-            input_bytes=edges[number].at(width),
-            output_bytes=edges[number + 1].at(width),
-        )
-
-    layers = []
+    held = _held_weights(program, cuts)
     spans = crossing(program)
+    layers = []
     for number, (indices, (_, end)) in enumerate(zip(all_indices, cuts, strict=True)):
         leaving = frozenset(span.var for span in spans if span.made < end <= span.last)
-        kernels = kernels_of(program, indices, kept[number], leaving)
-        layers.append(tuple(at(number, width, kernels) for width in widths))
+        messages = messages_of(program, indices) if ranks > 1 else []
+        layers.append(
+            LayerTrace(
+                kernels=kernels_of(program, indices, kept[number], leaving),
+                collectives=tuple(
+                    (message.op, program.size_of(message.elements, message.dtype), phase, "")
+                    for message, phase in messages
+                ),
+                weights=tuple((weights, weights.count, weights.replicated) for weights in held[number]),
+                entering=edges[number],
+                leaving=edges[number + 1],
+            )
+        )
     return tuple(layers)
 
 
@@ -88,34 +75,18 @@ def layer_texts(program: Program, cuts: Sequence[Cut]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def held_weights(program: Program, cuts: Sequence[Cut]) -> list[list[Held]]:
+def _held_weights(program: Program, cuts: Sequence[Cut]) -> list[list[Held]]:
     """The trained weights that each layer reads, in order; leaves that nothing reads go to the first layer."""
     weights_by_layer: list[list[Held]] = []
     for cut in cuts:
         indices = indices_of(program, cut)
-        read = dict.fromkeys(
-            atom for index in indices for atom in program.eqns[index].invars if not isinstance(atom, Literal)
-        )
+        read = dict.fromkeys(atom for index in indices for atom in variables(program.eqns[index].invars))
         weights_by_layer.append([program.weights[atom] for atom in read if atom in program.weights])
     seen = {leaf_or_slice.leaf for held in weights_by_layer for leaf_or_slice in held}
     weights_by_layer[0] += [leaf for leaf in program.leaves if leaf.leaf not in seen]
     return [
         [leaf_or_slice for leaf_or_slice in dict.fromkeys(held) if leaf_or_slice.trained] for held in weights_by_layer
     ]
-
-
-def shared_weights(program: Program, cuts: Sequence[Cut]) -> tuple[tuple[SharedWeights, ...], ...]:
-    """For each layer the weights that it is the first of several to hold, those of the same holders together."""
-    holders: dict[Held, list[int]] = {}
-    for number, held in enumerate(held_weights(program, cuts)):
-        for weights in held:
-            holders.setdefault(weights, []).append(number)
-    counts: Counter[tuple[int, ...]] = Counter()
-    for weights, numbers in holders.items():
-        if len(numbers) > 1:
-            counts[tuple(numbers)] += weights.count
-    groups = [SharedWeights(parameters=count, holders=numbers) for numbers, count in sorted(counts.items())]
-    return tuple(tuple(weights for weights in groups if weights.holders[0] == number) for number in range(len(cuts)))
 
 
 def _edges(program: Program, cuts: Sequence[Cut]) -> list[Size]:
@@ -132,8 +103,7 @@ def _edges(program: Program, cuts: Sequence[Cut]) -> list[Size]:
 def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
     """What each layer keeps for backward. Neither weights and what is made of them alone, nor constants.
 
-    A value of the chain that its layer and one later layer keep counts there, as that layer's input; one that several
-    later layers keep where it is made. What depends on inputs alone each layer has for itself.
+    A value of the chain counts once (see `keeping_layer`); what depends on inputs alone each layer has for itself.
     """
     kept_by_layer: list[Kept] = [{} for _ in all_indices]
     keepers: dict[Var, dict[int, int]] = {}
@@ -152,25 +122,8 @@ def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
         numbers = list(by_layer)
         maker = program.makers.get(var)
         if maker is not None and program.in_chain[maker]:
-            home = homes[maker]
-            others = [number for number in numbers if number != home]
-            numbers = others if len(others) == 1 else [home]
+            numbers = [keeping_layer(homes[maker], numbers)]
         for number in numbers:
             index = by_layer[number] if number in by_layer else program.makers[var]
             kept_by_layer[number].setdefault(index, []).append((var, program.size(var.aval)))
     return kept_by_layer
-
-
-def _operator(kernel: Kernel, width: int) -> Operator:
-    return Operator(
-        name=kernel.name,
-        kind=kernel.kind,
-        shape=kernel.shape,
-        forward_flops=kernel.forward_flops,
-        backward_flops=kernel.backward_flops,
-        forward_bytes=kernel.forward.at(width),
-        backward_bytes=kernel.backward.at(width),
-        saved_bytes=kernel.saved.at(width),
-        forward_kernels=kernel.forward_kernels,
-        backward_kernels=kernel.backward_kernels,
-    )

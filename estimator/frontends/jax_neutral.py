@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, subjaxprs
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, subjaxprs
+
+from estimator.frontends.jax_equations import CALLS, arguments_of, bind, called, evaluate, inner_jaxprs
 
 Flat = Callable[..., list[Any]]
 
@@ -23,17 +25,7 @@ COLLECTIVES = SUMS | GATHERS | SCATTERS | {"all_to_all", "ppermute", "pbroadcast
 CASTS = frozenset({"pvary", "preduced", "vary_unreduced_cast"})
 """Change what is known of a value, not the value."""
 
-_CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_lin": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
+_CALLS = CALLS | dict.fromkeys(("custom_jvp_call", "custom_vjp_call", "custom_lin"), "call_jaxpr")
 
 
 def neutralise(closed: ClosedJaxpr) -> Flat:
@@ -46,7 +38,8 @@ def neutralise(closed: ClosedJaxpr) -> Flat:
     """
 
     def call(*args: Any) -> list[Any]:
-        return _run(closed.jaxpr, closed.consts, args)
+        values = arguments_of(closed.jaxpr, closed.consts, args)
+        return evaluate(closed.jaxpr.eqns, closed.jaxpr.outvars, values, _apply, lambda constant: constant)
 
     return call
 
@@ -58,40 +51,22 @@ def has_collective(jaxpr: Jaxpr) -> bool:
     )
 
 
-def _run(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    env = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        env.update(zip(eqn.outvars, _apply(eqn, [read(atom) for atom in eqn.invars]), strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
 def _apply(eqn: JaxprEqn, args: list[Any]) -> Sequence[Any]:
     name, params = eqn.primitive.name, eqn.params
     if name in COLLECTIVES or name in CASTS or name == "axis_index":
         return _alone(eqn, args)
     if name in _CALLS:
-        inner = params[_CALLS[name]]
-        closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+        inner = neutralise(called(eqn, _CALLS[name]))
         if name in ("remat2", "checkpoint"):
-            wrapped = jax.checkpoint(neutralise(closed), prevent_cse=params["prevent_cse"], policy=params["policy"])
+            wrapped = jax.checkpoint(inner, prevent_cse=params["prevent_cse"], policy=params["policy"])
             return wrapped(*args)  # type: ignore[no-any-return]
-        return neutralise(closed)(*args)
+        return inner(*args)
     if name in _LOOPS:
         return _LOOPS[name](params, args)
-    if any(has_collective(inner) for inner in _inner(params)):
+    if any(has_collective(inner) for inner in inner_jaxprs(params)):
         raise NotImplementedError(f"a collective inside {name}")
     plain = {key: None if key in ("sharding", "out_sharding") else value for key, value in params.items()}
-    made = eqn.primitive.bind(*args, **eqn.primitive.get_bind_params(plain))
-    return made if eqn.primitive.multiple_results else [made]
-
-
-def _inner(params: Any) -> list[Jaxpr]:
-    leaves = [leaf for value in params.values() for leaf in (value if isinstance(value, tuple | list) else (value,))]
-    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in leaves if isinstance(x, ClosedJaxpr | Jaxpr)]
+    return bind(eqn, args, plain)
 
 
 def _alone(eqn: JaxprEqn, args: list[Any]) -> Sequence[Any]:

@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, Var
+from jax.extend.core import JaxprEqn, Literal, Var
 
 from estimator.frontends.jax_cut import Cut
+from estimator.frontends.jax_equations import bind_in_context, evaluate, variables
 from estimator.frontends.jax_example import JaxExample, call_jax_factory
 from estimator.frontends.jax_function import cut_at, on_rank, trace_program, tracks_ranks
 from estimator.frontends.jax_gradients import trace_vjp
@@ -56,19 +57,19 @@ def build_traced(
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Found:
+class _Traced:
     example: JaxExample
     check: bool
     program: Program
 
 
 @lru_cache(maxsize=4)
-def _trace(reference: str, batch: int, dtype: Any, ranks: int) -> _Found:
+def _trace(reference: str, batch: int, dtype: Any, ranks: int) -> _Traced:
     example = _in_dtype(call_jax_factory(reference), dtype)
     if ranks > 1 and (reason := "no param_specs" if example.specs is None else example.indivisible(ranks)):
         raise ValueError(f"tp = {ranks}: {reason}")
     check = tracks_ranks(example, batch)
-    return _Found(example=example, check=check, program=trace_program(example, ranks=ranks, batch=batch, check=check))
+    return _Traced(example=example, check=check, program=trace_program(example, ranks=ranks, batch=batch, check=check))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -111,47 +112,32 @@ def _in_dtype(example: JaxExample, dtype: Any) -> JaxExample:
 
 
 def _cut_out(program: Program, cut: Cut, *, neutral: bool) -> _Piece:
-    indices = indices_of(program, cut)
-    made = {var for index in indices for var in program.eqns[index].outvars}
+    eqns = [program.eqns[index] for index in indices_of(program, cut)]
+    made = {var for eqn in eqns for var in eqn.outvars}
     results = _results(program, cut, made)
-    needed = [atom for index in indices for atom in program.eqns[index].invars] + results
-    sources = [var for var in dict.fromkeys(a for a in needed if not isinstance(a, Literal)) if var not in made]
+    needed = [atom for eqn in eqns for atom in eqn.invars] + results
+    sources = [var for var in dict.fromkeys(variables(needed)) if var not in made]
     weights = sorted(
         (var for var in sources if var in program.weights),
         key=lambda var: (program.weights[var].leaf, program.weights[var].part or 0),
     )
     order = {var: number for number, var in enumerate((*program.inputs, *program.makers))}
     inputs = sorted((var for var in sources if var in order), key=order.__getitem__)
+    arguments = [*weights, *inputs]
 
     def flat(*args: Any) -> tuple[Any, ...]:
-        env = dict(zip((*weights, *inputs), args, strict=True)) | program.consts
+        values = dict(zip(arguments, args, strict=True)) | program.consts
+        return tuple(evaluate(eqns, results, values, bind_in_context, lambda constant: constant))
 
-        def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, Literal) else env[atom]
-
-        for index in indices:
-            eqn = program.eqns[index]
-            with eqn.ctx.manager:
-                out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.primitive.get_bind_params(eqn.params))
-            env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
-        return tuple(map(read, results))
-
-    run: Callable[..., tuple[Any, ...]] = flat
-    if neutral:
-        arguments = [*weights, *inputs]
-        read = [place for place, var in enumerate(arguments) if var in program.active]
-        grown = [
-            place for place, atom in enumerate(results) if not isinstance(atom, Literal) and atom in program.active
-        ]
-        run = _without_ranks(flat, [var.aval for var in arguments], read, grown)
-    bounds = _bounds(program, indices)
+    run = _without_ranks(flat, program, arguments, results) if neutral else flat
+    bound = _bound(program, eqns)
     return _Piece(
         function=lambda params, *inputs: run(*params, *inputs),
         weights=tuple(
             _Weight(held=program.weights[var], shape=var.aval.shape, dtype=var.aval.dtype) for var in weights
         ),
         inputs=tuple(
-            _Input(number=order[var], shape=var.aval.shape, dtype=var.aval.dtype, bound=bounds) for var in inputs
+            _Input(number=order[var], shape=var.aval.shape, dtype=var.aval.dtype, bound=bound) for var in inputs
         ),
     )
 
@@ -159,21 +145,23 @@ def _cut_out(program: Program, cut: Cut, *, neutral: bool) -> _Piece:
 def _results(program: Program, cut: Cut, made: set[Var]) -> list[Any]:
     """What the piece passes on, in the order in which it is made; at the chain's end the function's own outputs."""
     first, end = cut
-    later = {
-        atom for index in program.chain[end:] for atom in program.eqns[index].invars if not isinstance(atom, Literal)
-    }
+    later = {atom for index in program.chain[end:] for atom in variables(program.eqns[index].invars)}
     if end == len(program.chain):
         return list(program.outputs)
     made_here = [var for index in program.chain[first:end] for var in program.eqns[index].outvars]
-    final = {atom for atom in program.outputs if not isinstance(atom, Literal)}
+    final = set(variables(program.outputs))
     return [var for var in made_here if var in made and (var in later or var in final)]
 
 
 def _without_ranks(
-    flat: Callable[..., tuple[Any, ...]], types: Sequence[Any], read: Sequence[int], made: Sequence[int]
+    flat: Callable[..., tuple[Any, ...]], program: Program, arguments: Sequence[Var], results: Sequence[Any]
 ) -> Callable[..., tuple[Any, ...]]:
     """`flat` outside of its `shard_map`, with the derivative that JAX gives it inside."""
-    forward, backward, count = trace_vjp(flat, types, read, made)
+    read, made = (
+        [place for place, atom in enumerate(atoms) if not isinstance(atom, Literal) and atom in program.active]
+        for atoms in (arguments, results)
+    )
+    forward, backward, count = trace_vjp(flat, [var.aval for var in arguments], read, made)
     ahead, back = neutralise(forward), neutralise(backward)
 
     def plain(*args: Any) -> tuple[Any, ...]:
@@ -185,7 +173,7 @@ def _without_ranks(
 
     def pull(kept: tuple[Any, ...], gradients: tuple[Any, ...]) -> tuple[Any, ...]:
         pulled = dict(zip(read, back(*kept, *(gradients[place] for place in made)), strict=True))
-        return tuple(pulled.get(place) for place in range(len(types)))
+        return tuple(pulled.get(place) for place in range(len(arguments)))
 
     run = jax.custom_vjp(plain)
     run.defvjp(keep, pull)
@@ -193,11 +181,11 @@ def _without_ranks(
     return ranked
 
 
-def _bounds(program: Program, indices: Sequence[int]) -> int:
+def _bound(program: Program, eqns: Sequence[JaxprEqn]) -> int:
     """What whole numbers of the inputs must stay below: the least of the sizes that a lookup chooses from."""
     sizes = [
         eqn.invars[0].aval.shape[dim]
-        for eqn in (program.eqns[index] for index in indices)
+        for eqn in eqns
         if eqn.primitive.name == "gather" and eqn.invars[1] in program.of_inputs
         for dim in eqn.params["dimension_numbers"].start_index_map
     ]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.extend.core import Literal as LiteralAtom
 
+from estimator.frontends.jax_equations import inner_jaxprs
 from estimator.frontends.jax_neutral import CASTS, COLLECTIVES, GATHERS, SCATTERS, SUMS
 from profiles.vocabulary import CollectiveOp, OperatorKind
 
@@ -115,10 +116,7 @@ def bodies(eqn: JaxprEqn) -> list[Jaxpr]:
     """The traced functions among the parameters of `eqn`, but not those that say how a reduction combines two."""
     if eqn.primitive.name in _LOOKUPS | _REDUCTIONS | _ALONE:
         return []
-    leaves = [
-        leaf for value in eqn.params.values() for leaf in (value if isinstance(value, tuple | list) else (value,))
-    ]
-    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in leaves if isinstance(x, ClosedJaxpr | Jaxpr)]
+    return inner_jaxprs(eqn.params)
 
 
 def products_in(eqns: Sequence[JaxprEqn], times: int = 1) -> Iterator[Product]:

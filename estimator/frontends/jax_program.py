@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
+from estimator.frontends.jax_equations import variables
 from estimator.frontends.jax_gradients import Gradient, GradientTracer
 from estimator.frontends.jax_products import EquationKind, kind_of, products_in
 from estimator.frontends.sizes import Size
@@ -117,10 +118,6 @@ def read_program(closed: ClosedJaxpr, leaves: Sequence[Held], dtype: Any, tracer
     )
 
 
-def _atoms(atoms: Iterable[Any]) -> list[Var]:
-    return [atom for atom in atoms if not isinstance(atom, Literal)]
-
-
 def _weights(
     eqns: Sequence[JaxprEqn], arguments: Sequence[Var], leaves: Sequence[Held]
 ) -> tuple[dict[Var, Held], tuple[JaxprEqn, ...]]:
@@ -131,7 +128,7 @@ def _weights(
     """
     readers: dict[Var, list[JaxprEqn]] = {}
     for eqn in eqns:
-        for var in dict.fromkeys(_atoms(eqn.invars)):
+        for var in dict.fromkeys(variables(eqn.invars)):
             readers.setdefault(var, []).append(eqn)
     weights: dict[Var, Held] = {}
     first: dict[tuple[Held, tuple[int, ...]], Var] = {}
@@ -178,7 +175,7 @@ def _element(eqn: JaxprEqn) -> int | None:
 def _dependent(eqns: Sequence[JaxprEqn], sources: Iterable[Var]) -> frozenset[Var]:
     dependent = set(sources)
     for eqn in eqns:
-        if dependent.intersection(_atoms(eqn.invars)):
+        if dependent.intersection(variables(eqn.invars)):
             dependent.update(eqn.outvars)
     return frozenset(dependent)
 
@@ -187,15 +184,15 @@ def _active(eqns: Sequence[JaxprEqn], trained: Iterable[Var], outputs: Sequence[
     """Values between trained weights and the loss: the first scalar that depends on them, or else all outputs."""
     varied = set(trained)
     for eqn in eqns:
-        if eqn.primitive.name != "stop_gradient" and varied.intersection(_atoms(eqn.invars)):
+        if eqn.primitive.name != "stop_gradient" and varied.intersection(variables(eqn.invars)):
             varied.update(var for var in eqn.outvars if is_float(var.aval.dtype))
-    wanted = [var for var in _atoms(outputs) if var in varied]
+    wanted = [var for var in variables(outputs) if var in varied]
     if not wanted:
         raise ValueError("no output of the function has a gradient with regard to its parameters")
     reached = set([var for var in wanted if not var.aval.shape][:1] or wanted)
     for eqn in reversed(eqns):
         if eqn.primitive.name != "stop_gradient" and reached.intersection(eqn.outvars):
-            reached.update(var for var in _atoms(eqn.invars) if var in varied)
+            reached.update(var for var in variables(eqn.invars) if var in varied)
     return frozenset(reached)
 
 
@@ -218,7 +215,7 @@ def _chain(
     made: set[Var] = set()
     inside = []
     for eqn, kind in zip(eqns, kinds, strict=True):
-        read = set(_atoms(eqn.invars))
+        read = set(variables(eqn.invars))
         works = kind == "product" or (kind == "composite" and any(products_in([eqn])))
         both = not of_inputs.isdisjoint(read) and (works or not of_weights.isdisjoint(read))
         inside.append(both or not made.isdisjoint(read))
@@ -232,7 +229,7 @@ def _roots(
 ) -> dict[Var, Var | None]:
     roots: dict[Var, Var | None] = {var: var for var in sources}
     for eqn, kind in zip(eqns, kinds, strict=True):
-        for atom in _atoms(eqn.invars):
+        for atom in variables(eqn.invars):
             roots.setdefault(atom, None)  # what the function closes over
         for place, var in enumerate(eqn.outvars):
             if var not in dependent:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Literal
+from typing import Any
 
-from estimator.frontends.factory import describe, find_factory, first_line, user_code
+from estimator.frontends.factory import call_for_values, describe, find_factory, first_line, user_code
 from estimator.frontends.hugging_face import load_config_model
+from estimator.frontends.traced import Framework
 from models_zoo.catalogue import load_model, model_names, near_names
 from models_zoo.model import Model
 from profiles.errors import InputError
-
-Framework = Literal["torch", "jax"]
 
 WANTED = "(torch module, example_inputs) or (JAX function, params, inputs)"
 
@@ -57,10 +56,7 @@ def framework_of(reference: str) -> Framework:
         named = set(_frameworks_named(factory))
         if len(named) == 1:
             return named.pop()
-        try:
-            returned = factory()
-        except (Exception, SystemExit) as error:
-            raise InputError(where=reference, found=first_line(error), expected=WANTED) from error
+        returned = call_for_values(factory, reference, WANTED)
     model = returned[0] if isinstance(returned, tuple) and returned else returned
     if any(kind.__module__.split(".")[0] == "torch" for kind in type(model).__mro__):
         return "torch"

@@ -21,3 +21,6 @@ class Size:
     def at(self, width: int) -> int:
         """Bytes where an element of the model's own dtype takes `width`."""
         return self.elements * width + self.fixed_bytes
+
+
+NOTHING = Size()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -11,8 +10,7 @@ from torch import Tensor, nn
 from estimator.frontends.sizes import Size
 from estimator.frontends.torch_private import storage_key
 from estimator.frontends.torch_trace import Call, Trace, size_of
-from models_zoo.layers import SharedWeights
-from profiles.vocabulary import Collective, LocalLayer, Operator
+from estimator.frontends.traced import Kernel, LayerTrace, keeping_layer
 
 Places = tuple[str, ...]
 
@@ -90,52 +88,32 @@ def name_layers(trace: Trace, layers: Sequence[Places]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def local_layers(
-    trace: Trace, layers: Sequence[Places], *, ranks: int, widths: tuple[int, ...]
-) -> tuple[tuple[LocalLayer, ...], ...]:
-    """Each layer's part on one of `ranks` ranks, at each of `widths` bytes to an element of the module's own dtype.
+def trace_layers(trace: Trace, layers: Sequence[Places]) -> tuple[LayerTrace, ...]:
+    """Return what each layer does, holds, keeps and passes on.
 
     A tensor crosses a cut if it is made before it, read after it, and depends on the inputs: a skip connection, an
     encoder's output, a mask. The inputs themselves do not, since each stage can read its batch, nor do constants.
-    `input_bytes` and `output_bytes` are what crosses, and at the ends the module's own inputs and outputs.
+    What enters and leaves at the ends are the module's own inputs and outputs.
     """
     numbers = _layer_numbers(trace, layers)
-    saved = _saved_sizes(trace, numbers)
+    kept = _saved_sizes(trace, numbers)
     cuts = _crossing_sizes(trace, numbers, len(layers))
     held = _held_parameters(trace, layers, numbers)
-
-    def at_width(number: int, width: int) -> LocalLayer:
-        calls = [(call, kept) for call, kept, at in zip(trace.calls, saved, numbers, strict=True) if at == number]
-        return LocalLayer(
-            operators=tuple(_operator(call, kept, width) for call, kept in calls if _does_anything(call, kept)),
-            collectives=tuple(
-                Collective(op=op, bytes=size.at(width), phase=phase, ranks=ranks, name=call.name)
-                for call, _ in calls
-                for op, size, phase in call.collectives
-            ),
-            parameters=sum(trace.parameters[key].count for key in held[number]),
-            replicated_parameters=sum(
-                trace.parameters[key].count for key in held[number] if ranks > 1 and trace.parameters[key].replicated
-            ),
-            input_bytes=cuts[number].at(width),
-            output_bytes=cuts[number + 1].at(width),
+    traced = []
+    for number in range(len(layers)):
+        calls = [(call, saved) for call, saved, at in zip(trace.calls, kept, numbers, strict=True) if at == number]
+        traced.append(
+            LayerTrace(
+                kernels=tuple(_kernel(call, saved) for call, saved in calls if _does_anything(call, saved)),
+                collectives=tuple((*message, call.name) for call, _ in calls for message in call.collectives),
+                weights=tuple(
+                    (key, trace.parameters[key].count, trace.parameters[key].replicated) for key in held[number]
+                ),
+                entering=cuts[number],
+                leaving=cuts[number + 1],
+            )
         )
-
-    return tuple(tuple(at_width(number, width) for width in widths) for number in range(len(layers)))
-
-
-def shared_weights(trace: Trace, layers: Sequence[Places]) -> tuple[tuple[SharedWeights, ...], ...]:
-    """For each layer the weights that it is the first of several to hold, those of the same holders together."""
-    holders: dict[int, list[int]] = {}
-    for number, held in enumerate(_held_parameters(trace, layers, _layer_numbers(trace, layers))):
-        for key in held:
-            holders.setdefault(key, []).append(number)
-    counts: Counter[tuple[int, ...]] = Counter()
-    for key, numbers in holders.items():
-        if len(numbers) > 1:
-            counts[tuple(numbers)] += trace.parameters[key].count
-    groups = [SharedWeights(parameters=count, holders=numbers) for numbers, count in sorted(counts.items())]
-    return tuple(tuple(shared for shared in groups if shared.holders[0] == number) for number in range(len(layers)))
+    return tuple(traced)
 
 
 def _layer_numbers(trace: Trace, layers: Sequence[Places]) -> list[int]:
@@ -167,11 +145,8 @@ def _is_within(name: str, unit: str) -> bool:
 
 
 def _saved_sizes(trace: Trace, numbers: Sequence[int]) -> list[Size]:
-    """What each call newly keeps for backward; each storage counts once, and the module's own tensors do not.
-
-    A tensor that its layer and one later layer keep counts there, as that layer's input; one that several later layers
-    keep (a mask) where it is made.
-    """
+    """What each call newly keeps for backward; each storage counts once (see `keeping_layer`), and the module's own
+    tensors do not."""
     maker: dict[int, int] = {}
     for index, call in enumerate(trace.calls):
         for tensor in call.makes:
@@ -186,8 +161,7 @@ def _saved_sizes(trace: Trace, numbers: Sequence[int]) -> list[Size]:
     kept = [Size()] * len(trace.calls)
     for key, by_layer in keepers.items():
         home = numbers[maker[key]] if key in maker else None
-        others = [number for number in by_layer if number != home]
-        number = others[0] if home is None or len(others) == 1 else home
+        number = next(iter(by_layer)) if home is None else keeping_layer(home, by_layer)
         index = by_layer.get(number, maker.get(key, 0))
         kept[index] += sizes[key]
     return kept
@@ -228,16 +202,16 @@ def _does_anything(call: Call, kept: Size) -> bool:
     return bool(call.forward.kernels or call.backward.kernels or call.backward.flops or kept != Size())
 
 
-def _operator(call: Call, kept: Size, width: int) -> Operator:
-    return Operator(
+def _kernel(call: Call, saved: Size) -> Kernel:
+    return Kernel(
         name=call.name,
         kind=call.kind,
         shape=call.shape,
         forward_flops=call.forward.flops,
         backward_flops=call.backward.flops,
-        forward_bytes=call.forward.traffic.at(width),
-        backward_bytes=call.backward.traffic.at(width),
-        saved_bytes=kept.at(width),
+        forward=call.forward.traffic,
+        backward=call.backward.traffic,
+        saved=saved,
         forward_kernels=call.forward.kernels,
         backward_kernels=call.backward.kernels,
     )

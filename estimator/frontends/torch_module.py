@@ -6,30 +6,42 @@ The factory returns `(module, example_inputs)`, or `(module, example_inputs, tp_
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from estimator.frontends.factory import describe, find_factory, first_line, user_code
-from estimator.frontends.torch_cut import Places, cut_layers, find_units, local_layers, name_layers, shared_weights
+from estimator.frontends.factory import (
+    call_for_values,
+    check_tuple,
+    checked_inputs,
+    describe,
+    find_factory,
+    first_line,
+    user_code,
+)
+from estimator.frontends.torch_cut import Places, cut_layers, find_units, name_layers, trace_layers
 from estimator.frontends.torch_private import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from estimator.frontends.torch_tensor_parallel import apply_plan, lone_rank
 from estimator.frontends.torch_trace import Trace, trace_step
-from models_zoo.layers import TracedLayer, TracedShard
-from models_zoo.model import Model, TracedInput
-from profiles.errors import InputError, MachineError
-from profiles.measurements import canonical
-
-DEGREES = (2, 4, 8)
-WIDTHS = (2, 4)
+from estimator.frontends.traced import (
+    Work,
+    add_degrees,
+    has_negative_work,
+    other_work,
+    shards_of,
+    traced_model,
+    two_batches,
+)
+from models_zoo.model import Model
+from profiles.errors import InputError
 
 _WANTED = "a tuple (module, example_inputs) or (module, example_inputs, tp_plan)"
 
@@ -64,8 +76,7 @@ def load_module_model(reference: str) -> Model:
     """
     example = call_factory(reference)
     units = find_units(example.module)
-    # Some modules treat a batch of one differently, so the smaller of the two is at least two.
-    batches = (max(2, example.batch), 2 * max(2, example.batch))
+    batches = two_batches(example.batch)
     try:
         traces = [_trace(example, batch, units) for batch in batches]
     except Exception as error:
@@ -74,40 +85,18 @@ def load_module_model(reference: str) -> Model:
     if not layers:
         raise InputError(where=reference, found="a module that runs no operator", expected="a module that computes")
     shards = [[shard] for shard in _shards(reference, traces, layers, tp=1)]
-    operators = [op for (shard,) in shards for corner in shard.corners for op in corner.operators]
-    if any(min(op.forward_flops, op.backward_flops, op.forward_bytes, op.backward_bytes) < 0 for op in operators):
+    if has_negative_work(shard for ((shard, _),) in shards):
         expected = "the batch as first dimension wherever tensors meet"
         raise InputError(where=reference, found="work that does not grow with the batch", expected=expected)
-    refused: list[tuple[int, str]] = []
-    for degree in DEGREES if example.plan else ():
-        try:
-            more = _parallel_shards(reference, batches, units, layers, degree)
-        except MachineError:
-            raise
-        except Exception as error:
-            refused.append((degree, f"tp = {degree}: {first_line(error)}"))
-        else:
-            for layer_shards, shard in zip(shards, more, strict=True):
-                layer_shards.append(shard)
-    return Model(
-        name=reference,
-        family="module",
-        layers=tuple(
-            TracedLayer(
-                fingerprint=_fingerprint(batches[0], layer_shards[:1]),
-                split_fingerprint=_fingerprint(batches[0], layer_shards[1:]),
-                factory=reference,
-                batch=batches[0],
-                places=places,
-                shards=tuple(layer_shards),
-                refused=tuple(refused),
-            )
-            for places, layer_shards in zip(layers, shards, strict=True)
-        ),
-        layer_names=name_layers(traces[0], layers),
-        input=TracedInput(factory=reference),
-        source=f"traced from {reference}",
-        kind="module",
+    split = partial(_parallel_shards, reference, batches, units, layers)
+    return traced_model(
+        reference,
+        batch=batches[0],
+        names=name_layers(traces[0], layers),
+        places=layers,
+        refused=add_degrees(shards, split) if example.plan else (),
+        layers=shards,
+        framework="torch",
     )
 
 
@@ -127,10 +116,7 @@ def call_factory(reference: str) -> Example:
                 returned = factory()
                 break
         else:
-            try:
-                returned = factory()
-            except (Exception, SystemExit) as error:
-                raise InputError(where=reference, found=first_line(error), expected=_WANTED) from error
+            returned = call_for_values(factory, reference, _WANTED)
     module, inputs, plan = _check_returned(reference, returned)
 
     def fake(tensor: Tensor) -> Tensor:
@@ -142,23 +128,18 @@ def call_factory(reference: str) -> Example:
 
 
 def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]:
-    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
-        stated = f"tuple of {len(returned)}" if isinstance(returned, tuple) else describe(returned)
-        raise InputError(where=reference, found=stated, expected=_WANTED)
+    check_tuple(reference, returned, (2, 3), _WANTED)
     module, inputs, plan = (*returned, {})[:3]
-    inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
     if not isinstance(module, nn.Module):
         raise InputError(where=reference, key="module", found=describe(module), expected="a torch.nn.Module")
-    if not isinstance(inputs, tuple) or not inputs or not all(isinstance(x, Tensor) for x in inputs):
-        stated = describe(inputs)
-        if isinstance(inputs, tuple):
-            stated = f"({', '.join(type(x).__name__ for x in inputs)})"
-        raise InputError(where=reference, key="example_inputs", found=stated, expected="a tuple of tensors")
-    shapes = [tuple(x.shape) for x in inputs]
-    if not all(shapes) or len({shape[0] for shape in shapes}) != 1 or not shapes[0][0]:
-        expected = "tensors that all have the batch, of one size, as their first dimension"
-        stated = f"shapes {', '.join(map(str, shapes))}"
-        raise InputError(where=reference, key="example_inputs", found=stated, expected=expected)
+    inputs = checked_inputs(
+        reference, inputs, key="example_inputs", plural="tensors", is_array=lambda x: isinstance(x, Tensor)
+    )
+    _check_plan(reference, module, plan)
+    return module, inputs, plan
+
+
+def _check_plan(reference: str, module: nn.Module, plan: Any) -> None:
     if not isinstance(plan, dict) or not all(isinstance(style, ParallelStyle) for style in plan.values()):
         stated = describe(plan)
         if isinstance(plan, dict):
@@ -169,7 +150,6 @@ def _check_returned(reference: str, returned: Any) -> tuple[nn.Module, tuple[Ten
     for pattern in plan:
         if not any(fnmatch(name, pattern) for name in names):
             raise InputError(where=reference, key="tp_plan", found=repr(pattern), expected="names of its submodules")
-    return module, inputs, plan
 
 
 def convert_tensors(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
@@ -197,7 +177,7 @@ def _trace(example: Example, batch: int, units: frozenset[str]) -> Trace:
 
 def _parallel_shards(
     reference: str, batches: tuple[int, int], units: frozenset[str], layers: tuple[Places, ...], degree: int
-) -> tuple[TracedShard, ...]:
+) -> list[Work]:
     example = call_factory(reference)
     with lone_rank(degree) as mesh:
         with example.mode:
@@ -211,28 +191,13 @@ def _parallel_shards(
     return _shards(reference, traces, layers, tp=degree)
 
 
-def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, tp: int) -> tuple[TracedShard, ...]:
+def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, tp: int) -> list[Work]:
     """Each layer's shard. InputError where the module does other work in another batch."""
-    small, large = (local_layers(trace, layers, ranks=tp, widths=WIDTHS) for trace in traces)
+    small, large = (trace_layers(trace, layers) for trace in traces)
     for layer, larger in zip(small, large, strict=True):
-        if [op.name for op in layer[0].operators] != [op.name for op in larger[0].operators]:
-            sizes = " and ".join(str(trace.inputs[0].shape[0]) for trace in traces)
-            raise InputError(
-                where=reference,
-                found=f"other operators in batches of {sizes}",
-                expected="a module that does the same work for every batch size",
-            )
-    shared = shared_weights(traces[0], layers)
-    return tuple(
-        TracedShard(tp=tp, corners=(layer[0], layer[1], larger[0], larger[1]), shared=first_held)
-        for layer, larger, first_held in zip(small, large, shared, strict=True)
-    )
-
-
-def _fingerprint(batch: int, shards: Sequence[TracedShard]) -> str:
-    """Of what the shards do. With whom they share their weights is no part of it."""
-    work = (batch, tuple((shard.tp, shard.corners) for shard in shards))
-    return hashlib.sha256(canonical(work).encode()).hexdigest()[:16]
+        if [kernel.name for kernel in layer.kernels] != [kernel.name for kernel in larger.kernels]:
+            raise other_work(reference, (trace.inputs[0].shape[0] for trace in traces), "module")
+    return [(shard, (shard.tp, shard.corners)) for shard in shards_of(small, large, tp=tp)]
 
 
 def _refuse_to_run(reference: str, error: Exception) -> NoReturn:

@@ -24,7 +24,7 @@ Array = Any
 
 AXIS = "tp"
 SEQUENCE_DIM = 1
-_DTYPES: dict[DType, Any] = {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
+DTYPES: dict[DType, Any] = {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +157,9 @@ def outside(params: Mapping[str, Array], region: Region) -> Weights:
 
 def dtype_of(shard: Shard) -> Any:
     """Return the shard's dtype. Raise ValueError where the layers do no plain arithmetic in it (tf32, fp8)."""
-    if shard.dtype not in _DTYPES:
-        raise ValueError(f"found dtype {shard.dtype!r}, expected one of {', '.join(_DTYPES)} to build a function")
-    return _DTYPES[shard.dtype]
+    if shard.dtype not in DTYPES:
+        raise ValueError(f"found dtype {shard.dtype!r}, expected one of {', '.join(DTYPES)} to build a function")
+    return DTYPES[shard.dtype]
 
 
 def region_of(shard: Shard, *, neutral: bool = False) -> Region:

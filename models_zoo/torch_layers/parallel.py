@@ -14,7 +14,7 @@ from torch import Tensor
 
 from profiles.vocabulary import AttentionKernel, DType, Phase, Shard
 
-_DTYPES: dict[DType, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES: dict[DType, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TensorParallel(Protocol):
@@ -226,9 +226,9 @@ class Region:
 
 def dtype_of(shard: Shard) -> torch.dtype:
     """Return the shard's dtype in torch. Raise ValueError where torch has no plain arithmetic in it (fp8)."""
-    if shard.dtype not in _DTYPES:
-        raise ValueError(f"found dtype {shard.dtype!r}, expected one of {', '.join(_DTYPES)} to build a module")
-    return _DTYPES[shard.dtype]
+    if shard.dtype not in DTYPES:
+        raise ValueError(f"found dtype {shard.dtype!r}, expected one of {', '.join(DTYPES)} to build a module")
+    return DTYPES[shard.dtype]
 
 
 def region_of(shard: Shard, tp: TensorParallel) -> Region:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.one_job.running.program import StageProgram
-from planner.one_job.running.torch_exchange import Piece, Range, pieces_to_receive, pieces_to_send, region_of
+from planner.one_job.running.regions import Piece, Range, pieces_to_receive, pieces_to_send, region_of
 from profiles.vocabulary import Degrees
 
 Cell = tuple[int, int]

@@ -29,11 +29,12 @@ from planner.one_job.running.data import random_data
 from planner.one_job.running.jax_chunk import SCORE_DIMS
 from planner.one_job.running.jax_exchange import Cut, Holding, cuts_for
 from planner.one_job.running.jax_run import run_here_jax
-from planner.one_job.running.jax_schedule import Task, merged_order
 from planner.one_job.running.jax_training import JaxStage
 from planner.one_job.running.jax_weights import OPTIMIZERS
 from planner.one_job.running.program import Program, program_of
 from planner.one_job.running.record import Orders
+from planner.one_job.running.regions import Region
+from planner.one_job.running.schedule import Task, merged_order
 from planner.one_job.running.torch_run import run_here
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError
@@ -178,10 +179,10 @@ def test_cuts_make_up_what_is_wanted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     whole = rng.standard_normal((12, 12))
     sources = _grid(rng)
-    held = {source.device: _part(whole, source.rows, source.held) for source in sources}
+    held = {source.device: _part(whole, source.region.samples, source.region.held) for source in sources}
     for wanted in _grid(rng):
         rows = [np.concatenate([held[cut.device][_slices(cut)] for cut in row], 1) for row in cuts_for(wanted, sources)]
-        np.testing.assert_array_equal(np.concatenate(rows), _part(whole, wanted.rows, wanted.own))
+        np.testing.assert_array_equal(np.concatenate(rows), _part(whole, wanted.region.samples, wanted.region.own))
 
 
 def _grid(rng: np.random.Generator) -> list[Holding]:
@@ -194,9 +195,11 @@ def _grid(rng: np.random.Generator) -> list[Holding]:
             device=(replica, index),
             replica=replica,
             tp_rank=index,
-            rows=(ends[replica], ends[replica + 1]),
-            held=(0, 12) if holds_all else (index * 12 // tp, (index + 1) * 12 // tp),
-            own=(index * 12 // tp, (index + 1) * 12 // tp),
+            region=Region(
+                samples=(ends[replica], ends[replica + 1]),
+                held=(0, 12) if holds_all else (index * 12 // tp, (index + 1) * 12 // tp),
+                own=(index * 12 // tp, (index + 1) * 12 // tp),
+            ),
         )
         for replica in range(len(ends) - 1)
         for index in range(tp)

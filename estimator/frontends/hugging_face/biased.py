@@ -5,7 +5,14 @@ Biases, norms and defaults are those of the classes in transformers; tests compa
 
 from __future__ import annotations
 
-from estimator.frontends.hugging_face.chain import Chain, read_attention, read_rotary_dim, read_sizes, split_hidden
+from estimator.frontends.hugging_face.chain import (
+    Chain,
+    read_attention,
+    read_feed_forward,
+    read_rotary_dim,
+    read_sizes,
+    split_hidden,
+)
 from estimator.frontends.hugging_face.keys import Keys
 from models_zoo.layers import Attention, Embedding, FeedForward, Head, TransformerBlock
 
@@ -85,11 +92,7 @@ def bert(keys: Keys) -> Chain:
     block = TransformerBlock(
         hidden=sizes.hidden,
         attention=_plain_attention(sizes.heads, split_hidden(keys, sizes), causal=causal),
-        feed_forward=FeedForward(
-            hidden=keys.size("intermediate_size", 3072, required=True),
-            activation=keys.activation("hidden_act", "gelu"),
-            bias=True,
-        ),
+        feed_forward=read_feed_forward(keys, 3072, act="gelu"),
         placement="post",
         dropout=dropout,
     )
@@ -133,11 +136,7 @@ def gpt_neox(keys: Keys) -> Chain:
     block = TransformerBlock(
         hidden=sizes.hidden,
         attention=attention,
-        feed_forward=FeedForward(
-            hidden=keys.size("intermediate_size", 24576, required=True),
-            activation=keys.activation("hidden_act", "gelu"),
-            bias=True,
-        ),
+        feed_forward=read_feed_forward(keys, 24576, act="gelu"),
         parallel=keys.flag("use_parallel_residual", True),
         dropout=dropout,
     )
@@ -163,11 +162,7 @@ def phi(keys: Keys) -> Chain:
     block = TransformerBlock(
         hidden=sizes.hidden,
         attention=attention,
-        feed_forward=FeedForward(
-            hidden=keys.size("intermediate_size", 8192, required=True),
-            activation=keys.activation("hidden_act", "gelu_new"),
-            bias=True,
-        ),
+        feed_forward=read_feed_forward(keys, 8192, act="gelu_new"),
         parallel=True,
         shared_norm=True,
         dropout=keys.share("resid_pdrop", 0.0) > 0,

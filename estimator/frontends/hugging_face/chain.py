@@ -13,6 +13,7 @@ from models_zoo.layers import (
     Experts,
     FeedForward,
     Head,
+    LatentAttention,
     LinearAttention,
     Prediction,
     TransformerBlock,
@@ -73,11 +74,14 @@ def read_attention(
     head_dim: int | None = None,
     qkv_bias: bool = False,
     output_bias: bool = False,
+    states_bias: bool = False,
     query_key_norm: Literal["none", "head"] = "none",
     rotary_share: float = 1.0,
 ) -> Attention:
-    """Causal rotary attention. The class's defaults `kv_heads` and `head_dim` None mean as many as heads, and hidden
-    over heads."""
+    """Return causal rotary attention. The class's defaults `kv_heads` and `head_dim` None mean as many as heads, and
+    hidden over heads; where it `states_bias`, `attention_bias` says whether projections have biases."""
+    if states_bias:
+        qkv_bias = output_bias = keys.flag("attention_bias", False)
     groups = keys.optional_size("num_key_value_heads", kv_heads) or sizes.heads
     if sizes.heads % groups:
         raise keys.wrong("num_key_value_heads", groups, f"a divisor of the {sizes.heads} attention heads")
@@ -119,15 +123,46 @@ def slide(
     )
 
 
+def read_feed_forward(
+    keys: Keys, hidden: int, *, act_key: str = "hidden_act", act: str, gated: bool = False, bias: bool = True
+) -> FeedForward:
+    """Return a feed-forward; `hidden` and `act` are the class's defaults."""
+    return FeedForward(
+        hidden=keys.size("intermediate_size", hidden, required=True),
+        gated=gated,
+        activation=keys.activation(act_key, act),
+        bias=bias,
+    )
+
+
 def read_gated(
     keys: Keys, hidden: int, *, act_key: str = "hidden_act", act: str = "silu", bias: bool = False
 ) -> FeedForward:
-    """A feed-forward with a gate; `hidden` and `act` are the class's defaults."""
-    return FeedForward(
-        hidden=keys.size("intermediate_size", hidden, required=True),
-        gated=True,
-        activation=keys.activation(act_key, act),
-        bias=bias,
+    """Return a feed-forward with a gate; `hidden` and `act` are the class's defaults."""
+    return read_feed_forward(keys, hidden, act_key=act_key, act=act, gated=True, bias=bias)
+
+
+def latent_attention(sizes: Sizes, latent: LatentAttention, *, qkv_bias: bool, output_bias: bool) -> Attention:
+    """Return attention whose keys and values come out of a narrow `latent`."""
+    return Attention(
+        heads=sizes.heads,
+        kv_heads=sizes.heads,
+        head_dim=latent.nope_dim + latent.rope_dim,
+        qkv_bias=qkv_bias,
+        output_bias=output_bias,
+        rotary_dim=latent.rope_dim,
+        latent=latent,
+    )
+
+
+def read_latent(keys: Keys, *, query_rank: int | None, key_value_rank: int | None) -> LatentAttention:
+    """Return the sizes of latent attention; `query_rank` and `key_value_rank` are the class's defaults."""
+    return LatentAttention(
+        query_rank=keys.optional_size("q_lora_rank", query_rank),
+        key_value_rank=keys.size("kv_lora_rank", key_value_rank),
+        nope_dim=keys.size("qk_nope_head_dim", 128),
+        rope_dim=keys.size("qk_rope_head_dim", 64),
+        value_dim=keys.size("v_head_dim", 128),
     )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from estimator.frontends.hugging_face.chain import (
     Chain,
     Sizes,
+    latent_attention,
     read_attention,
     read_gated,
+    read_latent,
     read_prediction,
     read_sizes,
     rms_block,
@@ -18,7 +20,7 @@ from estimator.frontends.hugging_face.chain import (
     slide,
 )
 from estimator.frontends.hugging_face.keys import Keys
-from models_zoo.layers import Attention, Experts, FeedForward, LatentAttention, TransformerBlock
+from models_zoo.layers import Attention, Experts, FeedForward, TransformerBlock
 
 
 def mixtral(keys: Keys) -> Chain:
@@ -49,8 +51,7 @@ def qwen2_moe(keys: Keys) -> Chain:
 def qwen3_moe(keys: Keys) -> Chain:
     """No shared expert; norms on each head's queries and keys."""
     sizes = read_sizes(keys, hidden=2048, layers=24, heads=32, vocab=151936, positions=32768)
-    bias = keys.flag("attention_bias", False)
-    attention = read_attention(keys, sizes, kv_heads=4, qkv_bias=bias, output_bias=bias, query_key_norm="head")
+    attention = read_attention(keys, sizes, kv_heads=4, states_bias=True, query_key_norm="head")
     blocks = qwen_blocks(keys, sizes, attention, dense=6144, expert=768, count=128, top_k=8, shared=0)
     window = keys.optional_size("sliding_window", 4096) if keys.flag("use_sliding_window", False) else None
     return rms_chain(keys, sizes, slide(keys, blocks, window, lambda _: True))
@@ -66,16 +67,7 @@ def deepseek_v2(keys: Keys) -> Chain:
 def deepseek_v3(keys: Keys) -> Chain:
     """As V2, with multi-token prediction. The router's correction bias is a buffer, no parameter."""
     sizes = read_sizes(keys, hidden=7168, layers=61, heads=128, vocab=129280, positions=4096)
-    return _deepseek(
-        keys,
-        sizes,
-        dense=18432,
-        expert=2048,
-        count=256,
-        top_k=8,
-        shared=1,
-        first_dense=3,
-    )
+    return _deepseek(keys, sizes, dense=18432, expert=2048, count=256, top_k=8, shared=1, first_dense=3)
 
 
 def read_experts(
@@ -156,20 +148,6 @@ def _mixed_blocks(
 
 
 def _latent_attention(keys: Keys, sizes: Sizes) -> Attention:
-    latent = LatentAttention(
-        query_rank=keys.optional_size("q_lora_rank", 1536),
-        key_value_rank=keys.size("kv_lora_rank", 512),
-        nope_dim=keys.size("qk_nope_head_dim", 128),
-        rope_dim=keys.size("qk_rope_head_dim", 64),
-        value_dim=keys.size("v_head_dim", 128),
-    )
     bias = keys.flag("attention_bias", False)
-    return Attention(
-        heads=sizes.heads,
-        kv_heads=sizes.heads,
-        head_dim=latent.nope_dim + latent.rope_dim,
-        qkv_bias=bias,
-        output_bias=bias,
-        rotary_dim=latent.rope_dim,
-        latent=latent,
-    )
+    latent = read_latent(keys, query_rank=1536, key_value_rank=512)
+    return latent_attention(sizes, latent, qkv_bias=bias, output_bias=bias)

@@ -6,6 +6,7 @@ Biases, norms and defaults are those of the classes in transformers; tests compa
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from estimator.frontends.hugging_face.chain import (
     Chain,
@@ -24,12 +25,8 @@ from models_zoo.layers import FeedForward, TransformerBlock
 def llama(keys: Keys) -> Chain:
     """Biases on all four projections or none, and on the feed-forward or not, as the config says."""
     sizes = read_sizes(keys, hidden=4096, layers=32, heads=32, vocab=32000, positions=2048)
-    bias = keys.flag("attention_bias", False)
-    block = rms_block(
-        sizes,
-        read_attention(keys, sizes, qkv_bias=bias, output_bias=bias),
-        read_gated(keys, 11008, bias=keys.flag("mlp_bias", False)),
-    )
+    gated = read_gated(keys, 11008, bias=keys.flag("mlp_bias", False))
+    block = rms_block(sizes, read_attention(keys, sizes, states_bias=True), gated)
     return rms_chain(keys, sizes, [block] * sizes.layers)
 
 
@@ -51,10 +48,7 @@ def qwen2(keys: Keys) -> Chain:
 def qwen3(keys: Keys) -> Chain:
     """Norms on each head's queries and keys."""
     sizes = _qwen_sizes(keys)
-    bias = keys.flag("attention_bias", False)
-    attention = read_attention(
-        keys, sizes, kv_heads=32, head_dim=128, qkv_bias=bias, output_bias=bias, query_key_norm="head"
-    )
+    attention = read_attention(keys, sizes, kv_heads=32, head_dim=128, states_bias=True, query_key_norm="head")
     block = rms_block(sizes, attention, read_gated(keys, 22016))
     return rms_chain(keys, sizes, _qwen_windows(keys, sizes, block))
 
@@ -62,8 +56,7 @@ def qwen3(keys: Keys) -> Chain:
 def gemma(keys: Keys) -> Chain:
     """GeGLU, 256-wide heads, a tied head."""
     sizes = read_sizes(keys, hidden=3072, layers=28, heads=16, vocab=256000, positions=8192)
-    bias = keys.flag("attention_bias", False)
-    attention = read_attention(keys, sizes, kv_heads=16, head_dim=256, qkv_bias=bias, output_bias=bias)
+    attention = read_attention(keys, sizes, kv_heads=16, head_dim=256, states_bias=True)
     block = rms_block(sizes, attention, _gemma_gated(keys, 24576))
     return rms_chain(keys, sizes, [block] * sizes.layers, tied=True)
 
@@ -109,16 +102,8 @@ def _qwen_windows(keys: Keys, sizes: Sizes, block: TransformerBlock) -> tuple[Tr
 
 def _sandwich(keys: Keys, sizes: Sizes, *, query_key_norm: bool, period: int) -> Chain:
     """Gemma 2 and 3: all layers slide save each `period`-th."""
-    bias = keys.flag("attention_bias", False)
-    attention = read_attention(
-        keys,
-        sizes,
-        kv_heads=4,
-        head_dim=256,
-        qkv_bias=bias,
-        output_bias=bias,
-        query_key_norm="head" if query_key_norm else "none",
-    )
+    norm: Literal["none", "head"] = "head" if query_key_norm else "none"
+    attention = read_attention(keys, sizes, kv_heads=4, head_dim=256, states_bias=True, query_key_norm=norm)
     block = replace(rms_block(sizes, attention, _gemma_gated(keys, 9216)), placement="sandwich")
     window = keys.optional_size("sliding_window", 4096)
     blocks = slide(keys, [block] * sizes.layers, window, lambda i: (i + 1) % period > 0)

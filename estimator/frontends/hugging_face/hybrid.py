@@ -43,28 +43,12 @@ UNLIMITED_POSITIONS = 2**20
 def qwen3_next(keys: Keys) -> Chain:
     """Three layers of the gated delta rule, then one of gated attention; experts with a gated shared one."""
     sizes = read_sizes(keys, hidden=2048, layers=48, heads=16, vocab=151936, positions=32768)
-    bias = keys.flag("attention_bias", False)
     plain = read_attention(
-        keys,
-        sizes,
-        kv_heads=2,
-        head_dim=256,
-        qkv_bias=bias,
-        output_bias=bias,
-        query_key_norm="head",
-        rotary_share=0.25,
+        keys, sizes, kv_heads=2, head_dim=256, states_bias=True, query_key_norm="head", rotary_share=0.25
     )
     shared = keys.size("shared_expert_intermediate_size", 512, least=0)
-    blocks = qwen_blocks(
-        keys,
-        sizes,
-        replace(plain, output_gate=True),
-        dense=5632,
-        expert=512,
-        count=512,
-        top_k=10,
-        shared=shared,
-    )
+    gated = replace(plain, output_gate=True)
+    blocks = qwen_blocks(keys, sizes, gated, dense=5632, expert=512, count=512, top_k=10, shared=shared)
     every = keys.size("full_attention_interval", 4)
     usual = ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(sizes.layers)]
     kinds = _kinds(keys, "layer_types", usual, allowed=("linear_attention", "full_attention"))
@@ -118,8 +102,7 @@ def nemotron_h(keys: Keys) -> Chain:
 def bamba(keys: Keys) -> Chain:
     """Mamba-2 with a gated feed-forward; attention in the layers of `attn_layer_indices`."""
     sizes = read_sizes(keys, hidden=4096, layers=32, heads=32, vocab=128000, positions=262144)
-    bias = keys.flag("attention_bias", False)
-    attention = read_attention(keys, sizes, kv_heads=8, qkv_bias=bias, output_bias=bias, rotary_share=0.5)
+    attention = read_attention(keys, sizes, kv_heads=8, states_bias=True, rotary_share=0.5)
     gated = read_gated(keys, 14336, bias=keys.flag("mlp_bias", False))
     mixer, full = _ibm_mamba(keys, sizes), set(keys.sizes("attn_layer_indices"))
     if full and max(full) >= sizes.layers:
@@ -132,8 +115,7 @@ def bamba(keys: Keys) -> Chain:
 def granite_hybrid(keys: Keys) -> Chain:
     """Mamba-2 or attention, then experts beside a feed-forward that every token visits, or that one alone."""
     sizes = read_sizes(keys, hidden=4096, layers=32, heads=32, vocab=32000, positions=2048)
-    bias = keys.flag("attention_bias", False)
-    attention = read_attention(keys, sizes, qkv_bias=bias, output_bias=bias)
+    attention = read_attention(keys, sizes, states_bias=True)
     if keys.get("position_embedding_type", None) != "rope":
         attention = replace(attention, rotary_dim=0)
     shared = keys.size("shared_intermediate_size", 1024)
@@ -292,8 +274,7 @@ def _nemotron_part(keys: Keys, sizes: Sizes, kind: str) -> TransformerBlock:
         mixer = _mamba(keys, names, heads=128, head_dim=64, groups=8, state=128, chunk=128)
         return rms_block(sizes, mixer, None)
     if kind == "full_attention":
-        bias = keys.flag("attention_bias", False)
-        attention = read_attention(keys, sizes, kv_heads=8, head_dim=128, qkv_bias=bias, output_bias=bias)
+        attention = read_attention(keys, sizes, kv_heads=8, head_dim=128, states_bias=True)
         return rms_block(sizes, replace(attention, rotary_dim=0), None)
     if kind == "mlp":
         hidden, bias = keys.size("intermediate_size", 21504, required=True), keys.flag("mlp_bias", False)

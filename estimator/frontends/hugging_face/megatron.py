@@ -11,7 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, cast
 
-from estimator.frontends.hugging_face.chain import Chain, Sizes, read_attention, read_sizes, slide
+from estimator.frontends.hugging_face.chain import (
+    Chain,
+    Sizes,
+    latent_attention,
+    read_attention,
+    read_latent,
+    read_sizes,
+    slide,
+)
 from estimator.frontends.hugging_face.keys import Keys, describe
 from models_zoo.layers import (
     Attention,
@@ -19,7 +27,6 @@ from models_zoo.layers import (
     Experts,
     FeedForward,
     Head,
-    LatentAttention,
     Norm,
     TransformerBlock,
 )
@@ -81,22 +88,8 @@ def _attention(keys: Keys, sizes: Sizes, *, rotary: bool) -> Attention:
         kind: Literal["none", "head"] = "head" if keys.flag("query_key_norm", False) else "none"
         attention = read_attention(keys, sizes, qkv_bias=qkv_bias, output_bias=output_bias, query_key_norm=kind)
         return attention if rotary else replace(attention, rotary_dim=0)
-    latent = LatentAttention(
-        query_rank=keys.optional_size("q_lora_rank"),
-        key_value_rank=keys.size("kv_lora_rank"),
-        nope_dim=keys.size("qk_nope_head_dim", 128),
-        rope_dim=keys.size("qk_rope_head_dim", 64),
-        value_dim=keys.size("v_head_dim", 128),
-    )
-    return Attention(
-        heads=sizes.heads,
-        kv_heads=sizes.heads,
-        head_dim=latent.nope_dim + latent.rope_dim,
-        qkv_bias=qkv_bias,
-        output_bias=output_bias,
-        rotary_dim=latent.rope_dim,
-        latent=latent,
-    )
+    latent = read_latent(keys, query_rank=None, key_value_rank=None)
+    return latent_attention(sizes, latent, qkv_bias=qkv_bias, output_bias=output_bias)
 
 
 def _dense(keys: Keys) -> FeedForward:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, count_nodes, device_type, is_slice
+from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, is_slice
 from planner.one_job.free_devices.schema import Container, KubernetesNode, Pod
 from profiles.errors import InputError
 from profiles.schema import validate
@@ -77,15 +77,14 @@ def read_kubernetes(
             )
             for resource, count in gpus.items()
         ]
-    notes = (
-        *count_nodes(barred, "not free"),
-        *count_nodes(left_out, "slices of GPUs and shared ones are left out"),
-        *((f"nodes without GPUs, which are left out: {without}",) if without else ()),
+    return all_free_nodes(
+        free_nodes,
+        ((barred, "not free"), (left_out, "slices of GPUs and shared ones are left out")),
+        without=without,
+        where=where,
+        expected=f"{' or '.join(RESOURCES)} in some node's status.allocatable",
+        more=() if told or pods else (NO_PODS,),
     )
-    if not free_nodes:
-        expected = f"{' or '.join(RESOURCES)} in some node's status.allocatable"
-        raise InputError(where=where, found="; ".join(notes), expected=expected)
-    return FreeNodes(nodes=tuple(free_nodes), notes=notes if told or pods else (*notes, NO_PODS))
 
 
 def _items(data: Mapping[str, Any], where: str) -> Sequence[tuple[str, Mapping[str, Any]]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from estimator.profiling.device_name import catalogue_name
+from profiles.errors import InputError
 from profiles.hardware import device_names
 
 MIG = re.compile(r"\d+c?\.?\d*g\.\d+gb|(^|[-_])mig([-_]|$)", re.IGNORECASE)
@@ -79,6 +80,27 @@ def count_nodes(names: Iterable[str], what: str) -> tuple[str, ...]:
     """A note that `names` are `what`, none where there are none: `not free: gpu-03 (drained)`."""
     listed = list(dict.fromkeys(names))
     return (f"{what}: {brief(listed)}",) if listed else ()
+
+
+def all_free_nodes(
+    nodes: Sequence[FreeNode],
+    groups: Iterable[tuple[Iterable[str], str]],
+    *,
+    without: int,
+    where: str,
+    expected: str,
+    more: tuple[str, ...] = (),
+) -> FreeNodes:
+    """Return `nodes` with notes on the others: `groups` of names and what these are, `without` GPUs so many, `more`.
+
+    InputError naming `where` and what was `expected` where there are no nodes.
+    """
+    notes = tuple(note for names, what in groups for note in count_nodes(names, what))
+    if without:
+        notes += (f"nodes without GPUs, which are left out: {without}",)
+    if not nodes:
+        raise InputError(where=where, found="; ".join(notes) or "no node", expected=expected)
+    return FreeNodes(nodes=tuple(nodes), notes=(*notes, *more))
 
 
 def brief(names: list[str], most: int = 12) -> str:

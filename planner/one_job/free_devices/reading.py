@@ -91,15 +91,7 @@ def _object(path: Path) -> Mapping[str, Any]:
 
 def _cluster_of(nodes: Sequence[FreeNode], where: str) -> tuple[Cluster, tuple[FreeNode, ...]]:
     """The cluster that the nodes make up, all of it free, and those of them that it holds."""
-    for node in nodes:
-        if not node.device:
-            raise InputError(
-                where=where,
-                key=f"node {node.name}",
-                found=f"{node.devices} GPUs of no type",
-                expected="a type, as in gpu:a100:8 or the label nvidia.com/gpu.product; or --cluster, which says what"
-                " the nodes are",
-            )
+    _check_types(nodes, where)
     nodes_of_catalogue = [node for node in nodes if in_catalogue(node.device)]
     usable = {(node.device, node.devices) for node in nodes_of_catalogue if node.free}
     kept = tuple(node for node in nodes_of_catalogue if (node.device, node.devices) in usable)
@@ -114,11 +106,6 @@ def _cluster_of(nodes: Sequence[FreeNode], where: str) -> tuple[Cluster, tuple[F
         expected = "a type that `cellplan hardware list` knows, or --cluster, which says what the nodes are"
         raise InputError(where=where, found="; ".join(notes), expected=expected)
     kinds = Counter((node.device, node.devices) for node in kept)
-    read_as = dict.fromkeys(
-        f"{where}: {node.said} is read as {node.device}"
-        for node in kept
-        if _plain(node.said) != node.device and node.device.startswith(_plain(node.said))
-    )
     base = load_cluster("+".join(f"{device}:{count}x{devices}" for (device, devices), count in kinds.items()))
     racks = [
         f"{where}: does not say which nodes share a rack of {group.island_size} {group.device.name}; taken in its order"
@@ -127,7 +114,26 @@ def _cluster_of(nodes: Sequence[FreeNode], where: str) -> tuple[Cluster, tuple[F
         if group.island_size > group.devices and group.count > 1
     ]
     known_by_device = tuple(replace(node, said=node.device) for node in kept)
-    return replace(base, notes=(*base.notes, *notes, *read_as, *racks)), known_by_device
+    return replace(base, notes=(*base.notes, *notes, *_read_as(kept, where), *racks)), known_by_device
+
+
+def _check_types(nodes: Sequence[FreeNode], where: str) -> None:
+    for node in nodes:
+        if not node.device:
+            raise InputError(
+                where=where,
+                key=f"node {node.name}",
+                found=f"{node.devices} GPUs of no type",
+                expected="a type, as in gpu:a100:8 or the label nvidia.com/gpu.product; or --cluster, which says what"
+                " the nodes are",
+            )
+
+
+def _read_as(nodes: Sequence[FreeNode], where: str) -> Iterator[str]:
+    """Which devices names that say too little are taken for, each once."""
+    for said, device in dict.fromkeys((node.said, node.device) for node in nodes):
+        if _plain(said) != device and device.startswith(_plain(said)):
+            yield f"{where}: {said} is read as {device}"
 
 
 # With one
@@ -144,7 +150,7 @@ class _Place:
 
 
 def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
-    """The cluster with the free devices of `found`, nodes with most of them first."""
+    """The cluster with the free devices that the file names, nodes with most of them first."""
     given, absent = _match(cluster, free_nodes.nodes, where)
     sites: list[Site] = []
     shown: list[str] = []
@@ -163,31 +169,35 @@ def _restrict(cluster: Cluster, free_nodes: FreeNodes, where: str) -> Cluster:
         shown += [f"{called}{node} {place.name} ({place.free})" for node, place in enumerate(members) if place.free]
         sites.append(replace(site, nodes=tuple(groups)))
     unnamed = sum(group.count for site in cluster.sites for group in site.nodes) - len(given)
-    twice = Counter(node.name for node in free_nodes.nodes)
-    notes = (
-        *(f"{where}: {note}" for note in free_nodes.notes),
-        *count_nodes(
-            (name for name, times in twice.items() if times > 1),
-            f"{where}: nodes with several types of GPU, each type as a node of its own",
-        ),
-        *count_nodes(absent, f"{where}: nodes that {cluster.text} does not have are left out"),
-        *(
-            (f"{where}: nodes of {cluster.text} that it does not name and count as not free: {unnamed}",)
-            if unnamed
-            else ()
-        ),
-    )
-    if any(
-        group.island_size > group.devices and 0 < place.free < group.devices
-        for (site, number, _), place in given.items()
-        for group in (cluster.site(site).nodes[number],)
-    ):
-        notes += (f"{where}: partly free nodes of a rack count as joined to its others by NICs",)
+    notes = tuple(_notes(cluster, free_nodes, given, absent, unnamed, where))
     total = sum(place.free for place in given.values())
     if not total:
         raise NothingFits("; ".join((f"{where}: nothing is free of {cluster.text}", *notes)))
     summary = f"{where}: devices free: {total}, on nodes (by number, with how many) {brief(shown)}"
     return replace(cluster, sites=tuple(sites), notes=(*cluster.notes, *notes, summary))
+
+
+def _notes(
+    cluster: Cluster,
+    free_nodes: FreeNodes,
+    given: Mapping[tuple[str, int, int], _Place],
+    absent: Sequence[str],
+    unnamed: int,
+    where: str,
+) -> Iterator[str]:
+    """What was assumed and left out."""
+    yield from (f"{where}: {note}" for note in free_nodes.notes)
+    twice = [name for name, times in Counter(node.name for node in free_nodes.nodes).items() if times > 1]
+    yield from count_nodes(twice, f"{where}: nodes with several types of GPU, each type as a node of its own")
+    yield from count_nodes(absent, f"{where}: nodes that {cluster.text} does not have are left out")
+    if unnamed:
+        yield f"{where}: nodes of {cluster.text} that it does not name and count as not free: {unnamed}"
+    if any(
+        group.island_size > group.devices and 0 < place.free < group.devices
+        for (site, number, _), place in given.items()
+        for group in (cluster.site(site).nodes[number],)
+    ):
+        yield f"{where}: partly free nodes of a rack count as joined to its others by NICs"
 
 
 def _match(

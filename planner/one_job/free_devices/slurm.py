@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, count_nodes, device_type, in_catalogue, is_slice
+from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, in_catalogue, is_slice
 from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, SlurmNodes
 from profiles.errors import InputError
 from profiles.schema import validate
@@ -120,38 +120,39 @@ def _sinfo(text: str, where: str) -> list[_Said]:
         raise InputError(where=where, found="no such header" if lines else "an empty file", expected=expected)
     bar = "|" if "|" in lines[top][1] else None
     header = [name.strip().upper() for name in lines[top][1].split(bar)]
-    columns = {name: header.index(name) for name in header}
-    place = (
-        next(columns[name] for name in _NODE_COLUMNS if name in columns) if set(_NODE_COLUMNS) & set(columns) else None
-    )
-    state = next((columns[name] for name in _STATE_COLUMNS if name in columns), None)
-    for column, name in ((place, "NODELIST"), (state, "STATE"), (columns.get("GRES"), "GRES")):
-        if column is None:
-            expected = f"a column {name}: sinfo -N -O NodeList:40,Gres:80,GresUsed:80,StateLong"
-            raise InputError(where=f"{where}, line {lines[top][0]}", found=" ".join(header), expected=expected)
-    assert place is not None
-    assert state is not None
+    wanted = (("NODELIST", _NODE_COLUMNS), ("STATE", _STATE_COLUMNS), ("GRES", ("GRES",)))
+    place, state, gres = (_column(header, name, names, f"{where}, line {lines[top][0]}") for name, names in wanted)
     said = []
     for number, line in lines[top + 1 :]:
         at = f"{where}, line {number}"
         fields = [field.strip() for field in line.split(bar, len(header) - 1)]
-        if fields == header or [field.upper() for field in fields] == header:
+        if [field.upper() for field in fields] == header:
             continue
         if len(fields) < len(header):
             expected = f"{len(header)} columns ({', '.join(header)})"
             raise InputError(where=at, found=f"{len(fields)} columns", expected=expected)
-        features = next((fields[columns[name]] for name in _FEATURE_COLUMNS if name in columns), "")
+        values = {name: fields[header.index(name)] for name in header}
+        features = next((values[name] for name in _FEATURE_COLUMNS if name in values), "")
         said += [
             _Said(
                 name=name,
-                gres=fields[columns["GRES"]],
-                used=fields[columns["GRES_USED"]] if "GRES_USED" in columns else None,
-                state=_state(fields[state]),
+                gres=values[gres],
+                used=values.get("GRES_USED"),
+                state=_state(values[state]),
                 features=_words(features),
             )
-            for name in expand_hosts(fields[place], at, "NODELIST")
+            for name in expand_hosts(values[place], at, "NODELIST")
         ]
     return said
+
+
+def _column(header: Sequence[str], name: str, names: Sequence[str], where: str) -> str:
+    """The first of `names` that is in the header; InputError for a column `name` where none is."""
+    for candidate in names:
+        if candidate in header:
+            return candidate
+    expected = f"a column {name}: sinfo -N -O NodeList:40,Gres:80,GresUsed:80,StateLong"
+    raise InputError(where=where, found=" ".join(header), expected=expected)
 
 
 def _scontrol(text: str, where: str) -> list[_Said]:
@@ -258,16 +259,17 @@ def _free_nodes(said: Sequence[_Said], where: str) -> FreeNodes:
             unknown.append(node.name)
         for kind, count in whole:
             nodes.append(_free_node(node, kind, count, free=0 if used is None else count - used[kind]))
-    notes = (
-        *count_nodes(barred, "not free"),
-        *count_nodes(unknown, UNSTATED_USE),
-        *count_nodes(slices, "slices of GPUs (MIG) are left out"),
-        *((f"nodes without GPUs, which are left out: {len(without)}",) if without else ()),
+    return all_free_nodes(
+        nodes,
+        (
+            (barred, "not free"),
+            (unknown, UNSTATED_USE),
+            (slices, "slices of GPUs (MIG) are left out"),
+        ),
+        without=len(without),
+        where=where,
+        expected="GPUs in some node's GRES, such as gpu:a100:8",
     )
-    if not nodes:
-        expected = "GPUs in some node's GRES, such as gpu:a100:8"
-        raise InputError(where=where, found="; ".join(notes) or "no node", expected=expected)
-    return FreeNodes(nodes=tuple(nodes), notes=notes)
 
 
 def _free_node(node: _Said, kind: str, count: int, *, free: int) -> FreeNode:

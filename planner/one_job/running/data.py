@@ -46,8 +46,7 @@ class RandomTokens:
 
     def samples(self, first: int, end: int) -> Batch:
         drawn = np.stack([self._draw(number) for number in range(first, end)])
-        encoded, rest = (drawn[:, : self.seq_len], drawn[:, self.seq_len :]) if self.decodes else (drawn, drawn)
-        return _next_tokens(rest, self.seq_len, encoded if self.decodes else None)
+        return _next_tokens(drawn, self.seq_len, decodes=self.decodes)
 
     def _draw(self, number: int) -> Array:
         count = self.seq_len * (1 + self.decodes) + 1
@@ -85,17 +84,15 @@ class TokenFile:
         windows = (len(self.tokens) - 1) // length
         starts = [number % windows * length for number in range(first, end)]
         read = np.stack([np.asarray(self.tokens[start : start + length + 1], dtype=np.int64) for start in starts])
-        encoded, rest = (read[:, : self.seq_len], read[:, self.seq_len :]) if self.decodes else (read, read)
-        return _next_tokens(rest, self.seq_len, encoded if self.decodes else None)
+        return _next_tokens(read, self.seq_len, decodes=self.decodes)
 
 
-def _next_tokens(tokens: Array, seq_len: int, encoded: Array | None) -> Batch:
+def _next_tokens(read: Array, seq_len: int, *, decodes: bool) -> Batch:
+    encoded, tokens = (read[:, :seq_len], read[:, seq_len:]) if decodes else (None, read)
     current, targets = tokens[:, :seq_len], tokens[:, 1 : seq_len + 1]
-    return Batch(
-        inputs=current if encoded is None else encoded,
-        targets=targets,
-        decoder_inputs=None if encoded is None else current,
-    )
+    if encoded is None:
+        return Batch(inputs=current, targets=targets)
+    return Batch(inputs=encoded, targets=targets, decoder_inputs=current)
 
 
 def random_data(model: Model, *, seq_len: int, seed: int) -> Data:

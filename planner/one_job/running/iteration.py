@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from estimator.schedules.orders import follower, leader, order_of
-from planner.one_job.running.program import Program, Route, StageProgram, Way
+from planner.one_job.running.program import Program, Route, StageProgram
+from planner.one_job.running.schedule import Task, tasks_of
 from planner.one_job.running.spans import Recorder
 
 if TYPE_CHECKING:
@@ -33,43 +32,29 @@ def run_iteration(
     program: Program, stage: StageProgram, executor: Executor, exchange: Exchange, recorder: Recorder
 ) -> None:
     """All steps of `stage` in their order, then `Executor.finish`."""
-    exchange.begin(list(_receives(program, stage)))
-    for way, chunk, k in _actions(program, stage):
-        source, target = _neighbours(program, stage, way, chunk, k)
+    tasks = [(task, *_neighbours(stage, task)) for task in tasks_of(program.shape, stage.number)]
+    exchange.begin([source for _, source, _ in tasks if source])
+    for task, source, target in tasks:
         received = exchange.receive(source) if source else ()
-        compute = executor.forward if way == "forward" else executor.backward
-        with recorder.span(way, f"{way} {k}", phase=way, chunk=chunk, micro_batch=k):
-            made = compute(chunk, k, received)
+        compute = executor.forward if task.way == "forward" else executor.backward
+        name = f"{task.way} {task.k}"
+        with recorder.span(task.way, name, phase=task.way, chunk=task.chunk, micro_batch=task.k):
+            made = compute(task.chunk, task.k, received)
         if target:
             exchange.send(target, made)
     executor.finish()
     exchange.flush()
 
 
-def _actions(program: Program, stage: StageProgram) -> Iterator[tuple[Way, int, int]]:
-    for step in order_of(program.shape, stage.number):
-        for kind, chunk, k in step.actions:
-            assert kind != "weight", "a schedule that splits backward"
-            yield kind, chunk, k
-
-
-def _receives(program: Program, stage: StageProgram) -> Iterator[Route]:
-    for way, chunk, k in _actions(program, stage):
-        source, _ = _neighbours(program, stage, way, chunk, k)
-        if source:
-            yield source
-
-
-def _neighbours(
-    program: Program, stage: StageProgram, way: Way, chunk: int, k: int
-) -> tuple[Route | None, Route | None]:
-    """Where an action's input comes from and where its result goes; None at the model's ends."""
-    number, (first, end) = stage.number, stage.chunks[chunk]
-    before, after = leader(program.shape, number, chunk), follower(program.shape, number, chunk)
-    comes, goes, enters, leaves = (before, after, first, end) if way == "forward" else (after, before, end, first)
+def _neighbours(stage: StageProgram, task: Task) -> tuple[Route | None, Route | None]:
+    """Where a task's input comes from and where its result goes; None at the model's ends."""
+    number, (first, end) = stage.number, stage.chunks[task.chunk]
+    enters, leaves = (first, end) if task.way == "forward" else (end, first)
     source = target = None
-    if comes:
-        source = Route(way=way, sender=comes[0], receiver=number, chunk=comes[1], layer=enters, k=k)
-    if goes:
-        target = Route(way=way, sender=number, receiver=goes[0], chunk=chunk, layer=leaves, k=k)
+    if task.source:
+        sender, chunk = task.source
+        source = Route(way=task.way, sender=sender, receiver=number, chunk=chunk, layer=enters, k=task.k)
+    if task.target:
+        receiver = task.target[0]
+        target = Route(way=task.way, sender=number, receiver=receiver, chunk=task.chunk, layer=leaves, k=task.k)
     return source, target

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,12 +21,11 @@ from jax.sharding import PartitionSpec
 from models_zoo.jax_layers.parallel import Array
 from planner.one_job.running.jax_leaves import Key, LayerWeights, Leaf, Tree, per_replica
 from planner.one_job.running.jax_mesh import DP, EVERYWHERE, PER_DEVICE, PER_REPLICA, TP, Lane
-from planner.one_job.running.program import Program, Role, StageProgram, recomputed_layers, role_of
+from planner.one_job.running.program import Program, Role, StageProgram, apply_role, recomputed_layers, role_of
 from profiles.vocabulary import RecomputeKind
 
 State = tuple[Array, ...]
-"""What passes through: activations, and an encoder's output beside them from the decoder's first layer to the last that
-uses it; after the last layer the loss of each replica."""
+"""What passes through (see `apply_role`); after the last layer the loss of each replica."""
 Batch = Mapping[str, Array]
 
 KEPT_SPECS = (EVERYWHERE, PER_REPLICA, PER_DEVICE)
@@ -46,19 +46,9 @@ class ChunkLayer:
 
     def run(self, params: dict[str, Array], state: State, batch: Batch) -> State:
         """The layer on one device."""
-        apply = self.weights.function.apply
-        match self.role:
-            case "start":
-                made: State = (apply(params, batch["inputs"]),)
-            case "decoder_start":
-                made = (apply(params, batch["decoder_inputs"]), state[0])
-            case "cross":
-                made = (apply(params, state[0], state[1]), state[1])
-            case "loss":
-                made = (apply(params, state[0], batch["targets"])[None],)
-            case _:
-                made = (apply(params, state[0]), *state[1:])
-        return made[: self.width]
+        apply = partial(self.weights.function.apply, params)
+        made = apply_role(self.role, apply, state, batch, self.width)
+        return (made[0][None],) if self.role == "loss" else made
 
     @property
     def batch_names(self) -> tuple[str, ...]:
@@ -71,12 +61,11 @@ def chunk_layers(
 ) -> tuple[ChunkLayer, ...]:
     """The layers of one of the stage's chunks."""
     recomputed = recomputed_layers(program, stage)
-    ends = len(program.model.layers)
     return tuple(
         ChunkLayer(
             weights=weights[number],
             role=role_of(program, number),
-            width=len(program.boundary_shapes(number + 1)) if number + 1 < ends else 1,
+            width=program.width_after(number),
             recompute=stage.recompute if number in recomputed else "none",
         )
         for number in range(*stage.chunks[chunk])

@@ -1,14 +1,13 @@
 """Arrays between devices that hold them in different parts: pieces are cut, carried and put together on the devices.
 
-A boundary array is (samples of the micro-batch, first dimension, ...). Replicas hold ranges of samples. The first
-dimension (tokens, channels) is cut among a stage's tensor-parallel ranks: each sends its part alone, whether or not it
-holds the rest, and a receiver that needs the whole gathers it from its own group (Narayanan et al. 2021, section 4.1).
+See `planner.one_job.running.regions` for who holds and sends what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import jax
@@ -18,21 +17,17 @@ from jax.sharding import PartitionSpec
 
 from models_zoo.jax_layers.parallel import Array
 from planner.one_job.running.jax_mesh import DP, PER_REPLICA, TP, StageDevices
-
-Range = tuple[int, int]
+from planner.one_job.running.regions import Range, Region, overlap, region_of, table_rows, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a device holds of an array: ranges of its first two dimensions. `own` is the part of the second that it
-    answers for, `replica` and `tp_rank` its place in its stage."""
+    """What a device holds of an array's first two dimensions; `replica` and `tp_rank` are its place in its stage."""
 
     device: Any
     replica: int
     tp_rank: int
-    rows: Range
-    held: Range
-    own: Range
+    region: Region
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,23 +46,16 @@ Puzzle = tuple[tuple[Cut, ...], ...]
 def cuts_for(wanted: Holding, sources: Sequence[Holding]) -> Puzzle:
     """What makes up the `own` part of `wanted`. Sources answer for parts that do not overlap and cover it."""
     cuts_by_row: dict[int, list[tuple[int, Cut]]] = {}
+    here = wanted.region
     for source in sources:
-        rows, columns = _overlap(wanted.rows, source.rows), _overlap(wanted.own, source.own)
+        there = source.region
+        rows, columns = overlap(here.samples, there.samples), overlap(here.own, there.own)
         if rows and columns:
-            cut = Cut(device=source.device, rows=_within(rows, source.rows), columns=_within(columns, source.held))
+            cut = Cut(device=source.device, rows=within(rows, there.samples), columns=within(columns, there.held))
             cuts_by_row.setdefault(rows[0], []).append((columns[0], cut))
     return tuple(
         tuple(cut for _, cut in sorted(row, key=lambda pair: pair[0])) for _, row in sorted(cuts_by_row.items())
     )
-
-
-def _overlap(first_range: Range, second_range: Range) -> Range | None:
-    first, end = max(first_range[0], second_range[0]), min(first_range[1], second_range[1])
-    return (first, end) if first < end else None
-
-
-def _within(part: Range, whole: Range) -> Range:
-    return part[0] - whole[0], part[1] - whole[0]
 
 
 def _cut_out(array: Array, first: tuple[int, int], end: tuple[int, int]) -> Array:
@@ -108,8 +96,9 @@ class Boundary:
             wanted.device: cuts_for(wanted, _answering(there, wanted, sender.stage.degrees.tp) if alike else there)
             for wanted in here
         }
-        self.gathers = here[0].own != here[0].held
-        parted = receiver.stage.degrees.tp > 1 and here[0].own != (0, shape[0])
+        region = here[0].region
+        self.gathers = region.own != region.held
+        parted = receiver.stage.degrees.tp > 1 and region.own != (0, shape[0])
         self.spec = PartitionSpec(DP, TP) if parted else PER_REPLICA
         self.whole = [jax.jit(lambda x: x, out_shardings=lane.sharding(PER_REPLICA)) for lane in receiver.lanes]
 
@@ -127,19 +116,12 @@ class Boundary:
 
 
 def _holdings(place: StageDevices, length: int) -> Iterator[Holding]:
-    """Where tp does not divide the length every rank answers for all of it."""
-    stage, part = place.stage, length // place.stage.degrees.tp
-    for replica in range(stage.degrees.dp):
-        for index in range(stage.degrees.tp):
-            answered = (index * part, (index + 1) * part) if length % stage.degrees.tp == 0 else (0, length)
-            yield Holding(
-                device=place.device(replica, index),
-                replica=replica,
-                tp_rank=index,
-                rows=stage.samples(replica),
-                held=answered if place.splits_tokens else (0, length),
-                own=answered,
-            )
+    stage = place.stage
+    if not place.splits_tokens:
+        stage = replace(stage, degrees=replace(stage.degrees, sequence_parallel=False))
+    for replica, index in product(range(stage.degrees.dp), range(stage.degrees.tp)):
+        region = region_of(stage, stage.rank_at(replica, index), length)
+        yield Holding(device=place.device(replica, index), replica=replica, tp_rank=index, region=region)
 
 
 def _answering(there: Sequence[Holding], wanted: Holding, tp: int) -> list[Holding]:
@@ -203,14 +185,7 @@ def _padded(array: Array, rows: int) -> Array:
 
 
 def _table_holdings(place: StageDevices, rows: int, columns: int) -> Iterator[Holding]:
-    stage, each = place.stage, -(-rows // place.stage.degrees.tp)
-    for replica in range(stage.degrees.dp):
-        for index in range(stage.degrees.tp):
-            yield Holding(
-                device=place.device(replica, index),
-                replica=replica,
-                tp_rank=index,
-                rows=(min(rows, index * each), min(rows, (index + 1) * each)),
-                held=(0, columns),
-                own=(0, columns),
-            )
+    whole = (0, columns)
+    for replica, index in product(range(place.stage.degrees.dp), range(place.stage.degrees.tp)):
+        region = Region(samples=table_rows(place.stage, index, rows), held=whole, own=whole)
+        yield Holding(device=place.device(replica, index), replica=replica, tp_rank=index, region=region)

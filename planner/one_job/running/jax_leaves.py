@@ -15,17 +15,16 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from models_zoo.jax_layers.build import LayerFunction, global_array, layer_function, local_shape, param_spec
-from models_zoo.jax_layers.parallel import Array
-from models_zoo.parameters import Parameter, whole_array
+from models_zoo.jax_layers.parallel import DTYPES, Array
+from models_zoo.parameters import Parameter
 from planner.one_job.running.jax_mesh import DP, REPLICATE, SHARD, TP
-from planner.one_job.running.program import Program, StageProgram, tied_tables
+from planner.one_job.running.program import Program, StageProgram, first_values, tied_tables
 
 Key = tuple[int, str]
 """Layer and name; a table that several layers share has `TABLE`."""
 Tree = dict[Key, Array]
 
 TABLE: Key = (-1, "table")
-JAX_DTYPES: Mapping[str, Any] = {"fp32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +113,8 @@ class Leaf:
         return lax.psum_scatter(self.flat(gradient.astype(self.grad_dtype)), SHARD, tiled=True)[None]
 
     def first_values(self, seed: int) -> Array:
-        """The unpacked global array, numpy: a tied table's as the first embedding has it."""
-        if self.key == TABLE:
-            parameter = replace(self.parameter, name="tokens.weight", start="uniform")
-            whole = whole_array(parameter, seed=seed, layer=0)
-        else:
-            whole = whole_array(self.parameter, seed=seed, layer=self.key[0])
+        """Return the unpacked global array, numpy."""
+        whole = first_values(self.parameter, seed=seed, layer=self.key[0], is_table=self.key == TABLE)
         return np.asarray(global_array(self.parameter, whole, tp=self.tp), self.dtype)
 
 
@@ -158,8 +153,8 @@ def _leaves(program: Program, stage: StageProgram, layers: Mapping[int, LayerWei
                     parameter=parameter,
                     tp=stage.degrees.tp,
                     copies=layer.function.shared_by.get(parameter.name, 1),
-                    dtype=JAX_DTYPES[dtype],
-                    grad_dtype=JAX_DTYPES[program.grad_dtype],
+                    dtype=DTYPES[dtype],
+                    grad_dtype=DTYPES[program.grad_dtype],
                     zero=zero,
                     parts=stage.shard if zero else 1,
                 ),

@@ -10,17 +10,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from models_zoo.jax_layers.parallel import Array
+from models_zoo.jax_layers.parallel import DTYPES, Array
 from planner.one_job.running.data import Batch, Data
 from planner.one_job.running.jax_chunk import ChunkLayer, ChunkPrograms, State, chunk_keys, chunk_layers, chunk_programs
 from planner.one_job.running.jax_exchange import Boundary, TableExchange
 from planner.one_job.running.jax_gradients import Gradients
-from planner.one_job.running.jax_leaves import JAX_DTYPES, TABLE, Tree, layer_weights, leaves_of
+from planner.one_job.running.jax_leaves import TABLE, Tree, layer_weights, leaves_of
 from planner.one_job.running.jax_mesh import EVERYWHERE, PER_REPLICA, Lane, StageDevices, stage_devices
-from planner.one_job.running.jax_schedule import Place, Task, merged_order
 from planner.one_job.running.jax_timeline import Awaited, Note
 from planner.one_job.running.jax_weights import StageWeights
 from planner.one_job.running.program import Program, StageProgram
+from planner.one_job.running.schedule import Place, Task, merged_order
 
 Lanes = tuple[State, ...]
 """A chunk's input or output, or their gradients: what each lane of the stage holds."""
@@ -77,7 +77,7 @@ class JaxStage:
         arrays = {}
         for name in names:
             values = getattr(batch, name)[samples]
-            kind = np.int32 if np.issubdtype(values.dtype, np.integer) else JAX_DTYPES[self.program.dtype]
+            kind = np.int32 if np.issubdtype(values.dtype, np.integer) else DTYPES[self.program.dtype]
             arrays[name] = jax.device_put(values.astype(kind), lane.sharding(PER_REPLICA))
         return arrays
 

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from estimator.frontends.load import load_any_model
-from estimator.worker_processes import read_request
-from planner.one_job.running.data import Data, load_tokens, random_data
 from planner.one_job.running.jax_memory import Held, held_bytes, peak_growth_bytes
 from planner.one_job.running.jax_run import GPU_BACKENDS
 from planner.one_job.running.jax_timeline import Timeline
 from planner.one_job.running.jax_training import Trainer
-from planner.one_job.running.program import Program, program_of
+from planner.one_job.running.program import Program
 from planner.one_job.running.record import Orders
-from planner.shared.plan_file import parse_plan
+from planner.one_job.running.worker import Emit, ordered_data, ordered_program, serve
 from profiles.errors import InputError
-
-Emit = Callable[[dict[str, Any]], None]
 
 
 def train(orders: Orders, emit: Emit) -> None:
@@ -33,8 +23,7 @@ def train(orders: Orders, emit: Emit) -> None:
 
     InputError where JAX cannot run the plan, or this machine has too few devices.
     """
-    plan = parse_plan(orders.plan, "plan")
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = ordered_program(orders)
     devices = _devices(program.ranks, "gpu" if orders.backend in GPU_BACKENDS else "cpu")
     before = held_bytes(devices)
     compiling = {"event": "compiling"}
@@ -70,11 +59,7 @@ def _devices(ranks: int, kind: str) -> list[Any]:
 
 
 def _build(program: Program, orders: Orders, devices: list[Any]) -> Trainer:
-    data: Data
-    if orders.data is not None:
-        data = load_tokens(Path(orders.data), program.model, seq_len=program.seq_len, raw_dtype=orders.data_dtype)
-    else:
-        data = random_data(program.model, seq_len=program.seq_len, seed=orders.seed)
+    data = ordered_data(orders, program)
     try:
         return Trainer(program, devices, data, learning_rate=orders.learning_rate, seed=orders.seed)
     except InputError:
@@ -118,24 +103,12 @@ def _refusal(error: InputError) -> dict[str, Any]:
     return {"event": "refused", **about}
 
 
-def main() -> None:
-    """Read the request that `planner.one_job.running.jax_run` writes, and train."""
-    request = read_request()
-    with Path(request["results"]).open("a", encoding="utf-8") as lines:
-
-        def emit(value: dict[str, Any]) -> None:
-            print(json.dumps(value), file=lines, flush=True)
-
-        try:
-            train(Orders(**request["orders"]), emit)
-        except InputError as error:
-            emit(_refusal(error))
-        except Exception as error:
-            words = str(error).strip().splitlines()
-            print(f"{type(error).__name__}: {words[0] if words else 'no message'}", file=sys.stderr)
-            sys.stderr.flush()
-            os._exit(1)  # Devices may still wait for others that will not come.
+def _work(request: dict[str, Any], emit: Emit) -> None:
+    try:
+        train(Orders(**request["orders"]), emit)
+    except InputError as error:
+        emit(_refusal(error))
 
 
 if __name__ == "__main__":
-    main()
+    serve(_work)

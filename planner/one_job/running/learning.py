@@ -7,7 +7,7 @@ those of one alone; contention is how much longer they are than those, where the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -16,7 +16,7 @@ from estimator.layers.shards import shard_layer
 from estimator.profiling.setting import DeviceIdentity, layer_key, low_quantile
 from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.record import RankIteration, RunRecord
-from planner.one_job.running.spans import Span
+from planner.one_job.running.spans import collectives_inside
 from profiles.measurements import Measurement
 from profiles.store import ProfileStore
 from profiles.vocabulary import CollectiveOp, Infeasible, LinkTable, LocalLayer
@@ -24,11 +24,7 @@ from profiles.vocabulary import CollectiveOp, Infeasible, LinkTable, LocalLayer
 FEWEST_SAMPLES = 4
 """Passes of a layer that say something."""
 
-COLLECTIVES: dict[str, CollectiveOp] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-}
+COLLECTIVES: tuple[CollectiveOp, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,23 +136,18 @@ def _layer_passes(rank: RankIteration) -> Iterator[tuple[int, str, float]]:
 
     A layer's backward is noted where it begins: it ends where the next one begins, or with the task.
     """
-    collectives = [span for span in rank.spans if span.kind == "collective"]
     marks = sorted(
         (span for span in rank.spans if span.kind == "layer" and span.phase == "backward"), key=lambda s: s.start_s
     )
     for span in rank.spans:
         if span.kind == "layer" and span.phase == "forward" and span.layer is not None:
-            yield span.layer, "forward", span.seconds - _within(collectives, span.start_s, span.end_s)
+            yield span.layer, "forward", span.seconds - collectives_inside(rank.spans, span.start_s, span.end_s)
         if span.kind == "backward":
             marks_inside = [mark for mark in marks if span.start_s <= mark.start_s <= span.end_s]
             ends = [*(mark.start_s for mark in marks_inside[1:]), span.end_s]
             for mark, end_s in zip(marks_inside, ends, strict=True):
                 assert mark.layer is not None
-                yield mark.layer, "backward", end_s - mark.start_s - _within(collectives, mark.start_s, end_s)
-
-
-def _within(collectives: Sequence[Span], start_s: float, end_s: float) -> float:
-    return sum(span.seconds for span in collectives if span.start_s >= start_s and span.end_s <= end_s)
+                yield mark.layer, "backward", end_s - mark.start_s - collectives_inside(rank.spans, mark.start_s, end_s)
 
 
 # Links
@@ -180,9 +171,9 @@ def _link_points(
                     ]
                     for together in zip(*calls, strict=False):
                         first = together[0]
-                        if first.name in COLLECTIVES and first.ranks == len(members):
-                            least = min(call.seconds for call in together)
-                            samples[COLLECTIVES[first.name], first.ranks][first.bytes].append(least)
+                        op = next((name for name in COLLECTIVES if name == first.name), None)
+                        if op is not None and first.ranks == len(members):
+                            samples[op, first.ranks][first.bytes].append(min(call.seconds for call in together))
     for (op, count), by_size in sorted(samples.items()):
         yield op, count, {size: tuple(seconds) for size, seconds in by_size.items() if min(seconds) > 0}
 

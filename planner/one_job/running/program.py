@@ -5,10 +5,12 @@ Everything a runner needs that no framework has a part in; torch, JAX and the em
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Literal, cast
+from typing import Any, Literal, TypeVar, cast
+
+from numpy.typing import NDArray
 
 from estimator.schedules.orders import Shape, schedule_problem, shape_of
 from models_zoo.layers import (
@@ -23,12 +25,14 @@ from models_zoo.layers import (
     TransformerBlock,
 )
 from models_zoo.model import Model, TokenInput
+from models_zoo.parameters import Parameter, whole_array
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, Degrees, DType, RecomputeKind, Shard
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OPTIMIZERS = ("adamw", "sgd")
+T = TypeVar("T")
 Way = Literal["forward", "backward"]
 Role = Literal["plain", "start", "decoder_start", "cross", "loss"]
 """What a layer takes beside the activations. Plain: nothing; start and decoder_start: inputs, in place of them."""
@@ -120,6 +124,10 @@ class Program:
         shape = _input_shape(entered, self.seq_len)
         return (shape, shape) if self._has_memory(layer) else (shape,)
 
+    def width_after(self, layer: int) -> int:
+        """Return how many tensors pass on from `layer`: as many as enter the next one, and after the last the loss."""
+        return len(self.boundary_shapes(layer + 1)) if layer + 1 < len(self.model.layers) else 1
+
     def _has_memory(self, layer: int) -> bool:
         """Whether the encoder's output crosses the cut before `layer` beside the decoder's activations."""
         start = self.model.input.decoder_start if isinstance(self.model.input, TokenInput) else None
@@ -181,6 +189,32 @@ def role_of(program: Program, number: int) -> Role:
     if isinstance(layer, Head | Classifier):
         return "loss"
     return "cross" if isinstance(layer, TransformerBlock) and layer.cross_attention is not None else "plain"
+
+
+def apply_role(
+    role: Role, apply: Callable[..., T], state: tuple[T, ...], batch: Mapping[str, T], width: int
+) -> tuple[T, ...]:
+    """Return what a layer, called by `apply`, makes of `state`, what passes through, and `batch`: the activations, and
+    an encoder's output beside them from the decoder's first layer to the last that uses it; `width` values in all."""
+    match role:
+        case "start":
+            made: tuple[T, ...] = (apply(batch["inputs"]),)
+        case "decoder_start":
+            made = (apply(batch["decoder_inputs"]), state[0])
+        case "cross":
+            made = (apply(state[0], state[1]), state[1])
+        case "loss":
+            made = (apply(state[0], batch["targets"]),)
+        case _:
+            made = (apply(state[0]), *state[1:])
+    return made[:width]
+
+
+def first_values(parameter: Parameter, *, seed: int, layer: int, is_table: bool) -> NDArray[Any]:
+    """Return the whole of a layer's weight before the first step: a tied table's as the first embedding has it."""
+    if is_table:
+        return whole_array(replace(parameter, name="tokens.weight", start="uniform"), seed=seed, layer=0)
+    return whole_array(parameter, seed=seed, layer=layer)
 
 
 def recomputed_layers(program: Program, stage: StageProgram) -> set[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -76,13 +76,9 @@ class Recorder:
         self.spans.append(Span(kind=kind, name=name, start_s=start_s, end_s=self.now_s(), **fields))
 
 
-def collectives_inside(spans: Sequence[Span], outer: Span) -> float:
-    """Seconds that collectives take inside `outer`."""
-    return sum(
-        span.seconds
-        for span in spans
-        if span.kind == "collective" and span.start_s >= outer.start_s and span.end_s <= outer.end_s
-    )
+def collectives_inside(spans: Iterable[Span], start_s: float, end_s: float) -> float:
+    """Return the seconds that collectives take between two times."""
+    return sum(s.seconds for s in spans if s.kind == "collective" and s.start_s >= start_s and s.end_s <= end_s)
 
 
 def shifted(spans: Sequence[Span], by_s: float) -> tuple[Span, ...]:

@@ -1,14 +1,9 @@
-"""Activations and gradients between stages with their own dp and tp: who sends which part of a tensor to whom.
-
-A boundary tensor is (samples of the micro-batch, first dimension, ...). Replicas hold ranges of samples. The first
-dimension (tokens, channels) is cut among a stage's tensor-parallel ranks: each sends its part alone, whether or not it
-holds the rest, and a receiver that needs the whole gathers it from its own group (Narayanan et al. 2021, section 4.1).
-"""
+"""Activations and gradients between stages (see `planner.one_job.running.regions`), sent and received with torch."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,30 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from planner.one_job.running.program import Program, Route, StageProgram, Way
+from planner.one_job.running.program import Program, Route, Way
+from planner.one_job.running.regions import Piece, length_of, pieces_to_receive, pieces_to_send, region_of, within
 from planner.one_job.running.spans import Recorder
 from profiles.vocabulary import Phase
-
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A part of a boundary tensor that goes to, or comes from, the rank `peer`: samples and places in the first
-    dimension, both counted over the whole micro-batch."""
-
-    peer: int
-    samples: Range
-    places: Range
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """What of a boundary tensor a rank holds, and which part of the first dimension it answers for in exchanges."""
-
-    samples: Range
-    held: Range
-    own: Range
 
 
 class Gathers(Protocol):
@@ -49,47 +24,6 @@ class Gathers(Protocol):
     def degree(self) -> int: ...
 
     def all_gather(self, x: Tensor, dim: int, phase: Phase) -> Tensor: ...
-
-
-def region_of(stage: StageProgram, rank: int, length: int) -> Region:
-    """Of a boundary tensor with `length` places. Where tp does not divide them every rank answers for all of them, and
-    nothing is gathered."""
-    replica, index = stage.place(rank)
-    part = length // stage.degrees.tp
-    answered = (index * part, (index + 1) * part) if length % stage.degrees.tp == 0 else (0, length)
-    return Region(samples=stage.samples(replica), held=answered if stage.splits_tokens else (0, length), own=answered)
-
-
-def pieces_to_receive(sender: StageProgram, receiver: StageProgram, rank: int, length: int) -> Iterator[Piece]:
-    """The parts that `rank` of `receiver` gets, from which ranks of `sender`.
-
-    Senders that answer for the same places (see `region_of`) are taken in turn.
-    """
-    wanted = region_of(receiver, rank, length)
-    turn = receiver.place(rank)[1] % sender.degrees.tp
-    alike = length % sender.degrees.tp != 0
-    for replica in range(sender.degrees.dp):
-        for index in range(sender.degrees.tp):
-            if alike and index != turn:
-                continue
-            peer = sender.rank_at(replica, index)
-            there = region_of(sender, peer, length)
-            samples, places = _overlap(wanted.samples, there.samples), _overlap(wanted.own, there.own)
-            if samples and places:
-                yield Piece(peer=peer, samples=samples, places=places)
-
-
-def pieces_to_send(sender: StageProgram, receiver: StageProgram, rank: int, length: int) -> Iterator[Piece]:
-    """The parts that `rank` of `sender` gives, to which ranks of `receiver`."""
-    for peer in receiver.ranks:
-        for piece in pieces_to_receive(sender, receiver, peer, length):
-            if piece.peer == rank:
-                yield Piece(peer=peer, samples=piece.samples, places=piece.places)
-
-
-def _overlap(first_range: Range, second_range: Range) -> Range | None:
-    first, end = max(first_range[0], second_range[0]), min(first_range[1], second_range[1])
-    return (first, end) if first < end else None
 
 
 @dataclass(slots=True)
@@ -132,7 +66,7 @@ class Exchange:
             here = region_of(self.stage, self.rank, shape[0])
             for piece in pieces_to_send(self.stage, receiver, self.rank, shape[0]):
                 part = tensor.detach()[
-                    _slice(piece.samples, here.samples), _slice(piece.places, here.held)
+                    slice(*within(piece.samples, here.samples)), slice(*within(piece.places, here.held))
                 ].contiguous()
                 group, tag = self._channel(route, self.rank, piece.peer, number)
                 work = dist.isend(part, piece.peer, group=group, tag=tag)
@@ -178,7 +112,7 @@ class Exchange:
         for number, shape in enumerate(self.program.boundary_shapes(route.layer)):
             pieces = []
             for piece in pieces_to_receive(sender, self.stage, self.rank, shape[0]):
-                size = (_length(piece.samples), _length(piece.places), *shape[1:])
+                size = (length_of(piece.samples), length_of(piece.places), *shape[1:])
                 buffer = torch.empty(size, dtype=self.dtype, device=self.device)
                 group, tag = self._channel(route, piece.peer, self.rank, number)
                 work = dist.irecv(buffer, piece.peer, group=group, tag=tag)
@@ -193,10 +127,10 @@ class Exchange:
         if len(pieces) == 1:
             local = pieces[0][1]
         else:
-            size = (_length(region.samples), _length(region.own), *shape[1:])
+            size = (length_of(region.samples), length_of(region.own), *shape[1:])
             local = torch.empty(size, dtype=self.dtype, device=self.device)
             for piece, buffer in pieces:
-                local[_slice(piece.samples, region.samples), _slice(piece.places, region.own)] = buffer
+                local[slice(*within(piece.samples, region.samples)), slice(*within(piece.places, region.own))] = buffer
         return local if region.held == region.own else self.tp.all_gather(local, 1, way)
 
     def _channel(self, route: Route, sender: int, receiver: int, number: int) -> tuple[dist.ProcessGroup | None, int]:
@@ -224,11 +158,3 @@ def _pair_groups(program: Program) -> dict[tuple[Way, int, int], dist.ProcessGro
                     sender, receiver = (near, far) if way == "forward" else (far, near)
                     groups.setdefault((way, sender, receiver), dist.new_group([near, far]))
     return groups
-
-
-def _slice(part: Range, whole: Range) -> slice:
-    return slice(part[0] - whole[0], part[1] - whole[0])
-
-
-def _length(part: Range) -> int:
-    return part[1] - part[0]

@@ -4,7 +4,7 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -12,12 +12,21 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from models_zoo.layers import Layer
-from models_zoo.parameters import layer_parameters, local_array, whole_array, whole_name
+from models_zoo.parameters import layer_parameters, local_array, whole_name
 from models_zoo.torch_layers.attention import AttentionHeads
 from models_zoo.torch_layers.build import build_layer
 from models_zoo.torch_layers.parallel import TensorParallel
 from planner.one_job.running.data import Batch
-from planner.one_job.running.program import Program, Role, StageProgram, recomputed_layers, role_of, tied_tables
+from planner.one_job.running.program import (
+    Program,
+    Role,
+    StageProgram,
+    apply_role,
+    first_values,
+    recomputed_layers,
+    role_of,
+    tied_tables,
+)
 from planner.one_job.running.spans import Recorder
 from profiles.vocabulary import RecomputeKind
 
@@ -46,24 +55,19 @@ class Recomputed(nn.Module):  # type: ignore[misc]
 
 
 class Chunk(nn.Module):  # type: ignore[misc]
-    """Contiguous layers. The state that passes through is the activations, and an encoder's output beside them from the
-    decoder's first layer to the last that uses it."""
+    """Contiguous layers; see `apply_role` for the state that passes through."""
 
     def __init__(self, layers: Sequence[BuiltLayer], program: Program, recorder: Recorder) -> None:
         super().__init__()
         self.roles = [(built.index, built.role) for built in layers]
         self.layers = nn.ModuleList(built.module for built in layers)
         self.recorder = recorder
-        # The state has as many tensors after a layer as enter the next one.
-        ends = len(program.model.layers)
-        self.widths = [
-            len(program.boundary_shapes(built.index + 1)) if built.index + 1 < ends else 1 for built in layers
-        ]
+        self.widths = [program.width_after(built.index) for built in layers]
 
     def forward(self, state: tuple[Tensor, ...], batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         for (index, role), module, width in zip(self.roles, self.layers, self.widths, strict=True):
             start_s = self.recorder.now_s()
-            state = _apply(role, module, state, batch)[:width]
+            state = apply_role(role, module, state, batch, width)
             self.recorder.add("layer", f"layer {index}", start_s, phase="forward", layer=index)
             if state[0].requires_grad:
                 state[0].register_hook(partial(self._mark_backward, index))
@@ -74,19 +78,6 @@ class Chunk(nn.Module):  # type: ignore[misc]
         del gradient
         now_s = self.recorder.now_s()
         self.recorder.add("layer", f"layer {index}", now_s, phase="backward", layer=index)
-
-
-def _apply(role: Role, module: nn.Module, state: tuple[Tensor, ...], batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    match role:
-        case "start":
-            return (module(batch["inputs"]),)
-        case "decoder_start":
-            return module(batch["decoder_inputs"]), state[0]
-        case "cross":
-            return module(state[0], state[1]), state[1]
-        case "loss":
-            return (module(state[0], batch["targets"]),)
-    return (module(state[0]), *state[1:])
 
 
 def build_stage(
@@ -135,10 +126,7 @@ def _load_weights(
     with torch.no_grad():
         for name, tensor in module.named_parameters():
             parameter = parameters[whole_name(name)]
-            if name == table:
-                drawn = whole_array(replace(parameter, name="tokens.weight", start="uniform"), seed=seed, layer=0)
-            else:
-                drawn = whole_array(parameter, seed=seed, layer=number)
+            drawn = first_values(parameter, seed=seed, layer=number, is_table=name == table)
             tensor.copy_(torch.from_numpy(local_array(parameter, drawn, tp=tp, rank=rank)))
 
 

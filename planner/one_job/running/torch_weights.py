@@ -19,10 +19,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from models_zoo.layers import Embedding
 from planner.one_job.running.program import Program, StageProgram
+from planner.one_job.running.regions import overlap, table_rows, within
 from planner.one_job.running.spans import Recorder
 from planner.one_job.running.torch_groups import Grouped, Groups
-
-TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_optimizer(name: str, weights: Sequence[Tensor], learning_rate: float) -> torch.optim.Optimizer:
@@ -212,19 +211,18 @@ class TiedTable:
         assert isinstance(embedding, Embedding)
         vocab = embedding.vocab
         self.number, self.holders = stage.number, [program.stages[number] for number in holders]
-        self.own = _rows(stage, rank, vocab)
         self.sends, self.receives = [], []
-        replica = stage.place(rank)[0]
+        replica, tp_rank = stage.place(rank)
+        rows = table_rows(stage, tp_rank, vocab)
         for other in self.holders:
             if other is stage:
                 continue
             for peer in other.ranks:
-                there = _rows(other, peer, vocab)
-                first, end = max(self.own[0], there[0]), min(self.own[1], there[1])
-                if first >= end:
+                peer_replica, peer_tp_rank = other.place(peer)
+                both = overlap(rows, table_rows(other, peer_tp_rank, vocab))
+                if both is None:
                     continue
-                common = _Peer(stage=other.number, rank=peer, own_rows=(first - self.own[0], end - self.own[0]))
-                peer_replica = other.place(peer)[0]
+                common = _Peer(stage=other.number, rank=peer, own_rows=within(both, rows))
                 if peer_replica == replica % other.degrees.dp:
                     self.receives.append(common)
                 if replica == peer_replica % stage.degrees.dp:
@@ -248,13 +246,6 @@ class TiedTable:
         gradient.zero_()
         for number in sorted(totals):
             gradient.add_(totals[number])
-
-
-def _rows(stage: StageProgram, rank: int, vocab: int) -> tuple[int, int]:
-    """The table's rows that a rank holds, without padding."""
-    rows = -(-vocab // stage.degrees.tp)
-    first = stage.place(rank)[1] * rows
-    return first, min(vocab, first + rows)
 
 
 Weights = FlatWeights | FullyShardedWeights

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from estimator.frontends.load import load_any_model
 from estimator.profiling.host_memory import keep_freed_memory
-from estimator.worker_processes import read_request
-from planner.one_job.running.data import Data, load_tokens, random_data
+from models_zoo.torch_layers.parallel import DTYPES
+from planner.one_job.running.data import Data
 from planner.one_job.running.iteration import run_iteration
-from planner.one_job.running.program import Program, StageProgram, program_of, tied_tables
+from planner.one_job.running.program import Program, StageProgram, tied_tables
 from planner.one_job.running.record import Orders
 from planner.one_job.running.spans import Recorder
 from planner.one_job.running.torch_exchange import Exchange
@@ -30,7 +25,6 @@ from planner.one_job.running.torch_groups import Grouped, Groups, make_groups, t
 from planner.one_job.running.torch_memory import peak_growth
 from planner.one_job.running.torch_stage import Chunk, TorchStage, build_stage
 from planner.one_job.running.torch_weights import (
-    TORCH_DTYPES,
     FlatWeights,
     FullyShardedWeights,
     PartialGradients,
@@ -38,9 +32,7 @@ from planner.one_job.running.torch_weights import (
     Weights,
     shard_fully,
 )
-from planner.shared.plan_file import parse_plan
-
-Emit = Callable[[dict[str, Any]], None]
+from planner.one_job.running.worker import Emit, ordered_data, ordered_program, serve
 
 
 def train(orders: Orders, *, rank: int, store: dist.Store, world_size: int, local_rank: int, emit: Emit) -> None:
@@ -49,8 +41,7 @@ def train(orders: Orders, *, rank: int, store: dist.Store, world_size: int, loca
     device = torch.device("cuda", local_rank) if orders.backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    plan = parse_plan(orders.plan, "plan")
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = ordered_program(orders)
     dist.init_process_group(
         orders.backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=orders.timeout_s)
     )
@@ -80,7 +71,7 @@ class _Trainer:
 def _train(trainer: _Trainer, orders: Orders, rank: int, emit: Emit) -> None:
     program, stage = trainer.program, trainer.stage
     first, end = stage.samples(stage.place(rank)[0])
-    dtype = TORCH_DTYPES[program.dtype]
+    dtype = DTYPES[program.dtype]
     for step in range(orders.warm_ups + orders.steps):
         start = step * program.global_batch
         numbers = range(start, start + program.global_batch, program.micro_batch)
@@ -112,18 +103,14 @@ def _build(program: Program, orders: Orders, rank: int, recorder: Recorder, devi
     chunks = [Chunk(layers, program, recorder) for layers in built]
     finish, after_backward = _synchronisation(program, stage, rank, chunks, groups, tp, orders, recorder)
     executor = TorchStage(program, stage, rank, chunks, recorder, finish, after_backward)
-    if orders.data is not None:
-        data = load_tokens(Path(orders.data), program.model, seq_len=program.seq_len, raw_dtype=orders.data_dtype)
-    else:
-        data = random_data(program.model, seq_len=program.seq_len, seed=orders.seed)
-    exchange = Exchange(program, rank, tp, recorder, device, TORCH_DTYPES[program.dtype])
+    exchange = Exchange(program, rank, tp, recorder, device, DTYPES[program.dtype])
     return _Trainer(
         program=program,
         stage=stage,
         executor=executor,
         exchange=exchange,
         recorder=recorder,
-        data=data,
+        data=ordered_data(orders, program),
         device=device,
     )
 
@@ -140,38 +127,29 @@ def _synchronisation(
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """What ends an iteration, and what follows each backward."""
     tables = tied_tables(program.model)
-    shared = [
-        weight
-        for chunk in chunks
-        for (index, _), module in zip(chunk.roles, chunk.layers, strict=True)
-        if index in tables
-        for name, weight in module.named_parameters()
-        if name == tables[index]
-    ][:1]
+    shared = _table_of(chunks, tables)
     modules = nn.ModuleList(chunks)
-    grad_dtype = TORCH_DTYPES[program.grad_dtype]
     settings: dict[str, Any] = {
         "optimizer": program.optimizer,
         "learning_rate": orders.learning_rate,
         "recorder": recorder,
     }
-    flat = {**settings, "groups": groups, "grad_dtype": grad_dtype}
+    flat = {**settings, "groups": groups, "grad_dtype": DTYPES[program.grad_dtype]}
+    weights = [weight for weight in modules.parameters() if weight is not shared]
     holders: list[Weights] = []
     if stage.zero == 3:
-        shard_fully(chunks, set(shared), groups, grad_dtype)
-        weights = [p for p in modules.parameters() if not any(p is weight for weight in shared)]
+        shard_fully(chunks, set() if shared is None else {shared}, groups, DTYPES[program.grad_dtype])
+        # Sharding puts others in the place of the parameters.
+        weights = [weight for weight in modules.parameters() if weight is not shared]
         holders.append(FullyShardedWeights(weights, **settings))
     else:
-        for dtype in sorted({p.dtype for p in modules.parameters()}, key=str):
-            alike = [p for p in modules.parameters() if p.dtype == dtype and not any(p is weight for weight in shared)]
-            if alike:
-                holders.append(FlatWeights(alike, zero=stage.zero, **flat))
-    table: TiedTable | None = None
-    if shared:
-        holders.append(FlatWeights(shared, zero=0, **flat))
-        with_table = [other.number for other in program.stages if any(i in tables for i in other.layer_indices())]
-        if len(with_table) > 1:
-            table = TiedTable(program, stage, rank, with_table)
+        for dtype in sorted({weight.dtype for weight in weights}, key=str):
+            alike = [weight for weight in weights if weight.dtype == dtype]
+            holders.append(FlatWeights(alike, zero=stage.zero, **flat))
+    table_holders = [other.number for other in program.stages if any(i in tables for i in other.layer_indices())]
+    table = TiedTable(program, stage, rank, table_holders) if shared is not None and len(table_holders) > 1 else None
+    if shared is not None:
+        holders.append(FlatWeights([shared], zero=0, **flat))
     partial = PartialGradients(modules, holders, tp)
 
     def after_backward() -> None:
@@ -187,7 +165,7 @@ def _synchronisation(
             for holder in holders:
                 holder.reduce()
             if table is not None:
-                table.add_others(holders[-1].gradient_of(shared[0]), recorder)
+                table.add_others(holders[-1].gradient_of(shared), recorder)
         with recorder.span("optimizer", "optimizer"):
             for holder in holders:
                 holder.step()
@@ -196,6 +174,20 @@ def _synchronisation(
                 holder.gather()
 
     return finish, after_backward
+
+
+def _table_of(chunks: Sequence[Chunk], tables: Mapping[int, str]) -> nn.Parameter | None:
+    """The rank's one tensor of the table that layers share, None where it holds none of them."""
+    return next(
+        (
+            weight
+            for chunk in chunks
+            for (index, _), module in zip(chunk.roles, chunk.layers, strict=True)
+            for name, weight in module.named_parameters()
+            if name == tables.get(index)
+        ),
+        None,
+    )
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
@@ -209,30 +201,17 @@ def _clock(device: torch.device) -> Callable[[], float]:
     return synchronised
 
 
-def main() -> None:
-    """Read the request that `planner.one_job.running.torch_run` writes, and train."""
-    request = read_request()
+def _work(request: dict[str, Any], emit: Emit) -> None:
     keep_freed_memory()
-    with Path(request["results"]).open("a", encoding="utf-8") as lines:
-
-        def emit(value: dict[str, Any]) -> None:
-            print(json.dumps(value), file=lines, flush=True)
-
-        try:
-            train(
-                Orders(**request["orders"]),
-                rank=request["rank"],
-                store=dist.FileStore(request["store"], request["world_size"]),
-                world_size=request["world_size"],
-                local_rank=request["local_rank"],
-                emit=emit,
-            )
-        except Exception as error:
-            lines_of_error = str(error).strip().splitlines()
-            print(f"{type(error).__name__}: {lines_of_error[0] if lines_of_error else 'no message'}", file=sys.stderr)
-            sys.stderr.flush()
-            os._exit(1)  # Other threads may still wait for ranks that will not come.
+    train(
+        Orders(**request["orders"]),
+        rank=request["rank"],
+        store=dist.FileStore(request["store"], request["world_size"]),
+        world_size=request["world_size"],
+        local_rank=request["local_rank"],
+        emit=emit,
+    )
 
 
 if __name__ == "__main__":
-    main()
+    serve(_work)

@@ -1,4 +1,4 @@
-"""All stages' tasks as one controller dispatches them: each stage's in its schedule's order, none before its input."""
+"""A stage's tasks in its schedule's order, and all stages' as one controller dispatches them: none before its input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Task:
 
 def merged_order(shape: Shape) -> Iterator[Task]:
     """The stages take turns; one that waits for another's result is passed over."""
-    queues = [deque(_tasks(shape, stage)) for stage in range(shape.stages)]
+    queues = [deque(tasks_of(shape, stage)) for stage in range(shape.stages)]
     done: set[tuple[Way, Place, int]] = set()
     while any(queues):
         before = len(done)
@@ -46,7 +46,8 @@ def _can_start(task: Task, done: set[tuple[Way, Place, int]]) -> bool:
     return task.way == "forward" or ("forward", (task.stage, task.chunk), task.k) in done
 
 
-def _tasks(shape: Shape, stage: int) -> Iterator[Task]:
+def tasks_of(shape: Shape, stage: int) -> Iterator[Task]:
+    """Yield the tasks of one stage in their order."""
     for step in order_of(shape, stage):
         for kind, chunk, k in step.actions:
             assert kind != "weight", "a schedule that splits backward"
