@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from math import gcd
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +47,10 @@ def search_partition(
     What is best, and what `usable` means, says `estimator.cells.stages.partition_exact`.
     """
     allowed = [n for n in counts if n <= devices - (stages - 1) * counts[0]]
-    before = (0, *accumulate(f * devices**2 for f in flops))
+    unit = gcd(*flops) or 1
+    before = (0, *accumulate(f // unit * devices**2 for f in flops))
+    # Whole FLOPs of large models on many devices are beyond an int64.
+    kind = np.int64 if before[-1] < 1 << 62 else np.object_
     task = _Task(
         layers=len(flops),
         devices=devices,
@@ -53,7 +58,8 @@ def search_partition(
         work_before=before,
         first=np.array([a for a, _ in ranges], dtype=np.int64),
         end=np.array([e for _, e in ranges], dtype=np.int64),
-        work=np.array([before[e] - before[a] for a, e in ranges], dtype=object),
+        work=np.array([before[e] - before[a] for a, e in ranges], dtype=kind),
+        unit=unit,
         cut_before=np.array([0, *cut_bytes, 0], dtype=np.int64),
         counts=np.array(allowed, dtype=np.int64),
         usable=usable,
@@ -80,7 +86,7 @@ def search_partition(
 class _Task:
     """What is searched. `first`, `end` (sorted by first) are the ranges a stage may be, `work` their N^2 F.
 
-    `work_before[k]` is N^2 times the FLOPs of the layers before k.
+    `work_before[k]` is N^2 times the FLOPs of the layers before k, all in units of `unit` FLOPs.
     """
 
     layers: int
@@ -89,7 +95,8 @@ class _Task:
     work_before: tuple[int, ...]
     first: IntArray
     end: IntArray
-    work: npt.NDArray[np.object_]
+    work: npt.NDArray[Any]
+    unit: int
     cut_before: IntArray
     counts: IntArray
     usable: Usable | None
@@ -283,7 +290,7 @@ def _share_out(task: _Task, bounds: Bounds, level: int) -> tuple[int, ...] | Non
             extra = n - ns[0]
             if extra > spare:
                 break
-            tried = cost[: spare + 1 - extra] + w / n
+            tried = cost[: spare + 1 - extra] + w * task.unit / n
             better = np.flatnonzero(tried < best[extra:]) + extra
             best[better], choice[better] = tried[better - extra], n
         cost = best

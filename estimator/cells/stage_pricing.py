@@ -16,14 +16,23 @@ from estimator.layer_times import Lookup, nothing_measured
 from estimator.layers.graph import build_graph
 from estimator.layers.split import Work
 from estimator.layers.work import layer_work
-from estimator.pricing.evaluate import evaluate, hop_s, stage_times
+from estimator.pricing.evaluate import PricedStage, evaluate, hop_s, stage_times
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
-from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import rank_memory
+from estimator.pricing.link_times import LinkAccount, LinkTimes
+from estimator.pricing.memory import (
+    Moment,
+    StandingBytes,
+    features_of,
+    holdings_of,
+    joined_memory,
+    moment_of,
+    outside_bytes,
+    standing_bytes,
+)
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage
-from estimator.pricing.stage_cost import price_stage
+from estimator.pricing.stage_cost import StagePasses, price_passes, price_stage
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, stage_chunks
 from estimator.schedules import in_flight
@@ -83,9 +92,14 @@ class StagePricing:
             cluster=hardware.cluster,
             experts_a_token=experts_a_token(job.model, self.recipe.software),
         )
-        self._priced: dict[Hashable, _Seconds | Infeasible] = {}
+        self._priced: dict[Hashable, _Priced | Infeasible] = {}
+        self._passes: dict[Hashable, tuple[StagePasses | Infeasible, LinkAccount]] = {}
         self._works: dict[Hashable, tuple[ChunkWork, ...] | Infeasible] = {}
         self._layer_works: dict[Hashable, tuple[Work | None, ...]] = {}
+        self._suits: dict[int, bool] = {}
+        self._standing: dict[Hashable, StandingBytes] = {}
+        self._moments: dict[Hashable, Moment] = {}
+        self._outside: dict[Hashable, int] = {}
         shard = Shard(seq_len=self.recipe.seq_len, dtype=self.recipe.dtype, attention=self.recipe.attention)
         self.graph = build_graph(job.model, shard=shard, degrees=())
         self._has_blocks = any(isinstance(layer, TransformerBlock) for layer in job.model.layers)
@@ -144,17 +158,26 @@ class StagePricing:
     def evaluate(self, stages: Sequence[StageSetup], micro_batch: int) -> tuple[Setup, Evaluation]:
         """Return the setup of these stages with its price; AssertionError where one of them cannot be had."""
         setup = self._setup(stages, micro_batch)
-        evaluation = evaluate(setup, self._pricing)
+        priced_before = {}
+        for stage in setup.stages:
+            priced = self._priced.get(self._price_key(setup, stage))
+            if isinstance(priced, _Priced):
+                priced_before[stage_key(setup, stage, self.kinds)] = priced.stage
+        evaluation = evaluate(setup, self._pricing, priced_before=priced_before)
         assert isinstance(evaluation, Evaluation), f"stages that were priced: {evaluation}"
         return setup, evaluation
 
     def works(self, place: StagePlace, stage: StageSetup) -> tuple[ChunkWork, ...] | Infeasible:
         """Return what a rank of `stage` computes; Infeasible where a layer cannot be held so."""
-        probe = self.probe(place, stage)
-        key = (stage_key(probe, stage, self.kinds), place.micro_batch)
+        key = (self._held_key(stage), stage.recompute, stage.recompute_layers, place.micro_batch)
         if key not in self._works:
-            self._works[key] = stage_chunks(probe, 0)
+            self._works[key] = stage_chunks(self.probe(place, stage), 0)
         return self._works[key]
+
+    def _held_key(self, stage: StageSetup) -> Hashable:
+        """What a rank of `stage` holds of the model depends on this, whatever of it is sharded."""
+        first, end = stage.chunks[0]
+        return self.kinds[first:end], stage.tp, stage.dp, stage.ep, stage.etp, stage.sequence_parallel
 
     def layer_works(self, place: StagePlace, stage: StageSetup) -> tuple[Work | None, ...]:
         """Return the work of every layer of the model, held as `stage` holds its own and recomputed where it recomputes
@@ -172,6 +195,15 @@ class StagePricing:
                     works[kind] = None if isinstance(work, Infeasible) else work
             self._layer_works[key] = tuple(works[kind] for kind in self.kinds)
         return self._layer_works[key]
+
+    def suits_half(self, place: StagePlace, tp: int) -> bool:
+        """Return whether at least half of the model's layers can be held as `tp` shards, on any devices."""
+        if tp not in self._suits:
+            whole = replace(place, first=0, end=len(self.kinds))
+            stage = self.ways(whole, dp=len(place.slots) // tp, tp=tp)[0]
+            works = self.layer_works(whole, stage)
+            self._suits[tp] = 2 * works.count(None) <= len(works)
+        return self._suits[tp]
 
     def _price_ways(self, place: StagePlace, ways: Sequence[StageSetup]) -> list[StageOption | Infeasible]:
         """Each of `ways`, by sharding, least first, in the fastest way that fits. ZeRO 2 and 3 send more than 1 and
@@ -226,14 +258,29 @@ class StagePricing:
         works = self.works(place, stage)
         if isinstance(works, Infeasible):
             return works
+        recipe, features, held_key = self.recipe, features_of(self.recipe), self._held_key(stage)
         flying = in_flight(
             self.recipe.schedule,
             stage=place.index,
             stages=place.stages,
             chunks=1,
-            micro_batches=self.recipe.global_batch // place.micro_batch,
+            micro_batches=recipe.global_batch // place.micro_batch,
         )
-        return rank_memory(self.probe(place, stage), 0, works, flying)
+        # Sharding changes what stands, recomputation what lives for a moment: each is computed once.
+        key: Hashable = (held_key, stage.zero)
+        if key not in self._standing:
+            self._standing[key] = standing_bytes(recipe, stage, holdings_of(works, stage), features)
+        standing = self._standing[key]
+        key = (held_key, stage.recompute, stage.recompute_layers, place.micro_batch, flying)
+        if key not in self._moments:
+            self._moments[key] = moment_of(works, flying, stage, recipe, features)
+        moment = self._moments[key]
+        slot = place.slots[0]
+        key = (stage.tp, stage.dp, stage.ep, slot.site, slot.group, bool(place.others))
+        if key not in self._outside:
+            self._outside[key] = outside_bytes(self.probe(place, stage), stage, features)
+        outside, group = self._outside[key], self.hardware.cluster.group_of(slot)
+        return joined_memory(0, standing, moment, outside, group.device.memory_bytes, features)
 
     def _option(self, place: StagePlace, stage: StageSetup) -> StageOption | Infeasible:
         """The stage priced; Infeasible where it cannot be held so, or does not fit."""
@@ -251,16 +298,32 @@ class StagePricing:
                 lacking_bytes=memory.needed_bytes - has_bytes,
             )
         probe = self.probe(place, stage)
-        key = (stage_key(probe, stage, self.kinds), place.micro_batch, len(place.slots) + len(place.others))
+        key = self._price_key(probe, stage)
         if key not in self._priced:
             self._priced[key] = self._price(probe)
-        seconds = self._priced[key]
-        if isinstance(seconds, Infeasible):
-            return seconds
-        return StageOption(setup=stage, time_s=seconds.time_s, tail_s=seconds.tail_s, measured=seconds.measured)
+        priced = self._priced[key]
+        if isinstance(priced, Infeasible):
+            return priced
+        return StageOption(setup=stage, time_s=priced.time_s, tail_s=priced.tail_s, measured=priced.measured)
 
-    def _price(self, probe: Setup) -> _Seconds | Infeasible:
-        cost = price_stage(probe, 0, self._links)
+    def _price_key(self, setup: Setup, stage: StageSetup) -> Hashable:
+        return stage_key(setup, stage, self.kinds), setup.micro_batch, setup.devices
+
+    def _passes_of(self, probe: Setup) -> tuple[StagePasses | Infeasible, LinkAccount]:
+        """The passes of the probed stage, the same however its state is sharded, and what was timed for them."""
+        key = self._price_key(probe, replace(probe.stages[0], zero=0))
+        if key not in self._passes:
+            account = LinkAccount()
+            self._passes[key] = price_passes(probe, 0, replace(self._links, account=account)), account
+        return self._passes[key]
+
+    def _price(self, probe: Setup) -> _Priced | Infeasible:
+        passes, noted = self._passes_of(probe)
+        if isinstance(passes, Infeasible):
+            return passes
+        account = LinkAccount()
+        account.add(noted)
+        cost = price_stage(probe, 0, replace(self._links, account=account), passes)
         if isinstance(cost, Infeasible):
             return cost
         times, stage = stage_times(cost), probe.stages[0]
@@ -273,7 +336,8 @@ class StagePricing:
         )
         once = cost.once
         exposed_s = exposed_sync_s(hiding, once.reduce_s, once.gather_s, sum(times.forward_s), sum(times.backward_s))
-        return _Seconds(
+        return _Priced(
+            stage=PricedStage(cost=cost, account=account),
             time_s=times.busy_s,
             tail_s=float(sum(exposed_s)) + once.optimizer_s + once.offload_s,
             measured=all(profile is not None for chunk in cost.profiles for profile in chunk),
@@ -308,9 +372,10 @@ class StagePricing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seconds:
-    """What a stage takes wherever it stands in the pipeline (as in `StageOption`)."""
+class _Priced:
+    """A stage with what it takes wherever it stands in the pipeline (as in `StageOption`)."""
 
+    stage: PricedStage
     time_s: float
     tail_s: float
     measured: bool

@@ -70,16 +70,10 @@ def list_ways(pricing: StagePricing, *, devices: int, stages: int, micro_batch: 
         )
         degrees = dict.fromkeys([(count, 1), (1, count)])
         ways = (Way(place=place, degrees=Degrees(tp=tp, dp=dp)) for dp, tp in degrees if micro_batch % dp == 0)
-        suitable = tuple(way for way in ways if _suits(pricing, way))
+        suitable = tuple(way for way in ways if pricing.suits_half(way.place, way.degrees.tp))
         if suitable:
             by_count[count] = suitable
     return by_count
-
-
-def _suits(pricing: StagePricing, way: Way) -> bool:
-    stage = pricing.ways(way.place, dp=way.degrees.dp, tp=way.degrees.tp)[0]
-    works = pricing.layer_works(way.place, stage)
-    return 2 * works.count(None) <= len(works)
 
 
 def _memory_choices(pricing: StagePricing, way: Way) -> list[StageSetup]:
@@ -161,7 +155,9 @@ def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_fl
     kept = np.array(in_flight, dtype=np.float64)[:, None] * _sums(saved)
     width = held_bytes(recipe.dtype)
     by_kind = {
-        kind: layer_bytes(work, width, features) for kind, work in zip(pricing.kinds, works, strict=True) if work
+        kind: layer_bytes(work, width, features)
+        for kind, work in dict(zip(pricing.kinds, works, strict=True)).items()
+        if work
     }
     extra = np.array([by_kind.get(kind, 0) for kind in pricing.kinds], dtype=np.float64)
     # While a layer's backward runs, those after it have freed what they kept.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import fields
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -29,26 +29,44 @@ from models_zoo.model import Model
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 
-def evaluate(setup: Setup, pricing: Pricing | None = None) -> Evaluation | Infeasible:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedStage:
+    """A stage's cost, and what collectives were timed for it."""
+
+    cost: StageCost
+    account: LinkAccount
+
+
+def evaluate(
+    setup: Setup,
+    pricing: Pricing | None = None,
+    *,
+    priced_before: Mapping[Hashable, PricedStage] | None = None,
+) -> Evaluation | Infeasible:
     """Return the figures of `setup`; Infeasible where a degree divides nothing or the device lacks the dtype.
 
     `pricing`: what the prices rest on (None: nothing is measured, the parameters are those of the program).
+    `priced_before`: stages that need not be priced again, by their `stage_key`.
     """
     problem = schedule_problem(
         setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
     )
     if problem is not None:
         return Infeasible(reason=problem, lacking="divisibility")
+    account = LinkAccount()
     links = LinkTimes(
         pricing=pricing or Pricing(),
         cluster=setup.cluster,
         experts_a_token=experts_a_token(setup.model, setup.recipe.software),
-        account=LinkAccount(),
+        account=account,
     )
     kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()
     costs: list[StageCost] = []
     for number, stage in enumerate(setup.stages):
         key = stage_key(setup, stage, kinds)
+        if priced_before and key in priced_before and key not in priced:
+            priced[key] = priced_before[key].cost
+            account.add(priced_before[key].account)
         if key not in priced:
             cost = price_stage(setup, number, links)
             if isinstance(cost, Infeasible):

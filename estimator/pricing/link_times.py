@@ -30,6 +30,11 @@ class LinkAccount:
         """Add a collective on `group`; None: a transfer between stages that are split differently."""
         self._times.setdefault((op, group), set()).add(time)
 
+    def add(self, other: LinkAccount) -> None:
+        """Add all that `other` noted."""
+        for key, times in other._times.items():
+            self._times.setdefault(key, set()).update(times)
+
     def provenance(self) -> Provenance | None:
         """Return where the times come from; None if nothing had to be sent."""
         kinds = tuple(time.provenance for times in self._times.values() for time in times)

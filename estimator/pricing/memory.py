@@ -49,18 +49,22 @@ def rank_memory(
         raise ValueError(
             f"rank_memory: {len(chunks)} chunks and {len(in_flight)} in flight; expected as many, not none"
         )
-    known = features or features_of(recipe)
-    standing = standing_bytes(recipe, stage, holdings_of(chunks, stage), known)
-    moment = _fullest(chunks, in_flight, stage, recipe, known)
-    temporary = moment.temporary_bytes + known.workspace_bytes
+    features = features or features_of(recipe)
+    standing = standing_bytes(recipe, stage, holdings_of(chunks, stage), features)
+    moment = moment_of(chunks, in_flight, stage, recipe, features)
+    device = setup.cluster.group_of(stage.slots[0]).device
+    outside = outside_bytes(setup, stage, features)
+    return joined_memory(stage_index, standing, moment, outside, device.memory_bytes, features)
+
+
+def joined_memory(
+    stage_index: int, standing: StandingBytes, moment: Moment, outside: int, device_bytes: int, features: MemoryFeatures
+) -> RankMemory:
+    """Return what a rank holds that keeps `standing` and passes through `moment`, with so many bytes outside the
+    allocator, on a device of so many."""
+    temporary = moment.temporary_bytes + features.workspace_bytes
     reserve = reserve_bytes(
-        moment.activation_bytes,
-        temporary,
-        standing.handed_out,
-        standing.step,
-        outside_bytes(setup, stage, known),
-        setup.cluster.group_of(stage.slots[0]).device.memory_bytes,
-        known,
+        moment.activation_bytes, temporary, standing.handed_out, standing.step, outside, device_bytes, features
     )
     return RankMemory(
         stage=stage_index,
@@ -138,17 +142,17 @@ def joined_holdings(each: Sequence[Holdings]) -> Holdings:
     )
 
 
-def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, known: MemoryFeatures) -> StandingBytes:
+def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: MemoryFeatures) -> StandingBytes:
     """Bytes of weights, gradients, optimizer state and buffers for `held`, sharded as `stage` is."""
     width = held_bytes(recipe.dtype)
-    masters_as_weights = known.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
+    masters_as_weights = features.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
     weight_width = 4 if masters_as_weights else width
     states = OPTIMIZERS[recipe.optimizer].state_bytes(recipe.dtype, masters=recipe.software.optimizer_masters)
     if masters_as_weights:
         states -= 4 if width < 4 else 0
     gradient_width: float = GRAD_WIDTH[recipe.grad_dtype]
     if gradient_width > width:
-        gradient_width += known.gradient_copy_bytes
+        gradient_width += features.gradient_copy_bytes
     shards = stage.sharded_over, expert_shards(stage)
 
     def state(per_parameter: float, *, learning: bool, sharded_from: int) -> Amount:
@@ -162,32 +166,32 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, known: Mem
         weights = weights + state(2, learning=False, sharded_from=3)
     step: Amount = 0.0
     if GRAD_WIDTH[recipe.grad_dtype] < 4:
-        step = state(known.step_copy_bytes, learning=True, sharded_from=1)
+        step = state(features.step_copy_bytes, learning=True, sharded_from=1)
     return StandingBytes(
         weights=weights,
         gradients=state(gradient_width, learning=True, sharded_from=2),
         optimizer=0.0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1),
-        communication=_communication_bytes(held, stage, recipe, known),
+        communication=_communication_bytes(held, stage, recipe, features),
         step=step,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moment:
+class Moment:
     """What lives besides weights and their state."""
 
     activation_bytes: int
     temporary_bytes: int
 
 
-def _fullest(
+def moment_of(
     chunks: Sequence[ChunkWork],
     in_flight: Sequence[float],
     stage: StageSetup,
     recipe: Recipe,
-    known: MemoryFeatures,
-) -> _Moment:
-    """The moment of one layer's pass at which most lives: all that is in flight, less what backward has freed."""
+    features: MemoryFeatures,
+) -> Moment:
+    """Return the moment of a layer's pass at which most lives: all that is in flight, less what backward has freed."""
     width = held_bytes(recipe.dtype)
     kept = sum(
         flying * sum(work.saved_bytes * count for work, count in chunk.works)
@@ -196,19 +200,19 @@ def _fullest(
     if "activations" in stage.offload:
         # One layer's are on the device while they are copied, and the next one's.
         kept = 2 * max(work.saved_bytes for chunk in chunks for work, _ in chunk.works)
-    cached = cached_scratch((work for chunk in chunks for work, _ in chunk.works), recipe, known)
+    cached = cached_scratch((work for chunk in chunks for work, _ in chunk.works), recipe, features)
     offloaded = "activations" in stage.offload
     moments = [
         fullest_moment(
             [
-                (0 if offloaded else work.saved_bytes, layer_bytes(work, width, known), count)
+                (0 if offloaded else work.saved_bytes, layer_bytes(work, width, features), count)
                 for work, count in chunk.works
             ]
         )
         for chunk in chunks
     ]
     extra, freed = max(moments, key=lambda both: both[0] - both[1])
-    return _Moment(activation_bytes=round(kept) - freed, temporary_bytes=cached + extra)
+    return Moment(activation_bytes=round(kept) - freed, temporary_bytes=cached + extra)
 
 
 def fullest_moment(layers: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
@@ -223,10 +227,10 @@ def fullest_moment(layers: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
     return extra, freed
 
 
-def cached_scratch(works: Iterable[Work], recipe: Recipe, known: MemoryFeatures) -> int:
+def cached_scratch(works: Iterable[Work], recipe: Recipe, features: MemoryFeatures) -> int:
     """Return the bytes of weight gradients' scratch that the software keeps: a buffer for each distinct shape of the
     matrices inside blocks."""
-    if known.weight_gradient_scratch != "cached":
+    if features.weight_gradient_scratch != "cached":
         return 0
     shapes = {
         (op.shape[-2], op.shape[-1])
@@ -238,7 +242,7 @@ def cached_scratch(works: Iterable[Work], recipe: Recipe, known: MemoryFeatures)
     return sum(n * k for n, k in shapes) * held_bytes(recipe.dtype)
 
 
-def layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+def layer_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
     """The most that lives only while one layer runs: forward its own, backward gradients (and what was recomputed)."""
     gathered = max(
         (one.bytes for one in work.collectives if one.op == "all_gather" and one.axis == "tp"),
@@ -248,10 +252,10 @@ def layer_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
         # The gradient of what was gathered is whole, then this rank's slice of it.
         gathered += work.input_bytes
     recomputed = work.temporary_bytes if work.again else gathered
-    return max(work.temporary_bytes, recomputed + _backward_bytes(work, width, known))
+    return max(work.temporary_bytes, recomputed + _backward_bytes(work, width, features))
 
 
-def _backward_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
+def _backward_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
     """The most that a layer's backward holds beyond what was kept for it, as its operators run from last to first.
 
     An operator's backward holds the gradients of its result and of its input; what later operators kept is free by
@@ -262,15 +266,15 @@ def _backward_bytes(work: Work, width: int, known: MemoryFeatures) -> int:
     most = freed = 0
     for number, op in enumerate(reversed(work.operators)):
         if number or not end:
-            scratch = _scratch_bytes(op, width, known, end=end) if work.trainable_parameters else 0
+            scratch = _scratch_bytes(op, width, features, end=end) if work.trainable_parameters else 0
             most = max(most, _gradient_bytes(op, width) + scratch + carried - freed)
         freed += op.saved_bytes
     return most
 
 
-def _scratch_bytes(op: Operator, width: int, known: MemoryFeatures, *, end: bool) -> int:
+def _scratch_bytes(op: Operator, width: int, features: MemoryFeatures, *, end: bool) -> int:
     """What one product's backward hands over beside the gradient buffer; grouped products do so for each expert."""
-    kind = known.weight_gradient_scratch
+    kind = features.weight_gradient_scratch
     if op.kind == "grouped_gemm" and kind != "none":
         groups, _, n, k = op.shape
         return groups * n * k * width
@@ -303,19 +307,19 @@ def _gradient_bytes(op: Operator, width: int) -> int:
             return 2 * prod(op.shape) * width
 
 
-def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, known: MemoryFeatures) -> Amount:
+def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, features: MemoryFeatures) -> Amount:
     """Buckets, and under ZeRO 3 the weights gathered for this layer and the next with one layer's whole gradients."""
     width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
-    total = known.bucket_copies * np.minimum(known.bucket_elements, held.dense_learning) * width
+    total = features.bucket_copies * np.minimum(features.bucket_elements, held.dense_learning) * width
     if stage.zero < 3 or stage.sharded_over == 1:
         return total
     total = total + 2 * held.largest_layer * width + held.largest_learning * grads
-    if known.keeps_ends_gathered:
+    if features.keeps_ends_gathered:
         total = total + held.ends * width
     return total
 
 
-def outside_bytes(setup: Setup, stage: StageSetup, known: MemoryFeatures) -> int:
+def outside_bytes(setup: Setup, stage: StageSetup, features: MemoryFeatures) -> int:
     """Context and communicators: one of all ranks, one for each axis, and between stages one for each neighbour and one
     for the two ends beside that of the whole pipeline."""
     communicators = sum(degree > 1 for degree in (stage.tp, stage.cp, stage.dp, stage.ep))
@@ -323,7 +327,7 @@ def outside_bytes(setup: Setup, stage: StageSetup, known: MemoryFeatures) -> int
     communicators += 1 if setup.devices > 1 else 0
     group = setup.cluster.group_of(stage.slots[0])
     channels = max(2, min(MOST_CHANNELS, round(group.island_link.bandwidth_bytes_per_s / CHANNEL_BYTES_PER_S)))
-    return known.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
+    return features.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL
 
 
 def reserve_bytes(
@@ -333,14 +337,14 @@ def reserve_bytes(
     step: Amount,
     outside: Amount,
     device: Amount,
-    known: MemoryFeatures,
+    features: MemoryFeatures,
 ) -> Amount:
     """Return what stands outside the allocator, or inside it without being handed out at the fullest moment.
 
     Loose blocks, and those of the step's copies, are given back when the device is full, all but `FIRM_SHARE` of them
     and what the step needs itself.
     """
-    loose = known.fragmentation * temporary + known.activation_fragmentation * activation
+    loose = features.fragmentation * temporary + features.activation_fragmentation * activation
     firm = most(FIRM_SHARE * loose, step - temporary - activation)
     room = device - standing - activation - temporary - outside
     return outside + np.rint(most(firm, least(loose + step, room)))

@@ -61,30 +61,36 @@ class StageCost:
     profiles: tuple[tuple[LayerTime | None, ...], ...]
 
 
-def price_stage(setup: Setup, number: int, links: LinkTimes) -> StageCost | Infeasible:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePasses:
+    """What of a stage's price does not depend on how its state is sharded, each chunk's, and what is profiled of it."""
+
+    chunks: tuple[ChunkWork, ...]
+    profiles: tuple[tuple[LayerTime | None, ...], ...]
+    forward: tuple[PassTime, ...]
+    backward: tuple[PassTime, ...]
+
+
+def price_stage(
+    setup: Setup, number: int, links: LinkTimes, passes: StagePasses | None = None
+) -> StageCost | Infeasible:
     """Return what stage `number` of `setup` takes; Infeasible where a degree divides nothing or the device lacks the
     dtype.
 
-    A stage on several types of device takes as long as its slowest ranks: replicas work side by side.
+    A stage on several types of device takes as long as its slowest ranks: replicas work side by side. `passes`: those
+    of the stage, on one type of device, where they are known from another way to shard it.
     """
     kinds = rank_kinds(setup, number)
     if len(kinds) > 1:
         return _slowest([price_stage(kind, number, links) for kind in kinds])
-    stage, recipe = setup.stages[number], setup.recipe
-    chunks = stage_chunks(setup, number)
-    if isinstance(chunks, Infeasible):
-        return chunks
-    pricing, alone = links.pricing, stage_device(setup, stage)
-    workers = most_on_one_node([slot for other in setup.stages for slot in other.slots])
-    device, lookup = alone.among(workers), slowed(pricing.lookup, alone, workers)
-    if device.peak(recipe.dtype) is None:
-        have = ", ".join(name for name, _ in device.peak_flops_per_s)
-        return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
+    stage = setup.stages[number]
+    priced = passes or price_passes(setup, number, links)
+    if isinstance(priced, Infeasible):
+        return priced
+    chunks, profiles, forward, backward = priced.chunks, priced.profiles, priced.forward, priced.backward
     on_axis = links.on_axes_of(stage)
-    machine = stage_machine(setup, device, pricing, on_axis)
-    profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
-    forward = tuple(forward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
-    backward = tuple(backward_pass(chunk.works, machine, found) for chunk, found in zip(chunks, profiles, strict=True))
+    device = stage_device(setup, stage).among(_workers(setup))
+    machine = stage_machine(setup, device, links.pricing, on_axis)
     sharding_s = tuple(
         _sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
     )
@@ -99,10 +105,37 @@ def price_stage(setup: Setup, number: int, links: LinkTimes) -> StageCost | Infe
         backward=backward,
         offload_s=offload_s,
         sharding_s=sharding_s,
-        once=price_once(setup, stage, chunks, profiles, machine, on_axis, pricing.parameters),
+        once=price_once(setup, stage, chunks, profiles, machine, on_axis, links.pricing.parameters),
         chunks=chunks,
         profiles=profiles,
     )
+
+
+def price_passes(setup: Setup, number: int, links: LinkTimes) -> StagePasses | Infeasible:
+    """Return the passes of stage `number`, on one type of device; Infeasible as `price_stage` says."""
+    stage, recipe, pricing = setup.stages[number], setup.recipe, links.pricing
+    chunks = stage_chunks(setup, number)
+    if isinstance(chunks, Infeasible):
+        return chunks
+    alone, workers = stage_device(setup, stage), _workers(setup)
+    device, lookup = alone.among(workers), slowed(pricing.lookup, alone, workers)
+    if device.peak(recipe.dtype) is None:
+        have = ", ".join(name for name, _ in device.peak_flops_per_s)
+        return Infeasible(reason=f"{device.name} has no {recipe.dtype} rate (it has {have})", lacking="support")
+    machine = stage_machine(setup, device, pricing, links.on_axes_of(stage))
+    profiles = tuple(measured_times(chunk, lookup) for chunk in chunks)
+    profiled = list(zip(chunks, profiles, strict=True))
+    return StagePasses(
+        chunks=chunks,
+        profiles=profiles,
+        forward=tuple(forward_pass(chunk.works, machine, times) for chunk, times in profiled),
+        backward=tuple(backward_pass(chunk.works, machine, times) for chunk, times in profiled),
+    )
+
+
+def _workers(setup: Setup) -> int:
+    """The most devices of one node that work for `setup`."""
+    return most_on_one_node([slot for stage in setup.stages for slot in stage.slots])
 
 
 def _slowest(costs: Sequence[StageCost | Infeasible]) -> StageCost | Infeasible:
