@@ -190,8 +190,8 @@ def _store_link_tables(path: Path, tables: tuple[LinkTable, ...]) -> None:
 
     for table in tables:
         if len(table.points) < 2:
-            found = f"one size ({table.points[0][0]} bytes) of {table.op} over {table.ranks} ranks"
-            raise InputError(where=f"link {table.link}", found=found, expected="two sizes or more, to fit a line")
+            only_size = f"one size ({table.points[0][0]} bytes) of {table.op} over {table.ranks} ranks"
+            raise InputError(where=f"link {table.link}", found=only_size, expected="two sizes or more, to fit a line")
     with ProfileStore(path) as store:
         for table in tables:
             store.put_link_table(table)
@@ -283,8 +283,8 @@ def compare(
     from planner.one_job.planning.plan_comparison import compare_with_file
     from planner.shared.plan_file import load_plan
 
-    one = load_plan(plan) if isinstance(plan, Path) else plan
-    return compare_with_file(one, other, store=store, profiles=profiles)
+    first_plan = load_plan(plan) if isinstance(plan, Path) else plan
+    return compare_with_file(first_plan, other, store=store, profiles=profiles)
 
 
 def timeline(
@@ -308,10 +308,10 @@ def timeline(
         timeline_form(output)
     where, read = (str(plan), load_plan(plan)) if isinstance(plan, Path) else ("plan", plan)
     with open_existing(store) as opened:
-        found = make_timeline(read, where=where, store=opened, profiles=profiles)
+        drawn = make_timeline(read, where=where, store=opened, profiles=profiles)
     if output is not None:
-        save_timeline(found, output)
-    return found
+        save_timeline(drawn, output)
+    return drawn
 
 
 @takes(PlaceOptions)

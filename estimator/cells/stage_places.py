@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from estimator.cells.rules import Partition
@@ -24,8 +25,8 @@ def propose_splits(
     """
     job, recipe = pricing.job, pricing.recipe
     nodes = pricing.graph.nodes
-    flops = [node.forward_flops + node.backward_flops for node in nodes]
-    cuts = [node.cut_bytes for node in nodes[:-1]]
+    flops = tuple(node.forward_flops + node.backward_flops for node in nodes)
+    cuts = tuple(node.cut_bytes for node in nodes[:-1])
     if partition == "crius":
         yield partition_crius(flops, cuts, devices, stages)
         return
@@ -38,7 +39,7 @@ def propose_splits(
             lacking="divisibility",
         )
         return
-    yield partition_exact(flops, cuts, devices, stages, allowed_devices=tuple(ways) or None)
+    yield _unbound_split(flops, cuts, devices, stages, tuple(ways) or None)
     guesses = guess_in_flight(recipe.schedule, len(flops), stages=stages, micro_batches=micro_batches)
     for in_flight in guesses if ways else ():
         reach = find_reach(pricing, ways, in_flight=in_flight)
@@ -46,6 +47,14 @@ def propose_splits(
         if isinstance(split, Infeasible):
             break
         yield split
+
+
+@lru_cache(maxsize=256)
+def _unbound_split(
+    flops: tuple[int, ...], cuts: tuple[int, ...], devices: int, stages: int, allowed_devices: tuple[int, ...] | None
+) -> StageSplit | Infeasible:
+    """The best split whatever the memory, the same for all micro-batches that devices can share alike."""
+    return partition_exact(flops, cuts, devices, stages, allowed_devices=allowed_devices)
 
 
 def place_stages(split: StageSplit, slots: Sequence[DeviceSlot], micro_batch: int) -> list[StagePlace]:

@@ -28,8 +28,8 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
         return False
     one_plan = [entries(PlanOptions)[name].flag for name in options.changed() if name not in entries(SearchOptions)]
     if len(asked) > 1 or one_plan:
-        found = ", ".join((*asked, *one_plan))
-        raise InputError(where="plan", key=asked[0], found=found, expected="one question, which has many plans")
+        conflicting = ", ".join((*asked, *one_plan))
+        raise InputError(where="plan", key=asked[0], found=conflicting, expected="one question, which has many plans")
     if arguments.against:
         choices = api.front(chosen(arguments, FrontOptions))
         title = f"{options.model} on {options.cluster}: no plan is better in both time and {arguments.against}"
@@ -46,22 +46,22 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
     return True
 
 
-def _print(title: str, found: tuple[Choice, ...]) -> None:
-    costs = any(choice.cost is not None for choice in found)
+def _print(title: str, choices: tuple[Choice, ...]) -> None:
+    costs = any(choice.cost is not None for choice in choices)
     columns = ("cluster", "devices", "iteration", "tokens/s", "memory", *(("cost",) if costs else ()), "energy", "plan")
     rows = []
-    for choice in found:
+    for choice in choices:
         if choice.plan is None:
             continue
         tokens = choice.plan.estimate.tokens_per_s_per_device
         row = (
             choice.cluster,
-            str(choice.devices),
+            choice.devices,
             format_seconds(choice.iteration_time_s or 0.0),
             format_count(None if tokens is None else tokens * choice.devices),
-            "-" if choice.needed_bytes is None else format_bytes(choice.needed_bytes),
-            *((("-" if choice.cost is None else f"{choice.cost:.3g}"),) if costs else ()),
-            "-" if choice.energy_j is None else f"{choice.energy_j / 3.6e6:.3g} kWh",
+            format_bytes(choice.needed_bytes),
+            *((None if choice.cost is None else f"{choice.cost:.3g}",) if costs else ()),
+            None if choice.energy_j is None else f"{choice.energy_j / 3.6e6:.3g} kWh",
             _words(choice),
         )
         rows.append(row)
@@ -71,7 +71,7 @@ def _print(title: str, found: tuple[Choice, ...]) -> None:
             "per iteration; memory is what the fullest device needs with its reserve; all modelled but what the"
             " plans say was measured"
         )
-    for choice in found:
+    for choice in choices:
         if choice.plan is None:
             print_text(f"{choice.cluster}: {choice.reason}")
 

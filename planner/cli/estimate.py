@@ -14,12 +14,14 @@ from planner.cli.imported_output import print_imported
 from planner.cli.output import (
     format_bytes,
     format_count,
+    format_figure,
     format_seconds,
     print_json,
     print_notes,
     print_table,
     print_text,
     print_written,
+    repeats,
     status,
 )
 from planner.shared.options.estimate import EstimateOptions
@@ -100,21 +102,20 @@ def _stages(split: list[dict[str, Any]]) -> list[str]:
         )
         zero = f", ZeRO {stage['zero']}" if stage["zero"] else ""
         said.append(f"dp {stage['dp']} tp {stage['tp']}{zero}{again}")
-    runs = [(words, len(list(group))) for words, group in groupby(said)]
-    return [words if count == 1 else f"{count} x {words}" for words, count in runs]
+    return repeats(said)
 
 
-def _row(cell: dict[str, Any]) -> tuple[str, ...]:
+def _row(cell: dict[str, Any]) -> tuple[object, ...]:
     if not cell["fits"]:
-        return ("", str(cell["stages"]), *["-"] * 7)
+        return ("", cell["stages"], *[None] * 7)
     return (
         "*" if cell["best"] else "",
-        str(cell["stages"]),
+        cell["stages"],
         f"{cell['micro_batches']} x {cell['micro_batch']}",
         describe_assembly(cell["assembly"]),
         format_seconds(cell["iteration_time_s"]),
         format_count(cell["tokens_per_s_per_device"]),
-        "-" if cell["mfu"] is None else f"{cell['mfu']:.1%}",
+        format_figure(cell["mfu"], ".1%"),
         format_bytes(cell["peak_memory_bytes"]),
         cell["provenance"]["compute"],
     )
@@ -126,5 +127,4 @@ def describe_assembly(favours: list[str]) -> str:
     >>> describe_assembly(["dp", "dp", "tp"])
     '2 dp, tp'
     """
-    runs = [(favour, len(list(group))) for favour, group in groupby(favours)]
-    return ", ".join(favour if count == 1 else f"{count} {favour}" for favour, count in runs)
+    return ", ".join(repeats(favours, " "))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.explicit_output import TIME_NAMES
-from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
+from planner.cli.output import format_bytes, format_seconds, print_items, print_notes, print_table, print_text
 from planner.shared.words import percent
 
 if TYPE_CHECKING:
@@ -42,22 +42,22 @@ MEMORY_NAMES = {
 OBJECTIVES = {"time": "time", "cost": "cost", "energy": "energy"}
 
 
-def print_explanation(found: Explanation) -> None:
+def print_explanation(explanation: Explanation) -> None:
     """The summary, what binds, the runners-up, what changes would bring, what constraints cost, and the space."""
-    print_notes("why this plan:", found.summary)
+    print_notes("why this plan:", explanation.summary)
     print()
-    _print_binding(found.binding, found.plan.estimate.iteration_time_s)
-    _print_runners_up(found)
-    _print_changes(found)
-    _print_space(found.certificate)
+    _print_binding(explanation.binding, explanation.plan.estimate.iteration_time_s)
+    _print_runners_up(explanation)
+    _print_changes(explanation)
+    _print_space(explanation.certificate)
 
 
 def _print_binding(binding: Binding, total: float) -> None:
     """Where the time goes on the stage that sets the pace, by what it waits for."""
     rows = [("compute", binding.compute_s, ""), ("recomputation", binding.recompute_s, "")]
     rows += [
-        (f"communication of {one.axis}", one.seconds, f"over {one.link}" if one.link else "")
-        for one in binding.communication
+        (f"communication of {waiting.axis}", waiting.seconds, f"over {waiting.link}" if waiting.link else "")
+        for waiting in binding.communication
     ]
     rows += [("pipeline bubble", binding.bubble_s, ""), ("optimizer's step", binding.optimizer_s, "")]
     rows += [("offload", binding.offload_s, "to and from the host")]
@@ -66,34 +66,34 @@ def _print_binding(binding: Binding, total: float) -> None:
     print_table(f"What an iteration waits for{place}", ("", "time", "share", ""), shown)
 
 
-def _print_runners_up(found: Explanation) -> None:
+def _print_runners_up(explanation: Explanation) -> None:
     """The best plan without one choice of the best, a row each: what it loses, part by part."""
-    shown = found.runners_up[:MOST_SHOWN]
+    shown = explanation.runners_up[:MOST_SHOWN]
     if not shown:
         print_text("no runners-up: nothing else fits the space that is left open")
         print()
         return
-    total = found.plan.estimate.iteration_time_s
-    sums = [_column_sums(one) for one in shown]
+    total = explanation.plan.estimate.iteration_time_s
+    sums = [_column_sums(runner_up) for runner_up in shown]
     largest = {name: max(abs(row[name]) for row in sums) for name in COLUMNS}
     seen = sorted((name for name in COLUMNS if largest[name] > SEEN * total), key=lambda name: -largest[name])
     kept = seen if len(seen) <= MOST_COLUMNS else seen[: MOST_COLUMNS - 1]
     names = [name for name in COLUMNS if name in kept]
     rest = [sum(value for name, value in row.items() if name not in names) for row in sums]
     has_rest = any(abs(seconds) > SEEN * total for seconds in rest)
-    fewer = any(one.devices != len(found.plan.devices) for one in shown)
+    fewer = any(runner_up.devices != len(explanation.plan.devices) for runner_up in shown)
     rows = [
         (
-            str(number),
-            _loss(one),
-            format_seconds(one.iteration_time_s),
-            format_seconds(one.simulated_s),
-            *([str(one.devices)] if fewer else []),
+            number,
+            _loss(runner_up),
+            format_seconds(runner_up.iteration_time_s),
+            format_seconds(runner_up.simulated_s),
+            *([runner_up.devices] if fewer else []),
             *(_points(row[name], total) for name in names),
             *([_points(left, total)] if has_rest else []),
-            f"{one.more_memory_bytes / 2**30:+.1f}",
+            f"{runner_up.more_memory_bytes / 2**30:+.1f}",
         )
-        for number, (one, row, left) in enumerate(zip(shown, sums, rest, strict=True), start=1)
+        for number, (runner_up, row, left) in enumerate(zip(shown, sums, rest, strict=True), start=1)
     ]
     columns = (
         "",
@@ -106,19 +106,19 @@ def _print_runners_up(found: Explanation) -> None:
         "GiB",
     )
     print_table("Runners-up: what they lose, in % of the iteration; memory of the fullest device", columns, rows)
-    for number, one in enumerate(shown, start=1):
-        print_text(f"  {number}  {', '.join(one.without)}: {one.plan}", indent="     ")
-    more = len(found.runners_up) - len(shown)
+    for number, runner_up in enumerate(shown, start=1):
+        print_text(f"  {number}  {', '.join(runner_up.without)}: {runner_up.plan}", indent="     ")
+    more = len(explanation.runners_up) - len(shown)
     print(f"     ({more} more with --json)\n" if more else "")
 
 
-def _loss(one: RunnerUp) -> str:
-    return percent(one.loss) if one.proved else f"{percent(one.least_loss)} or more"
+def _loss(runner_up: RunnerUp) -> str:
+    return percent(runner_up.loss) if runner_up.proved else f"{percent(runner_up.least_loss)} or more"
 
 
-def _column_sums(one: RunnerUp) -> dict[str, float]:
-    parts = dict(one.parts)
-    return {name: sum(parts[part] for part in own) for name, own in COLUMNS.items()}
+def _column_sums(runner_up: RunnerUp) -> dict[str, float]:
+    parts = dict(runner_up.parts)
+    return {name: sum(parts[part] for part in names) for name, names in COLUMNS.items()}
 
 
 def _points(seconds: float, total: float) -> str:
@@ -135,24 +135,26 @@ def _signed_bytes(more: float) -> str:
     return f"{'+' if more > 0 else '-'}{format_bytes(abs(more))}" if more else "-"
 
 
-def _print_changes(found: Explanation) -> None:
+def _print_changes(explanation: Explanation) -> None:
     """What other hardware, another batch and fewer constraints would bring."""
-    objective = OBJECTIVES[found.objective]
+    objective = OBJECTIVES[explanation.objective]
     title = f"What a change would bring ({objective} a sample)"
-    print_table(title, ("with", objective, "the best plan then"), [_change(one) for one in found.sensitivities])
-    if not any(one.kind == "flops" for one in found.sensitivities):
+    print_table(
+        title, ("with", objective, "the best plan then"), [_change(change) for change in explanation.sensitivities]
+    )
+    if not any(change.kind == "flops" for change in explanation.sensitivities):
         print_text("What faster devices would bring is not known: layers are measured on these.")
         print()
-    if found.constraints:
-        rows = [_change(one) for one in found.constraints]
+    if explanation.constraints:
+        rows = [_change(change) for change in explanation.constraints]
         print_table("What your constraints cost", ("without", objective, "the best plan then"), rows)
 
 
-def _change(one: Sensitivity) -> tuple[str, str, str]:
-    change = percent(one.change)
-    if not one.proved:
-        change = f"{percent(min(one.change, 0.0))} or better"
-    return one.name, change, "; ".join(one.differences) or "the same"
+def _change(change: Sensitivity) -> tuple[str, str, str]:
+    loss = percent(change.change)
+    if not change.proved:
+        loss = f"{percent(min(change.change, 0.0))} or better"
+    return change.name, loss, "; ".join(change.differences) or "the same"
 
 
 def _print_space(certificate: Certificate) -> None:
@@ -184,9 +186,9 @@ def print_lack(result: dict[str, Any]) -> None:
         print("no plan is possible, nor with any one constraint less or a node more")
 
 
-def print_comparison(found: PlanComparison, name: str) -> None:
+def print_comparison(comparison: PlanComparison, name: str) -> None:
     """Another plan beside the best: how much slower, what it does otherwise, and which parts of it take more."""
-    faster = found.speed
+    faster = comparison.speed
     if abs(faster - 1) < 5e-4:
         verdict = "they are as fast"
     elif faster > 1:
@@ -195,25 +197,24 @@ def print_comparison(found: PlanComparison, name: str) -> None:
         )
     else:
         verdict = f"that plan is {1 / faster - 1:.1%} faster"
-    print_text(
-        f"compared with {name}: {format_seconds(found.one_s)} with this plan, {format_seconds(found.other_s)} with"
-        f" that, {verdict}"
-    )
-    for note in found.notes:
-        print_text(f"  - {note}", indent="    ")
-    print_notes("that plan differs in:", found.differences or ("nothing",))
+    this_s, that_s = format_seconds(comparison.one_s), format_seconds(comparison.other_s)
+    print_text(f"compared with {name}: {this_s} with this plan, {that_s} with that, {verdict}")
+    print_items(comparison.notes)
+    print_notes("that plan differs in:", comparison.differences or ("nothing",))
     print()
-    total = max(found.one_s, found.other_s)
-    pairs = [pair for pair in found.parts if max(pair.one, pair.other) > SEEN / 2 * total]
+    total = max(comparison.one_s, comparison.other_s)
+    pairs = [pair for pair in comparison.parts if max(pair.one, pair.other) > SEEN / 2 * total]
     rows = [_pair_row(TIME_NAMES[pair.name], pair) for pair in pairs]
-    rest_s = [sum(values) for values in zip(*((p.one, p.other) for p in found.parts if p not in pairs), strict=True)]
+    rest_s = [
+        sum(values) for values in zip(*((p.one, p.other) for p in comparison.parts if p not in pairs), strict=True)
+    ]
     if rest_s and max(rest_s) > SEEN / 2 * total:
         rows.append(("the rest", *_seconds_cells(*rest_s)))
-    rows.append(("in all", *_seconds_cells(found.one_s, found.other_s)))
+    rows.append(("in all", *_seconds_cells(comparison.one_s, comparison.other_s)))
     print_table("Where the time goes", ("part", "this plan", "that plan", "that takes more"), rows)
     memory = [
         (MEMORY_NAMES[pair.name], format_bytes(pair.one), format_bytes(pair.other), _signed_bytes(pair.more))
-        for pair in found.memory
+        for pair in comparison.memory
     ]
     print_table("Memory of the fullest device", ("part", "this plan", "that plan", "that takes more"), memory)
 
@@ -222,5 +223,5 @@ def _pair_row(name: str, pair: PartPair) -> tuple[str, str, str, str]:
     return (name, *_seconds_cells(pair.one, pair.other))
 
 
-def _seconds_cells(one: float, other: float) -> tuple[str, str, str]:
-    return format_seconds(one), format_seconds(other), _signed(other - one, max(one, other))
+def _seconds_cells(this_s: float, that_s: float) -> tuple[str, str, str]:
+    return format_seconds(this_s), format_seconds(that_s), _signed(that_s - this_s, max(this_s, that_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text
+from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text, spans
 
 TIME_NAMES = {
     "gemm_s": "matrix products",
@@ -102,22 +102,9 @@ def _print_memory(estimate: dict[str, Any]) -> None:
         needed = (f"{rank[name] / 2**30:.1f}" for name in ("needed_bytes", "device_memory_bytes"))
         alike.setdefault((*sizes, *needed), []).append(rank["stage"])
     columns = ("stage", *MEMORY_COLUMNS, "in all", "device")
-    print_table("Memory of a rank in GiB", columns, [(_spans(stages), *cells) for cells, stages in alike.items()])
-
-
-def _spans(numbers: list[int]) -> str:
-    """Ascending numbers, runs of them shortened.
-
-    >>> _spans([0, 1, 2, 5])
-    '0-2, 5'
-    """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    print_table(
+        "Memory of a rank in GiB", columns, [(", ".join(spans(stages)), *cells) for cells, stages in alike.items()]
+    )
 
 
 def describe_training(training: dict[str, Any]) -> list[str]:
@@ -155,4 +142,6 @@ def print_guesses(guesses: list[dict[str, Any]]) -> None:
         print("guessed: nothing that the estimate could name")
         return
     ordered = sorted(guesses, key=lambda guess: -guess["seconds"])
-    print_notes("guessed:", [f"{one['what']}: {one['share']:.1%} of the time; {one['remedy']}" for one in ordered])
+    print_notes(
+        "guessed:", [f"{guess['what']}: {guess['share']:.1%} of the time; {guess['remedy']}" for guess in ordered]
+    )

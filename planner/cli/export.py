@@ -57,17 +57,17 @@ def _print_formats(formats: list[dict[str, str]], *, as_json: bool) -> None:
     if as_json:
         print_json(formats)
     else:
-        print_table("Formats", ("format", "of"), [(one["format"], one["summary"]) for one in formats])
+        print_table("Formats", ("format", "of"), [(form["format"], form["summary"]) for form in formats])
 
 
 def _print_files(files: list[dict[str, str]], output: Path | None) -> None:
     """The texts, each under its name where there are several; or where they were written."""
     if output is not None:
         folder = output.is_dir()
-        for one in files:
-            print(f"written to {output / one['name'] if folder else output}")
+        for file in files:
+            print(f"written to {output / file['name'] if folder else output}")
         return
-    for number, one in enumerate(files):
+    for number, file in enumerate(files):
         if len(files) > 1:
-            print(f"{chr(10) if number else ''}==> {one['name']} <==")
-        print(one["text"], end="")
+            print(f"{chr(10) if number else ''}==> {file['name']} <==")
+        print(file["text"], end="")

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen
-from planner.cli.output import format_bytes, format_count, format_seconds, print_json, print_table
-from planner.shared.options.catalogue import HardwareShowOptions
+from planner.cli.actions import Action, add_actions
+from planner.cli.output import format_bytes, format_count, format_seconds, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`hardware list` and `hardware show NAME`."""
-    actions = parser.add_subparsers(metavar="list|show", required=True)
-    listing = actions.add_parser("list", help="all devices, links and training software")
-    add_options(listing)
-    listing.set_defaults(run=_list)
-    show = actions.add_parser("show", help="one device, link or training software, with its source")
-    add_options(show, HardwareShowOptions)
-    show.set_defaults(run=_show)
+    add_actions(
+        parser,
+        list=Action(api.hardware_list, _print_all, "all devices, links and training software"),
+        show=Action(api.hardware_show, _print_one, "one device, link or training software, with its source"),
+    )
 
 
-def _list(arguments: Namespace) -> None:
-    hardware = api.hardware_list()
-    if arguments.json:
-        print_json(hardware)
-        return
+def _print_all(hardware: dict[str, Any], _: Namespace) -> None:
     devices = [
         (
             device["name"],
@@ -56,13 +50,9 @@ def _list(arguments: Namespace) -> None:
     print_table("Training software (--software)", ("name", "features beyond the generic (--feature)"), software)
 
 
-def _show(arguments: Namespace) -> None:
-    shown = api.hardware_show(chosen(arguments, HardwareShowOptions))
-    if arguments.json:
-        print_json(shown)
-        return
+def _print_one(shown: dict[str, Any], _: Namespace) -> None:
     rows = []
     for key, value in shown.items():
         parts = value.items() if isinstance(value, dict) else [("", value)]
-        rows += [(f"{key}.{part}".rstrip("."), "-" if inner is None else str(inner)) for part, inner in parts]
+        rows += [(f"{key}.{part}".rstrip("."), inner) for part, inner in parts]
     print_table(shown["name"], ("field", "value"), rows)

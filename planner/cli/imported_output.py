@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.cli.explicit_output import print_explicit
-from planner.cli.output import format_seconds, print_text
+from planner.cli.output import format_seconds, print_items, print_text
 
 
 def print_imported(result: dict[str, Any], *, guesses: bool) -> None:
@@ -34,7 +34,6 @@ def print_comparison(comparison: dict[str, Any] | None) -> None:
     else:
         heading = f"compared with the best: {format_seconds(present)} now, and no plan found is faster"
     print_text(heading)
-    for difference in comparison["differences"]:
-        print_text(f"  - {difference}", indent="    ")
+    print_items(comparison["differences"])
     for note in comparison.get("notes", ()):
         print_text(f"  ({note})", indent="    ")

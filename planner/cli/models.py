@@ -7,53 +7,42 @@ from itertools import groupby
 from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen
-from planner.cli.output import format_bytes, format_count, print_json, print_table, print_text
-from planner.shared.options.catalogue import ModelsShowOptions
+from planner.cli.actions import Action, add_actions
+from planner.cli.output import format_bytes, format_count, print_table, print_text
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`models list` and `models show MODEL`."""
-    actions = parser.add_subparsers(metavar="list|show", required=True)
-    listing = actions.add_parser("list", help="all models")
-    add_options(listing)
-    listing.set_defaults(run=_list)
-    show = actions.add_parser("show", help="one model, layer by layer")
-    add_options(show, ModelsShowOptions)
-    show.set_defaults(run=_show)
+    add_actions(
+        parser,
+        list=Action(api.models_list, _print_all, "all models"),
+        show=Action(api.models_show, _print_one, "one model, layer by layer"),
+    )
 
 
-def _list(arguments: Namespace) -> None:
-    models = api.models_list()
-    if arguments.json:
-        print_json(models)
-        return
+def _print_all(models: list[dict[str, Any]], _: Namespace) -> None:
     rows = [
         (
             model["name"],
             model["family"],
             format_count(model["sizes"]["parameters"]),
-            str(model["sizes"]["layers"]),
-            str(model["seq_len"] or "-"),
-            str(model["global_batch"] or "-"),
+            model["sizes"]["layers"],
+            model["seq_len"],
+            model["global_batch"],
         )
         for model in models
     ]
     print_table("Models", ("name", "family", "parameters", "layers", "tokens per sample", "global batch"), rows)
 
 
-def _show(arguments: Namespace) -> None:
-    model = api.models_show(chosen(arguments, ModelsShowOptions))
-    if arguments.json:
-        print_json(model)
-        return
+def _print_one(model: dict[str, Any], _: Namespace) -> None:
     rows = []
-    for (_, *figures), group in groupby(model["layers"], key=_alike):
+    for (_kind, *figures), group in groupby(model["layers"], key=_alike):
         alike = list(group)
         names = alike[0]["name"]
         if len(alike) > 1:
             names += f" .. {alike[-1]['name'].rpartition('.')[2]}"
-        rows.append((names, str(len(alike)), *figures))
+        rows.append((names, len(alike), *figures))
     title = f"{model['name']}: {format_count(model['sizes']['parameters'])} parameters; per sample in {model['dtype']}"
     if model["seq_len"]:
         title += f" of {model['seq_len']} tokens"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -21,19 +22,21 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of at most 100 columns on stdout. A column of figures is set right."""
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table of at most 100 columns on stdout, "-" for None. A column of figures is set right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     for number, name in enumerate(columns):
-        numeric = bool(rows) and all(row[number].lstrip("+-")[:1].isdigit() or row[number] in ("", "-") for row in rows)
+        cells = [row[number] for row in texts]
+        numeric = bool(cells) and all(cell.lstrip("+-")[:1].isdigit() or cell in ("", "-") for cell in cells)
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+    for row in texts:
+        table.add_row(*map(Text, row))
     console = Console(file=sys.stdout, width=WIDTH, highlight=False)
     with console.capture() as capture:
         console.print(table)
@@ -49,8 +52,13 @@ def print_notes(heading: str, notes: Sequence[str]) -> None:
     """A heading and an indented paragraph for each note; nothing if there are none."""
     if notes:
         print(heading)
-        for note in notes:
-            print_text(f"  - {note}", indent="    ")
+        print_items(notes)
+
+
+def print_items(notes: Iterable[str]) -> None:
+    """An indented paragraph for each note."""
+    for note in notes:
+        print_text(f"  - {note}", indent="    ")
 
 
 def print_written(output: Path | None, timeline: Path | None) -> None:
@@ -59,6 +67,38 @@ def print_written(output: Path | None, timeline: Path | None) -> None:
         print(f"written to {output}")
     if timeline is not None:
         print(f"timeline written to {timeline}")
+
+
+def spans(numbers: Iterable[int], *, least: int = 2) -> list[str]:
+    """Ascending numbers, runs of `least` and more drawn together.
+
+    >>> spans([0, 1, 2, 5]), spans([1, 2, 4], least=3)
+    (['0-2', '5'], ['1', '2', '4'])
+    """
+    shown: list[str] = []
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        shown += map(str, members) if len(members) < least else [f"{members[0]}-{members[-1]}"]
+    return shown
+
+
+def repeats(values: Iterable[str], times: str = " x ") -> list[str]:
+    """Runs of equal values, each as the value or how often it comes.
+
+    >>> repeats(["dp", "dp", "tp"])
+    ['2 x dp', 'tp']
+    """
+    runs = [(value, len(list(group))) for value, group in groupby(values)]
+    return [value if count == 1 else f"{count}{times}{value}" for value, count in runs]
+
+
+def format_figure(value: float | None, form: str) -> str:
+    """A number in Python's format `form`; "-" for None.
+
+    >>> format_figure(0.5, ".1%"), format_figure(None, ".1%")
+    ('50.0%', '-')
+    """
+    return "-" if value is None else format(value, form)
 
 
 def format_seconds(seconds: float | None) -> str:

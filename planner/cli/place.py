@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen
-from planner.cli.output import print_json, status
+from planner.cli.actions import Action, add_action
 from planner.cli.place_output import print_placed
-from planner.shared.options.search import PlaceOptions
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`place MODEL --cluster C --devices N`."""
-    add_options(parser, PlaceOptions)
-    parser.set_defaults(run=_run)
+    add_action(parser, Action(api.place, _print, doing="placing"))
 
 
-def _run(arguments: Namespace) -> None:
-    with status("placing"):
-        result = api.place(chosen(arguments, PlaceOptions))
-    if arguments.json:
-        print_json(result)
-        return
+def _print(result: dict[str, Any], arguments: Namespace) -> None:
     print_placed(result)
     if arguments.output is not None:
         beside = result["plan"]["cluster"]

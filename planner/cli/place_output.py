@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text
+from planner.cli.output import format_count, format_seconds, print_notes, print_table, print_text, spans
 
 
 def print_placed(result: dict[str, Any]) -> None:
@@ -39,25 +40,25 @@ def _print_sites(result: dict[str, Any]) -> None:
     score = result["score"]
     devices = sum(len(site["devices"]) for site in result["sites"])
     sites = "1 site" if score["sites"] == 1 else f"{score['sites']} sites"
-    known = "no choice has fewer sites, then wider links, then less latency" if result["proved"] else "not proved best"
+    basis = "no choice has fewer sites, then wider links, then less latency" if result["proved"] else "not proved best"
     rows = [
-        (site["name"], device, str(len(own)), describe_places(own))
+        (site["name"], device, len(devices_there), describe_places(devices_there))
         for site in result["sites"]
-        for device, own in _by_type(site["devices"])
+        for device, devices_there in _by_type(site["devices"]).items()
     ]
     print_text(f"{result['model']} on {result['cluster']}: {devices} devices on {sites}")
     print_table("", ("site", "type", "devices", "where"), rows)
-    said = f"chosen by {result['method']} ({result['step']}); {known}"
+    said = f"chosen by {result['method']} ({result['step']}); {basis}"
     if score["sites"] > 1 and score["bandwidth_bytes_per_s"] is not None:
         said += f"; {_rate(score['bandwidth_bytes_per_s'])} between them at least"
     print_text(said)
 
 
-def _by_type(devices: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in devices:
-        found.setdefault(one["device"], []).append(one)
-    return list(found.items())
+def _by_type(devices: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for device in devices:
+        by_type.setdefault(device["device"], []).append(device)
+    return by_type
 
 
 def describe_places(devices: Sequence[dict[str, Any]]) -> str:
@@ -68,25 +69,17 @@ def describe_places(devices: Sequence[dict[str, Any]]) -> str:
     >>> describe_places([{"node": n, "index": i} for n in (1, 2) for i in (0, 1)])
     'nodes 1-2: 0-1'
     """
+    ordered = sorted(devices, key=itemgetter("node", "index"))
     nodes = [
-        (node, ", ".join(_runs([one["index"] for one in own])))
-        for node, own in groupby(sorted(devices, key=lambda one: (one["node"], one["index"])), lambda one: one["node"])
+        (node, ", ".join(spans(device["index"] for device in on_node)))
+        for node, on_node in groupby(ordered, itemgetter("node"))
     ]
     parts = []
     for indices, alike in groupby(nodes, lambda pair: pair[1]):
-        runs = _runs([node for node, _ in alike])
+        runs = spans(node for node, _ in alike)
         several = len(runs) > 1 or "-" in runs[0]
         parts.append(f"node{'s' * several} {', '.join(runs)}: {indices}")
     return "; ".join(parts)
-
-
-def _runs(numbers: Sequence[int]) -> list[str]:
-    """Ascending numbers, those in a row together."""
-    found = []
-    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        own = [number for _, number in run]
-        found.append(str(own[0]) if len(own) == 1 else f"{own[0]}-{own[-1]}")
-    return found
 
 
 def _link(link: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text
+from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text, repeats
 
 if TYPE_CHECKING:
     from planner.one_job.search.explanation import Certificate
@@ -114,7 +114,7 @@ def _print_stages(plan: Plan) -> None:
     """A row for each stage; of many, one for each run of those that are alike."""
     stages = plan.stages
     mixed = len({stage.device for stage in stages}) > 1
-    degrees = ["dp", "tp", *(name for name in ("cp", "ep", "etp") if any(getattr(one, name) > 1 for one in stages))]
+    degrees = ["dp", "tp", *(name for name in ("cp", "ep", "etp") if any(getattr(stage, name) > 1 for stage in stages))]
     runs = [[number] for number in range(len(stages))]
     if len(stages) > FEW_STAGES:
         alike = groupby(
@@ -166,13 +166,13 @@ def describe_layers(stage: PlanStage) -> str:
     return ", ".join(f"{first}-{end - 1}" if end - first > 1 else str(first) for first, end in stage.chunks)
 
 
-def _row(stage: PlanStage, degrees: Iterable[str], *, mixed: bool) -> tuple[str, ...]:
+def _row(stage: PlanStage, degrees: Iterable[str], *, mixed: bool) -> tuple[object, ...]:
     """All of a stage but its layers and memory; `mixed`: devices are of several types."""
     rule = stage.recompute
     part = f" {rule.layers}" if rule.kind != "none" and rule.layers < sum(_sizes(stage)) else ""
     return (
-        f"{len(stage.ranks)} x {stage.device}" if mixed else str(len(stage.ranks)),
-        *(str(getattr(stage, name)) for name in degrees),
+        f"{len(stage.ranks)} x {stage.device}" if mixed else len(stage.ranks),
+        *(getattr(stage, name) for name in degrees),
         f"{rule.kind}{part}",
         format_seconds(stage.compute_s),
         format_seconds(stage.communication_s),
@@ -181,7 +181,5 @@ def _row(stage: PlanStage, degrees: Iterable[str], *, mixed: bool) -> tuple[str,
 
 def _listed(values: Iterable[str]) -> str:
     """The value that all have, or the runs of equal ones."""
-    runs = [(value, len(list(group))) for value, group in groupby(values)]
-    if len(runs) == 1:
-        return runs[0][0]
-    return "; ".join(value if count == 1 else f"{count} x {value}" for value, count in runs)
+    each = list(values)
+    return each[0] if len(set(each)) == 1 else "; ".join(repeats(each))

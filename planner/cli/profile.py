@@ -6,36 +6,24 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen, make_user_folder
-from planner.cli.output import format_bytes, format_seconds, print_json, print_notes, print_table, progress
-from planner.shared.options.measuring import ProfileOptions
+from planner.cli.actions import Action, add_action
+from planner.cli.output import format_bytes, format_seconds, print_notes, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`profile MODEL --device cpu|cuda:0`."""
-    add_options(parser, ProfileOptions)
-    parser.set_defaults(run=_run)
+    add_action(parser, Action(api.profile, _print_result, doing="profiling {model}", writes=True))
 
 
-def _run(arguments: Namespace) -> None:
-    make_user_folder()
-    with progress(f"profiling {arguments.model}") as report:
-        result = api.profile(chosen(arguments, ProfileOptions, progress=report))
-    if arguments.json:
-        print_json(result)
-    else:
-        _print_result(arguments.model, result)
-
-
-def _print_result(model: str, result: dict[str, Any]) -> None:
+def _print_result(result: dict[str, Any], arguments: Namespace) -> None:
     device = result["device"]
     measured = [layer for layer in result["layers"] if layer["measured"]]
     rows = [
         (
             layer["name"],
-            str(layer["times"]),
-            str(layer["tp"]),
-            str(layer["micro_batch_per_rank"]),
+            layer["times"],
+            layer["tp"],
+            layer["micro_batch_per_rank"],
             format_seconds(layer["forward_s"]),
             format_seconds(layer["backward_s"]),
             format_seconds(layer["optimizer_s"]),
@@ -46,7 +34,7 @@ def _print_result(model: str, result: dict[str, Any]) -> None:
         for layer in measured
     ]
     columns = ("layer", "alike", "tp", "samples", "forward", "backward", "optimizer", "90%", "kept", "peak")
-    print_table(f"{model} on {device['device']} ({device['hardware']}, {device['software']})", columns, rows)
+    print_table(f"{arguments.model} on {device['device']} ({device['hardware']}, {device['software']})", columns, rows)
     print_notes("stage as one piece:", [_describe_stage(stage) for stage in result["stages"]])
     missing = [layer for layer in result["layers"] if not layer["measured"]]
     print_notes("not measured:", [f"{layer['name']} {_shard(layer)}: {layer['reason']}" for layer in missing])

@@ -3,60 +3,46 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen, make_user_folder
-from planner.cli.output import format_seconds, print_json, print_table
-from planner.shared.options.measuring import ProfilesExportOptions, ProfilesImportOptions, ProfilesShowOptions
+from planner.cli.actions import Action, add_actions
+from planner.cli.output import format_seconds, print_table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`profiles export FILE`, `profiles import FILE` and `profiles show`."""
-    actions = parser.add_subparsers(metavar="export|import|show", required=True)
-    export = actions.add_parser("export", help="write the store's profiles, rates and link tables into a JSON file")
-    load = actions.add_parser("import", help="add such a file to the store, all or nothing")
-    show = actions.add_parser("show", help="list the store's profiles")
-    for action, kind, run in (
-        (export, ProfilesExportOptions, _export),
-        (load, ProfilesImportOptions, _import),
-        (show, ProfilesShowOptions, _show),
-    ):
-        add_options(action, kind)
-        action.set_defaults(run=run)
+    actions = {
+        "export": Action(
+            api.profiles_export, _print_exported, "write the store's profiles, rates and link tables into a JSON file"
+        ),
+        "import": Action(
+            api.profiles_import, _print_imported, "add such a file to the store, all or nothing", writes=True
+        ),
+        "show": Action(api.profiles_show, _print_all, "list the store's profiles"),
+    }
+    add_actions(parser, **actions)
 
 
-def _export(arguments: Namespace) -> None:
-    count = api.profiles_export(chosen(arguments, ProfilesExportOptions))
-    if arguments.json:
-        print_json(count)
-    else:
-        parts = f"{count['profiles']} profiles, {count['rates']} device rates, {count['link_tables']} link tables"
-        print(f"{parts} written to {arguments.file}")
+def _print_exported(count: dict[str, int], arguments: Namespace) -> None:
+    parts = f"{count['profiles']} profiles, {count['rates']} device rates, {count['link_tables']} link tables"
+    print(f"{parts} written to {arguments.file}")
 
 
-def _import(arguments: Namespace) -> None:
-    make_user_folder()
-    count = api.profiles_import(chosen(arguments, ProfilesImportOptions))
-    if arguments.json:
-        print_json(count)
-    else:
-        print(f"{count['added']} added, {count['kept']} kept as they were, {count['replaced']} replaced")
+def _print_imported(count: dict[str, int], _: Namespace) -> None:
+    print(f"{count['added']} added, {count['kept']} kept as they were, {count['replaced']} replaced")
 
 
-def _show(arguments: Namespace) -> None:
-    profiles = api.profiles_show(chosen(arguments, ProfilesShowOptions))
-    if arguments.json:
-        print_json(profiles)
-        return
+def _print_all(profiles: list[dict[str, Any]], _: Namespace) -> None:
     rows = [
         (
             profile["id"],
             profile["layers"][0]
             if profile["kind"] == "layer"
             else f"{len(profile['layers'])} layers, {profile['mode']}",
-            str(profile["shard"]["tp"]),
-            str(profile["shard"]["micro_batch_per_rank"]),
-            str(profile["shard"]["seq_len"] or "-"),
+            profile["shard"]["tp"],
+            profile["shard"]["micro_batch_per_rank"],
+            profile["shard"]["seq_len"],
             profile["shard"]["dtype"],
             profile["device"],
             format_seconds(profile["forward_s"]),

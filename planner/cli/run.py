@@ -6,33 +6,17 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen, make_user_folder
-from planner.cli.comm import launched_world
-from planner.cli.output import format_bytes, format_seconds, print_json, print_notes, print_table, print_text, progress
-from planner.shared.options.running import RunOptions
+from planner.cli.actions import Action, add_action
+from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
 from planner.shared.words import RUN_PARTS
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`run FILE`, and how."""
-    add_options(parser, RunOptions)
-    parser.set_defaults(run=_run)
+    add_action(parser, Action(api.run, _print, doing="running {file.name}", writes=("learn", "profile")))
 
 
-def _run(arguments: Namespace) -> None:
-    if arguments.learn or arguments.profile:
-        make_user_folder()
-    with progress(f"running {arguments.file.name}") as report:
-        result = api.run(chosen(arguments, RunOptions, progress=report, world=launched_world()))
-    if result is None:
-        return
-    if arguments.json:
-        print_json(result)
-    else:
-        _print(result)
-
-
-def _print(result: dict[str, Any]) -> None:
+def _print(result: dict[str, Any], _: Namespace) -> None:
     measured, estimated = result["measured"], result["estimated"]
     plan = result["plan"]
     print_text(
@@ -50,7 +34,7 @@ def _print(result: dict[str, Any]) -> None:
         (
             name,
             format_seconds(parts[key]),
-            "-" if estimated is None else format_seconds(estimated["breakdown"][key]),
+            None if estimated is None else format_seconds(estimated["breakdown"][key]),
         )
         for key, name in RUN_PARTS.items()
         if parts[key] > 0 or (estimated is not None and estimated["breakdown"][key] > 0)
@@ -82,11 +66,11 @@ def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) ->
         beside = None if estimated is None else estimated["stages"][number]
         rows.append(
             (
-                str(number),
+                number,
                 format_seconds(stage["compute_s"]),
-                "-" if beside is None else format_seconds(beside["compute_s"]),
+                None if beside is None else format_seconds(beside["compute_s"]),
                 format_bytes(stage["peak_memory_bytes"]),
-                "-" if beside is None else format_bytes(beside["peak_memory_bytes"]),
+                None if beside is None else format_bytes(beside["peak_memory_bytes"]),
             )
         )
     columns = ("stage", "compute", "estimated", "peak memory", "estimated")
@@ -95,8 +79,14 @@ def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) ->
 
 def _print_traffic(traffic: list[dict[str, Any]]) -> None:
     rows = [
-        (one["axis"], one["op"], str(one["count"]), format_bytes(one["bytes"]), format_seconds(one["seconds"]))
-        for one in traffic
+        (
+            collective["axis"],
+            collective["op"],
+            collective["count"],
+            format_bytes(collective["bytes"]),
+            format_seconds(collective["seconds"]),
+        )
+        for collective in traffic
     ]
     if rows:
         print_table(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.output import format_seconds, print_notes, print_table
+from planner.cli.output import format_figure, format_seconds, print_notes, print_table
 
 if TYPE_CHECKING:
     from planner.many_jobs.scheduling.bound import Bounds
@@ -17,48 +17,48 @@ MOST_REASONS = 5
 
 def print_run(result: Result, notes: Sequence[str], bounds: Bounds | None = None) -> None:
     """The figures of one run, beside the bounds where there are some."""
-    found, timing = result.summary, result.timing
-    ended = f"{found.finished} of {found.jobs} finished"
+    summary, timing = result.summary, result.timing
+    ended = f"{summary.finished} of {summary.jobs} finished"
     others = [
-        f"{count} {word}" for count, word in ((found.dropped, "dropped"), (found.unfinished, "unfinished")) if count
+        f"{count} {word}" for count, word in ((summary.dropped, "dropped"), (summary.unfinished, "unfinished")) if count
     ]
     rows = [
         ("jobs", ", ".join([ended, *others])),
-        ("JCT mean, median, p99", _times(found.jct_mean_s, found.jct_median_s, found.jct_p99_s)),
-        ("queueing mean, median, p99", _times(found.queue_mean_s, found.queue_median_s, found.queue_p99_s)),
-        ("makespan", _hours(found.makespan_s)),
-        ("throughput mean, peak", f"{found.throughput_mean:.2f}, {found.throughput_peak:.2f} (relative rates)"),
-        ("utilization", f"{found.utilization_mean:.1%}"),
-        ("restarts", f"{found.restarts} ({found.restarts_mean:.2f} a finished job)"),
-        ("node failures", str(found.node_failures)),
-        ("deadlines met", f"{found.deadlines_met} of {found.deadlines}"),
-        ("fairness rho mean, p99, max", _numbers(found.fairness_mean, found.fairness_p99, found.fairness_max)),
-        ("decisions", f"{found.decisions}; p99 {format_seconds(timing.decision_p99_s)}"),
-        ("violations", str(found.violations)),
+        ("JCT mean, median, p99", _times(summary.jct_mean_s, summary.jct_median_s, summary.jct_p99_s)),
+        ("queueing mean, median, p99", _times(summary.queue_mean_s, summary.queue_median_s, summary.queue_p99_s)),
+        ("makespan", _hours(summary.makespan_s)),
+        ("throughput mean, peak", f"{summary.throughput_mean:.2f}, {summary.throughput_peak:.2f} (relative rates)"),
+        ("utilization", f"{summary.utilization_mean:.1%}"),
+        ("restarts", f"{summary.restarts} ({summary.restarts_mean:.2f} a finished job)"),
+        ("node failures", str(summary.node_failures)),
+        ("deadlines met", f"{summary.deadlines_met} of {summary.deadlines}"),
+        ("fairness rho mean, p99, max", _numbers(summary.fairness_mean, summary.fairness_p99, summary.fairness_max)),
+        ("decisions", f"{summary.decisions}; p99 {format_seconds(timing.decision_p99_s)}"),
+        ("violations", str(summary.violations)),
     ]
-    print_table(f"{found.policy} (modelled)", ("figure", "value"), [list(row) for row in rows])
+    print_table(f"{summary.policy} (modelled)", ("figure", "value"), rows)
     if bounds is not None:
-        _print_bounds(found, bounds)
+        _print_bounds(summary, bounds)
     reasons = Counter(result.reasons.values()).most_common()
     told = [f"{count} jobs unfinished: {reason}" for reason, count in reasons[:MOST_REASONS]]
     print_notes("Notes", [*told, *notes])
 
 
-def _print_bounds(found: Summary, bounds: Bounds) -> None:
+def _print_bounds(summary: Summary, bounds: Bounds) -> None:
     """What no policy can beat, and the gap to it."""
     rows = [
-        ["mean JCT", _hours(found.jct_mean_s), f"at least {_hours(bounds.jct_mean_s)}"],
-        ["makespan", _hours(found.makespan_s), f"at least {_hours(bounds.makespan_s)}"],
-        ["mean throughput", f"{found.throughput_mean:.2f}", f"at most {bounds.throughput_mean:.2f}"],
+        ["mean JCT", _hours(summary.jct_mean_s), f"at least {_hours(bounds.jct_mean_s)}"],
+        ["makespan", _hours(summary.makespan_s), f"at least {_hours(bounds.makespan_s)}"],
+        ["mean throughput", f"{summary.throughput_mean:.2f}", f"at most {bounds.throughput_mean:.2f}"],
     ]
-    jct = found.jct_mean_s or 0.0
+    jct = summary.jct_mean_s or 0.0
     gaps = [
         jct / bounds.jct_mean_s if bounds.jct_mean_s else None,
-        found.makespan_s / bounds.makespan_s if bounds.makespan_s else None,
-        bounds.throughput_mean / found.throughput_mean if found.throughput_mean else None,
+        summary.makespan_s / bounds.makespan_s if bounds.makespan_s else None,
+        bounds.throughput_mean / summary.throughput_mean if summary.throughput_mean else None,
     ]
     for row, gap in zip(rows, gaps, strict=True):
-        row.append("-" if gap is None else f"{gap - 1:.1%}")
+        row.append(format_figure(None if gap is None else gap - 1, ".1%"))
     print_table("What no policy can beat", ("figure", "this run", "bound", "gap"), rows)
 
 
@@ -66,19 +66,15 @@ def print_sweep(means: Sequence[Mapping[str, Any]]) -> None:
     """Means of several runs, with half the widths of their 95% intervals."""
     columns = ("policy", "load", "JCT, h", "queue, h", "p99, h", "through.", "restarts", "finished")
     rows = [
-        [
-            str(one["policy"]),
-            f"{one['load']:g}",
-            _interval(one["jct_mean_s"], 3600),
-            _interval(one["queue_mean_s"], 3600),
-            _interval(one["jct_p99_s"], 3600),
-            _interval(one["throughput_mean"]),
-            _interval(one["restarts_mean"]),
-            _interval(one["finished"]),
-        ]
-        for one in means
+        (
+            mean["policy"],
+            f"{mean['load']:g}",
+            *(_interval(mean[key], 3600) for key in ("jct_mean_s", "queue_mean_s", "jct_p99_s")),
+            *(_interval(mean[key]) for key in ("throughput_mean", "restarts_mean", "finished")),
+        )
+        for mean in means
     ]
-    seeds = "/".join(dict.fromkeys(str(one["seeds"]) for one in means))
+    seeds = "/".join(dict.fromkeys(str(mean["seeds"]) for mean in means))
     print_table(f"Means over {seeds} seeds ± half the 95% interval (modelled)", columns, rows)
 
 
@@ -101,4 +97,4 @@ def _hours(value: float | None) -> str:
 
 
 def _numbers(*values: float | None) -> str:
-    return ", ".join("-" if value is None else f"{value:.2f}" for value in values)
+    return ", ".join(format_figure(value, ".2f") for value in values)

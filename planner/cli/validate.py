@@ -4,18 +4,17 @@ sum, beside two baselines."""
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
 
 from planner import api
-from planner.cli.arguments import add_options, chosen
-from planner.cli.output import print_json, progress
+from planner.cli.actions import Action, add_action
 from planner.cli.validation_tables import MOST_ROWS, SHOWN_WORST, print_validation
-from planner.shared.options.running import ValidateOptions
 from planner.shared.options.values import POSITIVE_INT, WrongValueError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`validate RUNS.csv`."""
-    add_options(parser, ValidateOptions)
+    add_action(parser, Action(api.validate, _print, doing="predicting {path.name}"))
     parser.add_argument(
         "--rows",
         type=row_choice,
@@ -23,7 +22,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="all|worst:N|none",
         help=f"rows to print (default: all, of more than {MOST_ROWS} the {SHOWN_WORST} worst)",
     )
-    parser.set_defaults(run=_run)
 
 
 def row_choice(text: str) -> str:
@@ -40,10 +38,5 @@ def row_choice(text: str) -> str:
     return text
 
 
-def _run(arguments: Namespace) -> None:
-    with progress(f"predicting {arguments.path.name}") as report:
-        result = api.validate(chosen(arguments, ValidateOptions, progress=report))
-    if arguments.json:
-        print_json(result)
-    else:
-        print_validation(result, rows=arguments.rows, group=arguments.group)
+def _print(result: dict[str, Any], arguments: Namespace) -> None:
+    print_validation(result, rows=arguments.rows, group=arguments.group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
+from planner.cli.output import format_bytes, format_figure, format_seconds, print_notes, print_table, print_text, spans
 
 GROUP_WORDS = {"source": "source", "device": "device", "parallel": "parallel kind", "model_size": "model size"}
 """What rows are grouped by, and how that is called."""
@@ -67,7 +67,7 @@ def _row_cells(row: dict[str, Any], notes: dict[str, int]) -> tuple[str, ...]:
         memory,
         _memory_call(row),
         inputs[0] if len(inputs) == 1 else "mixed" if inputs else "-",
-        _ranges([notes[text] for text in row["assumptions"]]),
+        " ".join(spans(sorted(notes[text] for text in row["assumptions"]), least=3)),
     )
 
 
@@ -83,7 +83,7 @@ def _memory_call(row: dict[str, Any]) -> str:
 def _print_errors(word: str, named: Sequence[tuple[str, dict[str, Any]]]) -> None:
     columns = (word, "rows", "skipped", "timed", "mean", "median", "90th", "bias", "worst", "in")
     rows = [
-        (name, *(str(group[key]) for key in ("rows", "skipped", "timed")), *_error_cells(group["iteration_time"]))
+        (name, *(group[key] for key in ("rows", "skipped", "timed")), *_error_cells(group["iteration_time"]))
         for name, group in named
     ]
     print_table(f"Error of the iteration time by {word}", columns, rows)
@@ -112,18 +112,25 @@ def _comparison_cells(group: dict[str, Any]) -> tuple[str, ...]:
     plain, bubble = (group["baselines"].get(name) for name in ("constant_mfu", "constant_mfu_with_bubble"))
     ours = plain["ours_on_these_rows"] if plain else group["iteration_time"]
     ranking = group["ranking"]
-    bubble_ranking = bubble["ranking"] if bubble else None
     return (
         f"{ours['mean_absolute']:.1%}",
-        *(f"{found['iteration_time']['mean_absolute']:.1%}" if found else "-" for found in (plain, bubble)),
-        f"{bubble['own_constant']['mean_absolute']:.1%}" if bubble else "-",
-        f"{ranking['kendall_tau']:.2f}" if ranking else "-",
-        f"{bubble_ranking['kendall_tau']:.2f}" if bubble_ranking else "-",
-        f"{ranking['regret_mean']:.1%}" if ranking else "-",
-        str(ranking["sets"]) if ranking else "-",
+        *(_figure(baseline, ".1%", "iteration_time", "mean_absolute") for baseline in (plain, bubble)),
+        _figure(bubble, ".1%", "own_constant", "mean_absolute"),
+        _figure(ranking, ".2f", "kendall_tau"),
+        _figure(bubble, ".2f", "ranking", "kendall_tau"),
+        _figure(ranking, ".1%", "regret_mean"),
+        _figure(ranking, "", "sets"),
         _share(group["coverage_90"]),
         _share(group["coverage_90"], "held_out_share"),
     )
+
+
+def _figure(record: dict[str, Any] | None, form: str, *path: str) -> str:
+    """What lies at `path` in the record; "-" where anything on the way is None."""
+    value: Any = record
+    for key in path:
+        value = value[key] if value else None
+    return format_figure(value, form)
 
 
 def _print_memory(word: str, named: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -131,7 +138,7 @@ def _print_memory(word: str, named: Sequence[tuple[str, dict[str, Any]]]) -> Non
     rows = [
         (
             name,
-            str(group["peak_memory"]["rows"]),
+            group["peak_memory"]["rows"],
             *_error_cells(group["peak_memory"]),
             _share(group["memory_coverage_90"]),
         )
@@ -141,7 +148,7 @@ def _print_memory(word: str, named: Sequence[tuple[str, dict[str, Any]]]) -> Non
     if rows:
         print_table(f"Error of the peak memory by {word}", columns, rows)
     calls = [
-        (name, *(str(group["out_of_memory"][key]) for key in ("ran_out", "told", "ran", "false_alarms")))
+        (name, *(group["out_of_memory"][key] for key in ("ran_out", "told", "ran", "false_alarms")))
         for name, group in named
         if group["out_of_memory"]["ran_out"] or group["out_of_memory"]["false_alarms"]
     ]
@@ -186,24 +193,9 @@ def _shortened(ids: Sequence[str], *, whole: bool) -> Iterator[str]:
         yield f"{len(ids) - len(shown)} more"
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers, runs of three and more drawn together.
-
-    >>> _ranges([4, 1, 2, 3, 7, 8])
-    '1-4 7 8'
-    """
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return " ".join(" ".join(map(str, run)) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
 def _signed(error: float | None) -> str:
-    return "-" if error is None else f"{error:+7.1%}"
+    return format_figure(error, "+7.1%")
 
 
 def _share(coverage: dict[str, Any] | None, key: str = "share") -> str:
-    return "-" if coverage is None or coverage[key] is None else f"{coverage[key]:.0%}"
+    return _figure(coverage, ".0%", key)

@@ -77,7 +77,7 @@ def random_instance(rng: random.Random, **settings: Any) -> tuple[Job, Hardware,
 def test_cell_equals_the_best_of_every_assembly(formula: Any, partition: Any) -> None:
     rng = random.Random(f"{formula} {partition}")
     seen: dict[str, int] = dict.fromkeys(("found", "recompute", "dropped", "mixed", "uneven", "tp", "sharded"), 0)
-    for _ in range(60):
+    for _ in range(80):
         job, hardware, devices, stages = random_instance(rng)
         rules = CellRules(formula=formula, partition=partition)
         cell = cell_of(job, stages, hardware=hardware, devices=devices, rules=rules)
@@ -103,7 +103,7 @@ def test_cell_equals_the_best_of_every_assembly(formula: Any, partition: Any) ->
         ):
             seen[what] += is_so
     assert seen["found"] > 25
-    assert min(seen.values()) >= 1, seen
+    assert min(seen.values()) > 1, seen
 
 
 def test_a_cell_is_priced_as_its_setup_is() -> None:

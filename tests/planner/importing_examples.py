@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from planner.one_job.importing.estimate import estimate_imported
-from planner.shared.options.common import Tool
+from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import NothingFits
 
@@ -28,12 +28,12 @@ SMALL_MEGATRON = (
 """Arguments of a model that no zoo name stands for."""
 
 
-def published(launcher: Tool) -> Any:
+def published(launcher: Launcher) -> Any:
     """A test parameter for each published setting of a launcher."""
     return [pytest.param(entry, id=entry["name"]) for entry in PUBLISHED[launcher]]
 
 
-def estimate(launcher: Tool, settings: str, cluster: str = "h100:1x8", **named: Any) -> dict[str, Any]:
+def estimate(launcher: Launcher, settings: str, cluster: str = "h100:1x8", **named: Any) -> dict[str, Any]:
     """The estimate of settings, whether they fit or not."""
     find_best = named.pop("find_best", None)
     options = EstimateOptions(cluster=cluster, launcher=(launcher, settings), **named)

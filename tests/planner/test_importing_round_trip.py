@@ -14,7 +14,7 @@ from planner.one_job.search.differences import describe_differences
 from planner.one_job.tools.base.export_records import Export, ExportContext
 from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
-from planner.shared.options.common import Tool
+from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
@@ -24,7 +24,7 @@ CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "glo
 TITAN = {"software": "torchtitan", "recompute": "none", "global_batch": 64, "overlap": ("dp",)}
 
 
-def check_round_trip(plan: Plan, exported: Export, launcher: Tool, folder: Path) -> None:
+def check_round_trip(plan: Plan, exported: Export, launcher: Launcher, folder: Path) -> None:
     """The exported file, read on the plan's cluster, gives the plan with its estimate."""
     file, output = folder / exported.files[0].name, folder / "again.json"
     file.write_text(exported.files[0].text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import json
 from argparse import SUPPRESS, ArgumentParser, _SubParsersAction
@@ -121,3 +122,7 @@ def test_a_request_as_json_is_the_record() -> None:
 def test_wrong_values_are_refused_when_the_record_is_made(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(SimulateOptions(Path("t.csv"), cluster="c"), **changed)
+
+
+def test_the_python_of_the_readme_says_what_it_prints() -> None:
+    assert doctest.testfile(str(Path(__file__).parents[2] / "README.md"), module_relative=False) == (0, 4)

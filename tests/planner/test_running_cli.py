@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_traces_are_written_and_named(learned: Learned) -> None:
 
 
 def test_the_tables_say_what_the_json_does(learned: Learned, capsys: pytest.CaptureFixture[str]) -> None:
-    run_command._print(learned.first)
+    run_command._print(learned.first, Namespace())
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 100
     assert "gpt on 2 ranks, torch on cpu: measured" in shown
@@ -139,7 +140,7 @@ def test_the_tables_say_what_the_json_does(learned: Learned, capsys: pytest.Capt
         assert words in shown
     assert all(f"written to {path}" in shown for path in learned.traces)
     blank = {"estimated": None, "estimated_reason": "it cannot be", "losses": [None, 1.0], "where_they_part": []}
-    run_command._print({**learned.first, **blank})
+    run_command._print({**learned.first, **blank}, Namespace())
     shown = " ".join(capsys.readouterr().out.split())
     assert "not estimated: it cannot be" in shown
     assert "losses: none, 1.000000" in shown

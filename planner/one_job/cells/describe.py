@@ -49,7 +49,7 @@ def _describe_layer(node: LayerNode) -> dict[str, Any]:
         "saved_bytes": node.saved_bytes,
         "cut_bytes": node.cut_bytes,
         "tp": {
-            str(degree): what.reason if isinstance(what, Infeasible) else [asdict(one) for one in what]
+            str(degree): what.reason if isinstance(what, Infeasible) else [asdict(collective) for collective in what]
             for degree, what in node.collectives_by_degree
         },
     }

@@ -64,8 +64,8 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
     check_cells(options)
     reference, cluster = options.model, options.cluster
     if reference is None or cluster is None:
-        found = "no model" if reference is None else "no cluster"
-        raise InputError(where="estimate", found=found, expected="a model and a cluster, or a plan file")
+        lacking = "no model" if reference is None else "no cluster"
+        raise InputError(where="estimate", found=lacking, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference)
     tokens = token_count(model, options.seq_len)
     place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)

@@ -34,7 +34,7 @@ def choose_batch(
     if isinstance(count, int):
         return _from_count(count, micro_batch, dp, options.global_batch)
     if count != "fit":
-        _refuse("--micro-batches", count, "a number: an explicit plan has nothing left to choose")
+        refuse("--micro-batches", count, "a number: an explicit plan has nothing left to choose")
     if micro_batch is None:
         micro_batch = 1
         assumed.append("micro-batch of 1 sample per rank (--micro-batch)")
@@ -48,7 +48,7 @@ def choose_batch(
         assumed.append(sentence.replace(" (--global-batch)", f"{rounded} (--global-batch)"))
     if global_batch % unit:
         sizes_said = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
-        _refuse("--global-batch", sizes_said, f"a multiple of {unit}")
+        refuse("--global-batch", sizes_said, f"a multiple of {unit}")
     return Batch(global_batch=global_batch, micro_batch_per_rank=micro_batch, assumptions=tuple(assumed))
 
 
@@ -56,17 +56,18 @@ def _from_count(count: int, micro_batch: int | None, dp: int, global_batch: int 
     """The batch of `count` micro-batches: two of the three numbers tell the third."""
     if global_batch is None:
         if micro_batch is None:
-            _refuse("--micro-batches", f"{count} and no batch", "--global-batch or --micro-batch beside it")
+            refuse("--micro-batches", f"{count} and no batch", "--global-batch or --micro-batch beside it")
         return Batch(global_batch=count * dp * micro_batch, micro_batch_per_rank=micro_batch, assumptions=())
     if global_batch % (count * dp):
         sizes_said = f"{count}, with dp = {dp} and a global batch of {global_batch}"
-        _refuse("--micro-batches", sizes_said, "micro-batches * dp to divide the global batch")
+        refuse("--micro-batches", sizes_said, "micro-batches * dp to divide the global batch")
     derived = global_batch // (count * dp)
     if micro_batch not in (None, derived):
         sizes_said = f"both ({count}, {micro_batch})"
-        _refuse("--micro-batches, --micro-batch", sizes_said, f"one of them: {count} micro-batches make it {derived}")
+        refuse("--micro-batches, --micro-batch", sizes_said, f"one of them: {count} micro-batches make it {derived}")
     return Batch(global_batch=global_batch, micro_batch_per_rank=derived, assumptions=())
 
 
-def _refuse(key: str, found: object, expected: str) -> NoReturn:
+def refuse(key: str, found: object, expected: str) -> NoReturn:
+    """Raise InputError about an option of an explicit plan."""
     raise InputError(where="plan", key=key, found=found, expected=expected)

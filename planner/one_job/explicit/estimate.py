@@ -10,9 +10,10 @@ from typing import Any
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.recipe import Setup
 from estimator.pricing.training import POWER_SHARE, Training, estimate_training
+from planner.one_job.explicit.batch import refuse
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
-from planner.one_job.explicit.request import ExplicitRequest, refuse, refuse_infeasible
+from planner.one_job.explicit.request import ExplicitRequest, refuse_infeasible
 from planner.shared.options.estimate import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json

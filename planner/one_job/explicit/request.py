@@ -12,7 +12,7 @@ from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, Ze
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.explicit.batch import Batch, choose_batch
+from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
@@ -32,11 +32,6 @@ class ExplicitRequest:
     reference: str
     setups: tuple[Setup, ...]
     assumptions: tuple[str, ...]
-
-
-def refuse(key: str, found: object, expected: str) -> NoReturn:
-    """Raise InputError about an option of an explicit plan."""
-    raise InputError(where="plan", key=key, found=found, expected=expected)
 
 
 def read_explicit(

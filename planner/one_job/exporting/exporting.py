@@ -41,7 +41,7 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
         export = _with_note(search.nearest, refusal, search)
     if options.output is not None:
         write_export(export, options.output)
-    return {"format": options.to, "files": [asdict(one) for one in export.files], "notes": list(export.notes)}
+    return {"format": options.to, "files": [asdict(file) for file in export.files], "notes": list(export.notes)}
 
 
 def _with_note(nearest: Nearest, refusal: CannotExpress, search: Search) -> Export:
@@ -94,7 +94,7 @@ def write_export(export: Export, output: Path) -> None:
         write_atomically(output, export.files[0].text)
         return
     if output.exists() and not output.is_dir():
-        names = ", ".join(one.name for one in export.files)
+        names = ", ".join(file.name for file in export.files)
         raise InputError(where="export", key="--output", found=f"{output}, a file", expected=f"a folder for {names}")
     if not output.parent.is_dir():
         raise InputError(where=str(output), found=f"no folder {output.parent}", expected="a path in an existing folder")
@@ -102,5 +102,5 @@ def write_export(export: Export, output: Path) -> None:
         output.mkdir(exist_ok=True)
     except OSError as error:
         raise MachineError(f"{output}: could not be made: {error.strerror or error}") from error
-    for one in export.files:
-        write_atomically(output / one.name, one.text)
+    for file in export.files:
+        write_atomically(output / file.name, file.text)

@@ -205,7 +205,7 @@ def _with_own_split(made: Setup, setup: Setup, features: Features) -> Setup | No
         return None
     if features.own_split:
         pairs = zip(made.stages, setup.stages, strict=True)
-        made = replace(made, stages=tuple(replace(stage, chunks=own.chunks) for stage, own in pairs))
+        made = replace(made, stages=tuple(replace(stage, chunks=planned.chunks) for stage, planned in pairs))
     return canonical(made)
 
 
@@ -262,11 +262,8 @@ def _alternatives(root: Features, setup: Setup) -> list[list[dict[str, Any]]]:
         [{"optimizer": "adamw"}],
         [{"grad_dtype": width} for width in ("fp32", "bf16", "fp16")],
     ]
-    own = [
-        [values for values in each if any(getattr(root, name) != value for name, value in values.items())]
-        for each in options
-    ]
-    return [each for each in own if each]
+    others = [[values for values in each if replace(root, **values) != root] for each in options]
+    return [each for each in others if each]
 
 
 def _nearest(values: Iterable[int], to: int, *, by_ratio: bool = True) -> list[int]:

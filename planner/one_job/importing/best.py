@@ -40,7 +40,7 @@ def search_of(
     setup = request.setups[0]
     recipe = replace(setup.recipe, schedule="1f1b")
     used = {slot for stage in setup.stages for slot in stage.slots}
-    found = request_on(
+    search = request_on(
         setup.model,
         setup.cluster,
         recipe,
@@ -51,7 +51,7 @@ def search_of(
         modelled=True,
         store=store,
     )
-    return replace(found, assumptions=(f"plans that {tool} can run, trained as the present setting is",))
+    return replace(search, assumptions=(f"plans that {tool} can run, trained as the present setting is",))
 
 
 def _best_plan(search: SearchRequest, evaluate: Evaluate) -> Plan | None:
@@ -64,8 +64,8 @@ def _best_plan(search: SearchRequest, evaluate: Evaluate) -> Plan | None:
     if isinstance(evaluation, Infeasible):
         raise RuntimeError(f"a plan that was found is not possible: {evaluation.reason}")
     plan = record_plan(setup, evaluation, reference=search.reference, assumptions=search.assumptions)
-    found = best.plan.provenance
+    searched = best.plan.provenance
     covered = replace(
-        plan.provenance, search_space_size=found.search_space_size, optimality_proved=found.optimality_proved
+        plan.provenance, search_space_size=searched.search_space_size, optimality_proved=searched.optimality_proved
     )
     return replace(plan, provenance=covered)

@@ -48,18 +48,18 @@ def compare(estimated: Plan, best: Plan | None, *, fits: bool = True) -> Compari
     )
 
 
-def describe_comparison(found: Comparison | None) -> dict[str, Any] | None:
+def describe_comparison(comparison: Comparison | None) -> dict[str, Any] | None:
     """As a value that `json.dumps` takes."""
-    if found is None:
+    if comparison is None:
         return None
     return {
-        "iteration_time_s": found.present_s,
-        "best_iteration_time_s": found.best_s,
-        "speedup": found.speedup,
-        "fits": found.fits,
-        "differences": list(found.differences),
-        "notes": _notes(found.best),
-        "best": json.loads(plan_to_json(found.best)),
+        "iteration_time_s": comparison.present_s,
+        "best_iteration_time_s": comparison.best_s,
+        "speedup": comparison.speedup,
+        "fits": comparison.fits,
+        "differences": list(comparison.differences),
+        "notes": _notes(comparison.best),
+        "best": json.loads(plan_to_json(comparison.best)),
     }
 
 

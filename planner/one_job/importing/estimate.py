@@ -104,7 +104,7 @@ def find_model(imported: Imported, output: Path | None) -> ImportedModel:
 
 def read_imported(
     imported: Imported,
-    found: ImportedModel,
+    imported_model: ImportedModel,
     *,
     store: ProfileStore | None,
     given: EstimateOptions,
@@ -113,12 +113,14 @@ def read_imported(
     words."""
     options = merge_options(imported, given)
     try:
-        options = replace(options, hsdp=options.hsdp or _sharing(imported, found.model, store, options))
-        request = read_explicit(replace(options, model=found.reference), store=store, model=found.model)
+        options = replace(options, hsdp=options.hsdp or _sharing(imported, imported_model.model, store, options))
+        request = read_explicit(
+            replace(options, model=imported_model.reference), store=store, model=imported_model.model
+        )
     except InputError as error:
         raise _in_own_words(error, imported, given.changed()) from None
     said = list(imported.assumptions)
-    if found.config is not None and not Path(found.reference).suffix:
+    if imported_model.config is not None and not Path(imported_model.reference).suffix:
         said.append("the model is not in the catalogue: -o PLAN writes its config.json beside the plan")
     return replace(
         request,
@@ -135,8 +137,8 @@ def merge_options(imported: Imported, given: EstimateOptions) -> EstimateOptions
     for name, value in stated.items():
         if name in said and getattr(given, name) != value and name not in OWN_CHOICE:
             key = imported.words.get(name, flag(name))
-            found = f"{value}, and {flag(name)} {getattr(given, name)} beside it"
-            raise InputError(where=imported.setting, key=key, found=found, expected="one of them")
+            said_twice = f"{value}, and {flag(name)} {getattr(given, name)} beside it"
+            raise InputError(where=imported.setting, key=key, found=said_twice, expected="one of them")
     return replace(given, **{name: value for name, value in stated.items() if name not in said})
 
 
@@ -166,8 +168,8 @@ def _sharing(
     ranks = (options.dp or 0) * (options.cp or 1) or devices // beside
     parts = imported.shard or imported.copies or 1
     if ranks % parts:
-        found = f"{parts}, of {ranks} data-parallel ranks"
-        raise InputError(where=imported.setting, key="--hsdp", found=found, expected="a divisor of the ranks")
+        said = f"{parts}, of {ranks} data-parallel ranks"
+        raise InputError(where=imported.setting, key="--hsdp", found=said, expected="a divisor of the ranks")
     return (parts, ranks // parts) if imported.shard else (ranks // parts, parts)
 
 

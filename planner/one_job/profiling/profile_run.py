@@ -114,10 +114,12 @@ def _compare_stage(
     if left_s <= 0:
         return about | {"measured": False, "reason": BUDGET_SPENT}
     repeats = replace(setting.repeats, limit_s=min(setting.repeats.limit_s, left_s))
-    found = profile_stage(store, stage.layers, shard, replace(setting, repeats=repeats), compiled=stage.compiled)
-    if isinstance(found, Infeasible):
-        return about | {"measured": False, "reason": found.reason}
-    return about | {"measured": True, **asdict(found), "ratio": found.ratio}
+    stage_profile = profile_stage(
+        store, stage.layers, shard, replace(setting, repeats=repeats), compiled=stage.compiled
+    )
+    if isinstance(stage_profile, Infeasible):
+        return about | {"measured": False, "reason": stage_profile.reason}
+    return about | {"measured": True, **asdict(stage_profile), "ratio": stage_profile.ratio}
 
 
 def _describe_shard(shard: Shard) -> dict[str, Any]:

@@ -11,6 +11,13 @@ import yaml
 
 from planner.one_job.tools.base.export_records import ExportFile
 from planner.one_job.tools.base.python_text import comment
+from planner.one_job.tools.base.rules import (
+    ALL_LAYERS_RECOMPUTED,
+    STATE_SHARDED_OVER_CP,
+    experts_split_as_all,
+    sharded_state_offloaded_whole,
+    tokens_whole,
+)
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool
 from planner.one_job.tools.base.writing import Task, nodes_of
@@ -32,17 +39,8 @@ ACCELERATE = TrainingTool(
     degrees=(
         Rule(key="stages", allows=lambda s: s.pp == 1, found="{s.pp} pipeline stages", expected="one"),
         Rule(key="stages[].ep", allows=lambda s: s.ep == 1, expected="1"),
-        Rule(
-            key="stages[].etp",
-            allows=lambda s: (s.etp == s.tp) | (s.job.experts is None),
-            expected="tp = {s.tp}, as all matrices are split alike",
-        ),
-        Rule(
-            key="stages[].sequence_parallel",
-            allows=lambda s: (s.tp == 1) | (s.sequence_parallel < 1),
-            found="True",
-            expected="false: how tp splits tokens is the model's own plan",
-        ),
+        experts_split_as_all("tp = {s.tp}, as all matrices are split alike"),
+        tokens_whole("false: how tp splits tokens is the model's own plan"),
     ),
     states=(
         Rule(
@@ -51,32 +49,17 @@ ACCELERATE = TrainingTool(
             found="0 with tp {s.tp} and cp {s.cp}",
             expected="ZeRO 2 or 3 (FSDP) with tensor or context parallelism",
         ),
-        Rule(
-            key="stages[].sharding.shard",
-            allows=lambda s: s.zero < 2 or s.shard % s.cp == 0,
-            found="{s.shard} with cp {s.cp}",
-            expected="a multiple of cp, over which it shards too",
-        ),
+        STATE_SHARDED_OVER_CP,
         Rule(
             key="stages[].sharding.shard",
             allows=lambda s: s.zero < 2 or s.replicate == 1 or s.shard > s.cp,
             expected="more shards than cp beside copies of the state",
         ),
-        Rule(
-            key="stages[].offload",
-            allows=lambda s: not s.offload or (set(s.offload) == {"weights", "optimizer"} and s.zero >= 2),
-            found="{s.offload} with ZeRO {s.zero}",
-            expected="nothing, or weights and optimizer together with ZeRO 2 or 3 (fsdp_offload_params)",
+        sharded_state_offloaded_whole(
+            2, "nothing, or weights and optimizer together with ZeRO 2 or 3 (fsdp_offload_params)"
         ),
     ),
-    whole=(
-        Rule(
-            key="stages[].recompute.layers",
-            allows=lambda s: s.recompute == "none" or s.recomputes_all_blocks,
-            found="{s.recompute_layers[0]}",
-            expected="all layers or none",
-        ),
-    ),
+    whole=(ALL_LAYERS_RECOMPUTED,),
     write="accelerate:write_accelerate",
 )
 

@@ -218,67 +218,67 @@ def _within(cut: tuple[int, int], run: tuple[int, int]) -> bool:
 def _weights(model: Model, plan: Plan) -> Weights:
     """The weights of each kind of layer, with the roles that split them: columns of what reads the hidden width, rows
     of what writes it."""
-    found: Weights = {}
+    weights: Weights = {}
     recipe = plan.recipe
     tp = max(stage.tp for stage in plan.stages)
     multiple = (recipe.vocabulary_multiple if recipe else 1) * tp
     for layer in dict.fromkeys(model.layers):
         if isinstance(layer, Embedding):
             rows = -(-layer.vocab // multiple) * multiple
-            found["embedding"] = ((rows, layer.hidden), ("tp", "state"))
+            weights["embedding"] = ((rows, layer.hidden), ("tp", "state"))
         elif isinstance(layer, Head) and layer.vocab:
             columns = -(-layer.vocab // multiple) * multiple
-            found["head"] = ((layer.hidden, columns), ("state", "tp"))
+            weights["head"] = ((layer.hidden, columns), ("state", "tp"))
         elif isinstance(layer, TransformerBlock):
-            found |= _block_weights(layer, tp)
-    return found
+            weights |= _block_weights(layer, tp)
+    return weights
 
 
 def _block_weights(block: TransformerBlock, tp: int) -> Weights:
     hidden, feed_forward = block.hidden, block.feed_forward
-    found: Weights = {"norm": ((hidden,), ("state",))}
+    weights: Weights = {"norm": ((hidden,), ("state",))}
     if isinstance(block.attention, Attention):
-        found |= _attention_weights(block.attention, hidden, tp)
+        weights |= _attention_weights(block.attention, hidden, tp)
     elif block.attention:
         mixer = block.attention
         inner, keys = mixer.heads * mixer.value_dim, mixer.groups * mixer.key_dim
         shared = None if mixer.groups % tp else "tp"
-        found["linear_query"] = found["linear_key"] = ((hidden, keys), ("state", shared))
-        found["linear_value"] = found["linear_gate"] = ((hidden, inner), ("state", "tp"))
-        found["linear_rates"] = ((hidden, len(mixer.rates) * mixer.heads), ("state", "tp"))
-        found["linear_output"] = ((inner, hidden), ("tp", "state"))
+        weights["linear_query"] = weights["linear_key"] = ((hidden, keys), ("state", shared))
+        weights["linear_value"] = weights["linear_gate"] = ((hidden, inner), ("state", "tp"))
+        weights["linear_rates"] = ((hidden, len(mixer.rates) * mixer.heads), ("state", "tp"))
+        weights["linear_output"] = ((inner, hidden), ("tp", "state"))
     if isinstance(feed_forward, Experts):
         count, inner = feed_forward.count, feed_forward.expert.hidden
-        found["router"] = ((hidden, count), ("state", None))
-        found["expert_up"] = ((count, hidden, inner), ("ep", "state", "etp"))
-        found["expert_down"] = ((count, inner, hidden), ("ep", "etp", "state"))
+        weights["router"] = ((hidden, count), ("state", None))
+        weights["expert_up"] = ((count, hidden, inner), ("ep", "state", "etp"))
+        weights["expert_down"] = ((count, inner, hidden), ("ep", "etp", "state"))
         if feed_forward.shared_hidden:
-            found["shared_expert_up"] = ((hidden, feed_forward.shared_hidden), ("state", "tp"))
-            found["shared_expert_down"] = ((feed_forward.shared_hidden, hidden), ("tp", "state"))
+            weights["shared_expert_up"] = ((hidden, feed_forward.shared_hidden), ("state", "tp"))
+            weights["shared_expert_down"] = ((feed_forward.shared_hidden, hidden), ("tp", "state"))
     elif feed_forward:
-        found["feed_forward_up"] = ((hidden, feed_forward.hidden), ("state", "tp"))
-        found["feed_forward_down"] = ((feed_forward.hidden, hidden), ("tp", "state"))
-    return found
+        weights["feed_forward_up"] = ((hidden, feed_forward.hidden), ("state", "tp"))
+        weights["feed_forward_down"] = ((feed_forward.hidden, hidden), ("tp", "state"))
+    return weights
 
 
 def _attention_weights(attention: Attention, hidden: int, tp: int) -> Weights:
-    found: Weights = {}
+    weights: Weights = {}
     if attention.latent is not None:
         latent = attention.latent
         queries = attention.heads * (latent.nope_dim + latent.rope_dim)
-        found["key_value_down"] = ((hidden, latent.key_value_rank + latent.rope_dim), ("state", None))
+        weights["key_value_down"] = ((hidden, latent.key_value_rank + latent.rope_dim), ("state", None))
         up = attention.heads * (latent.nope_dim + latent.value_dim)
-        found["key_value_up"] = ((latent.key_value_rank, up), ("state", "tp"))
+        weights["key_value_up"] = ((latent.key_value_rank, up), ("state", "tp"))
         rank = latent.query_rank
-        found |= {"query_down": ((hidden, rank), ("state", None))} if rank else {}
-        found["query"] = ((rank or hidden, queries), ("state", "tp"))
-        found["attention_output"] = ((attention.heads * latent.value_dim, hidden), ("tp", "state"))
+        weights |= {"query_down": ((hidden, rank), ("state", None))} if rank else {}
+        weights["query"] = ((rank or hidden, queries), ("state", "tp"))
+        weights["attention_output"] = ((attention.heads * latent.value_dim, hidden), ("tp", "state"))
     else:
         width = attention.head_dim
-        found["query"] = ((hidden, attention.heads * width), ("state", "tp"))
+        weights["query"] = ((hidden, attention.heads * width), ("state", "tp"))
         shared = None if attention.kv_heads % tp else "tp"
-        found["key_value"] = ((hidden, 2 * attention.kv_heads * width), ("state", shared))
-        found["attention_output"] = ((attention.heads * width, hidden), ("tp", "state"))
+        weights["key_value"] = ((hidden, 2 * attention.kv_heads * width), ("state", shared))
+        weights["attention_output"] = ((attention.heads * width, hidden), ("tp", "state"))
     if attention.output_gate:
-        found["attention_gate"] = found["query"]
-    return found
+        weights["attention_gate"] = weights["query"]
+    return weights

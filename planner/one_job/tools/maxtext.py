@@ -13,6 +13,7 @@ from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import Decoder, decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, ExportFile
 from planner.one_job.tools.base.python_text import comment
+from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED, experts_split_as_all
 from planner.one_job.tools.base.shape import Chunk, Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool
 from planner.one_job.tools.base.writing import Task, nodes_of
@@ -40,11 +41,7 @@ MAXTEXT = TrainingTool(
     optimizers=tuple(OPTIMIZERS),
     dtypes=tuple(DTYPES),
     degrees=(
-        Rule(
-            key="stages[].etp",
-            allows=lambda s: (s.etp == s.tp) | (s.job.experts is None),
-            expected="tp = {s.tp}, which splits experts too",
-        ),
+        experts_split_as_all("tp = {s.tp}, which splits experts too"),
         Rule(
             key="stages[].ep",
             allows=lambda s: (s.pp == 1) | (s.ep == 1),
@@ -92,14 +89,7 @@ MAXTEXT = TrainingTool(
             expected="offloading of weights or optimizer state",
         ),
     ),
-    whole=(
-        Rule(
-            key="stages[].recompute.layers",
-            allows=lambda s: s.recompute == "none" or s.recomputes_all_blocks,
-            found="{s.recompute_layers} layers by stage",
-            expected="one policy for all layers",
-        ),
-    ),
+    whole=(ALL_LAYERS_RECOMPUTED,),
     model="maxtext:refuse_model",
     write="maxtext:write_maxtext",
 )
@@ -150,7 +140,7 @@ def _hardware(plan: Plan) -> str:
 
 def _architecture(task: Task) -> dict[str, Any]:
     decoder, notes = task.decoder, task.notes
-    found_sizes: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         "decoder_block": _decoder_block(decoder),
         "base_num_decoder_layers": decoder.blocks,
         "base_emb_dim": decoder.hidden,
@@ -166,12 +156,12 @@ def _architecture(task: Task) -> dict[str, Any]:
         "use_qk_norm": decoder.query_key_norm == "head",
     }
     if decoder.positions:
-        found_sizes |= {"trainable_position_size": decoder.positions, "fused_qkv": True}
+        sizes |= {"trainable_position_size": decoder.positions, "fused_qkv": True}
     else:
         notes.append("rope_max_timescale, the base of rotary positions, is not part of a plan: set the model's own")
     if decoder.latent is not None:
         latent = decoder.latent
-        found_sizes |= {
+        sizes |= {
             "attention_type": "mla",
             "q_lora_rank": latent.query_rank or 0,
             "kv_lora_rank": latent.key_value_rank,
@@ -179,7 +169,7 @@ def _architecture(task: Task) -> dict[str, Any]:
             "qk_rope_head_dim": latent.rope_dim,
             "v_head_dim": latent.value_dim,
         }
-    return {**found_sizes, **_experts(task)}
+    return {**sizes, **_experts(task)}
 
 
 def _decoder_block(decoder: Decoder) -> str | None:
@@ -187,20 +177,26 @@ def _decoder_block(decoder: Decoder) -> str | None:
     experts = decoder.experts
     if any(decoder.windows) or (experts and experts.shared_gate):
         return None
-    biased = (decoder.qkv_bias, decoder.output_bias, decoder.feed_forward_bias)
     if decoder.norm == "layernorm":
-        plain = all(biased) and decoder.kv_heads == decoder.heads and not decoder.gated and not experts
-        return "gpt3" if plain and decoder.positions and decoder.activation == "gelu" else None
-    if any(biased) or not decoder.gated or decoder.activation != "silu" or decoder.query_key_norm == "full":
+        return "gpt3" if _is_gpt3(decoder) else None
+    biased = decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias
+    if biased or not decoder.gated or decoder.activation != "silu" or decoder.query_key_norm == "full":
         return None
     if decoder.latent is not None:
         dense_first = list(decoder.expert_blocks) == sorted(decoder.expert_blocks)
         return "deepseek" if experts and dense_first else None
+    normed = decoder.query_key_norm == "head"
     if experts is None:
-        return "qwen3" if decoder.query_key_norm == "head" else "llama2"
+        return "qwen3" if normed else "llama2"
     if not all(decoder.expert_blocks) or experts.shared_hidden:
         return None
-    return "qwen3_moe" if decoder.query_key_norm == "head" else "mixtral"
+    return "qwen3_moe" if normed else "mixtral"
+
+
+def _is_gpt3(decoder: Decoder) -> bool:
+    biased = decoder.qkv_bias and decoder.output_bias and decoder.feed_forward_bias
+    plain = decoder.kv_heads == decoder.heads and not decoder.gated and not decoder.experts
+    return biased and plain and decoder.positions > 0 and decoder.activation == "gelu"
 
 
 def _padded_vocabulary(task: Task) -> int:
@@ -215,19 +211,19 @@ def _experts(task: Task) -> dict[str, Any]:
     if experts is None:
         return {}
     capacity = task.recipe.moe_capacity_factor
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "num_experts": experts.count,
         "num_experts_per_tok": experts.top_k,
         "base_moe_mlp_dim": experts.expert.hidden,
         "capacity_factor": -1.0 if capacity is None else capacity,
     }
     if capacity is not None:
-        found |= {"sparse_matmul": False, "megablox": False}
+        settings |= {"sparse_matmul": False, "megablox": False}
     if experts.shared_hidden:
-        found["shared_experts"] = experts.shared_hidden // experts.expert.hidden
+        settings["shared_experts"] = experts.shared_hidden // experts.expert.hidden
     if not all(decoder.expert_blocks):
-        found["first_num_dense_layers"] = decoder.expert_blocks.index(True)
-    return found
+        settings["first_num_dense_layers"] = decoder.expert_blocks.index(True)
+    return settings
 
 
 def _axes(shape: Shape) -> dict[str, Any]:
@@ -282,8 +278,8 @@ def _attention(plan: Plan) -> str:
 
 
 def _offload(shape: Shape) -> dict[str, Any]:
-    known = {"optimizer": "optimizer_memory_host_offload", "weights": "parameter_memory_host_offload"}
-    return {known[part]: True for part in shape.offload}
+    names = {"optimizer": "optimizer_memory_host_offload", "weights": "parameter_memory_host_offload"}
+    return {names[part]: True for part in shape.offload}
 
 
 def _note(plan: Plan, shape: Shape, notes: list[str]) -> None:

@@ -21,7 +21,9 @@ Tool = Literal[
     "jax-mesh",
     "maxtext",
 ]
-"""Training frameworks whose limits are known and whose settings are read."""
+"""Training frameworks whose limits are known."""
+Launcher = Literal["megatron", "torchtitan", "deepspeed"]
+"""Those whose settings are read."""
 
 _MODEL = Option("a zoo name, a path to a Hugging Face config.json, or package.module:factory", "MODEL")
 _CLUSTER = Option("such as a100-80gb:2x8 (2 nodes of 8), a sum of such with +, local:1x2, or a YAML file", "C")

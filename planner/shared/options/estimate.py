@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
-from planner.shared.options.common import ClusterIfAny, ModelIfAny, TimelineFile, Tool
+from planner.shared.options.common import ClusterIfAny, Launcher, ModelIfAny, TimelineFile
 from planner.shared.options.record import Option, Options
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, words_of
@@ -21,10 +21,6 @@ FILES = partial(Option, group="the plan as a file")
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "hsdp")
 """Any of these makes an estimate that of one explicit plan."""
-
-
-def _degree(meaning: str) -> Option:
-    return EXPLICIT(meaning, "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +39,13 @@ class WholeTrainingOptions(Options):
 class DegreeOptions(Options):
     """How one explicit plan shares the work. None: derived, and said how."""
 
-    tp: Annotated[int | None, _degree("tensor-parallel ranks")] = None
-    pp: Annotated[int | None, _degree("pipeline stages")] = None
-    dp: Annotated[int | None, _degree("data-parallel replicas (default: what is left)")] = None
-    cp: Annotated[int | None, _degree("context-parallel ranks")] = None
-    ep: Annotated[int | None, _degree("ranks that share a layer's experts")] = None
-    etp: Annotated[int | None, _degree("ranks that share each expert's matrices")] = None
-    vpp: Annotated[int | None, _degree("chunks of layers per stage (interleaved)")] = None
+    tp: Annotated[int | None, EXPLICIT("tensor-parallel ranks")] = None
+    pp: Annotated[int | None, EXPLICIT("pipeline stages")] = None
+    dp: Annotated[int | None, EXPLICIT("data-parallel replicas (default: what is left)")] = None
+    cp: Annotated[int | None, EXPLICIT("context-parallel ranks")] = None
+    ep: Annotated[int | None, EXPLICIT("ranks that share a layer's experts")] = None
+    etp: Annotated[int | None, EXPLICIT("ranks that share each expert's matrices")] = None
+    vpp: Annotated[int | None, EXPLICIT("chunks of layers per stage (interleaved)")] = None
     hsdp: Annotated[
         tuple[int, int] | None,
         EXPLICIT("shard over so many ranks, with so many replicas", "SHARDxREPLICATE", SHARD_X_REPLICATE),
@@ -87,7 +83,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
     output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o")] = None
     timeline: TimelineFile = None
     launcher: Annotated[
-        tuple[Tool, str] | None,
+        tuple[Launcher, str] | None,
         Option(
             "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
             " FILE.json (with MODEL)",

@@ -195,5 +195,5 @@ class SweepOptions(ReplayOptions):
             if single in self.changed():
                 raise self.wrong(several, found=f"--{single} too", expected="one of them")
             if not values or len(set(values)) != len(values):
-                found = ",".join(map(str, values)) or "nothing"
-                raise self.wrong(several, found=found, expected="one or more, each once")
+                given = ",".join(map(str, values)) or "nothing"
+                raise self.wrong(several, found=given, expected="one or more, each once")

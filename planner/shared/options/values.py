@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from operator import ge, gt, lt
 from typing import Any, Literal, get_args, get_origin
@@ -88,26 +87,20 @@ SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum
 IMBALANCE = _numbers("at least 1: the fullest rank's tokens over the mean", minimum=1)
 
 
-def _read_pair(word: str, between: str, read: Callable[[str], Any]) -> tuple[Any, Any]:
-    first, _, second = word.partition(between)
-    return read(first), read(second)
+def _pair(expected: str, between: str, read: Callable[[str], Any], holds: Callable[[Any, Any], bool]) -> Values:
+    """Two values with `between` between them, as a tuple."""
+
+    def read_both(word: str) -> tuple[Any, Any]:
+        first, _, second = word.partition(between)
+        return read(first), read(second)
+
+    return Values(expected=expected, read=read_both, holds=lambda pair: holds(*pair))
 
 
-LAYERS = Values(
-    expected="FIRST:END, layers from 0, END not included, such as 1:5",
-    read=partial(_read_pair, between=":", read=read_whole),
-    holds=lambda pair: 0 <= pair[0] < pair[1],
-)
-SPAN = Values(
-    expected="two rising numbers A:B of at least 0",
-    read=partial(_read_pair, between=":", read=float),
-    holds=lambda pair: 0 <= pair[0] <= pair[1] < inf,
-)
-SHARD_X_REPLICATE = Values(
-    expected="SHARDxREPLICATE such as 8x4",
-    read=partial(_read_pair, between="x", read=read_whole),
-    holds=lambda pair: min(pair) >= 1,
-)
+_LAYERS = "FIRST:END, layers from 0, END not included, such as 1:5"
+LAYERS = _pair(_LAYERS, ":", read_whole, lambda first, end: 0 <= first < end)
+SPAN = _pair("two rising numbers A:B of at least 0", ":", float, lambda low, high: 0 <= low <= high < inf)
+SHARD_X_REPLICATE = _pair("SHARDxREPLICATE such as 8x4", "x", read_whole, lambda *counts: min(counts) >= 1)
 
 
 def list_of(values: Values, *, rising: bool = False) -> Values:

@@ -52,21 +52,20 @@ class Decoder:
 
 
 def decoder_of(model: Model, tool: str) -> Decoder:
-    """`model` as a decoder whose blocks are alike but for windows and experts. CannotExpress (key `model`) for any
-    other."""
+    """Return `model` as a decoder whose blocks are alike but for windows and experts; raise CannotExpress (key `model`)
+    for any other."""
 
-    def refuse(found: str, expected: str) -> CannotExpress:
-        return CannotExpress(tool=tool, key="model", found=f"{model.name}, {found}", expected=expected)
+    def refuse(what: str, expected: str) -> CannotExpress:
+        return CannotExpress(tool=tool, key="model", found=f"{model.name}, {what}", expected=expected)
 
     first, *middle, last = model.layers
-    alike = "an embedding, transformer blocks and a head"
-    if not (isinstance(first, Embedding) and isinstance(last, Head) and isinstance(model.input, TokenInput)):
-        raise refuse(f"a {model.family} model", alike)
     blocks = [layer for layer in middle if isinstance(layer, TransformerBlock)]
-    if len(blocks) != len(middle) or not blocks:
-        raise refuse(f"a {model.family} model", alike)
-    for found in _unusual(first, blocks, last):
-        raise refuse(found, "decoders with a norm before each part, one residual after another, and a plain head")
+    whole = isinstance(model.input, TokenInput) and blocks and len(blocks) == len(middle)
+    if not (isinstance(first, Embedding) and isinstance(last, Head) and whole):
+        raise refuse(f"a {model.family} model", "an embedding, transformer blocks and a head")
+    oddity = _embedding_oddity(first) or _head_oddity(last) or next(filter(None, map(_block_oddity, blocks)), None)
+    if oddity is not None:
+        raise refuse(oddity, "decoders with a norm before each part, one residual after another, and a plain head")
     mixers = [block.attention for block in blocks if isinstance(block.attention, Attention)]
     if len(mixers) < len(blocks) or any(block.feed_forward is None for block in blocks):
         raise refuse("a hybrid", "blocks that each have attention and a feed-forward")
@@ -82,25 +81,28 @@ def decoder_of(model: Model, tool: str) -> Decoder:
     )
 
 
-def _unusual(embedding: Embedding, blocks: list[TransformerBlock], head: Head) -> list[str]:
-    """What a plain decoder does not have, in words."""
-    found = []
-    if embedding.norm or embedding.factor or embedding.token_types:
-        found.append("whose embedding is more than a table of tokens")
+# What a plain decoder does not have, in words; None where there is nothing of the kind.
+
+
+def _embedding_oddity(embedding: Embedding) -> str | None:
+    more = embedding.norm or embedding.factor or embedding.token_types
+    return "whose embedding is more than a table of tokens" if more else None
+
+
+def _head_oddity(head: Head) -> str | None:
     if head.bias or head.transform or head.pooler or head.factor or head.predicted or not head.vocab or not head.norm:
-        found.append("whose head is more than a norm and a projection")
-    if head.prediction:
-        found.append("which predicts several tokens ahead")
-    for block in blocks:
-        mixer = block.attention
-        if isinstance(mixer, Attention) and mixer.output_gate:
-            found.append("whose attention has an output gate")
-            break
-        acausal = isinstance(mixer, Attention) and not mixer.causal
-        if block.placement != "pre" or block.parallel or block.cross_attention or acausal:
-            found.append("whose blocks are not causal ones with a norm before each part")
-            break
-    return found
+        return "whose head is more than a norm and a projection"
+    return "which predicts several tokens ahead" if head.prediction else None
+
+
+def _block_oddity(block: TransformerBlock) -> str | None:
+    mixer = block.attention
+    if isinstance(mixer, Attention) and mixer.output_gate:
+        return "whose attention has an output gate"
+    acausal = isinstance(mixer, Attention) and not mixer.causal
+    if block.placement != "pre" or block.parallel or block.cross_attention or acausal:
+        return "whose blocks are not causal ones with a norm before each part"
+    return None
 
 
 def _describe(

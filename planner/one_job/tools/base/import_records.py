@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from planner.shared.options.common import Tool
+from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
 
 Stated = dict[str, Any]
@@ -25,7 +25,7 @@ class Imported:
     `shard` is the ranks that share a copy of the state, or `copies` how many there are, where it is not all ranks.
     """
 
-    launcher: Tool
+    launcher: Launcher
     setting: str
     reference: str | None = None
     config: Mapping[str, Any] | None = None
@@ -46,8 +46,8 @@ class Reader(Protocol):
     def __call__(self, settings: str, *, model: str | None, options: EstimateOptions) -> Imported: ...
 
 
-def not_understood(name: str, known: Iterable[str], *, shown: Callable[[str], str] = str) -> str:
+def not_understood(name: str, names: Iterable[str], *, shown: Callable[[str], str] = str) -> str:
     """A sentence about a setting that nobody knows, with the nearest name there is."""
-    near = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    near = get_close_matches(name, list(names), n=1, cutoff=0.7)
     hint = f"; the nearest known is {shown(near[0])}" if near else ""
     return f"{shown(name)} is not understood, and not in the estimate{hint}"

@@ -37,13 +37,11 @@ def uneven_blocks(blocks: int, *, pp: int, vpp: int, first: int | None, last: in
     >>> uneven_blocks(61, pp=4, vpp=1, first=None, last=13)
     (16, 16, 16, 13)
     """
-    ends = [count for count in (first, last) if count is not None]
-    middle = pp - len(ends)
-    rest = blocks - sum(ends)
-    if (middle and rest % middle) or (not middle and rest) or rest < 0 or middle < 0:
+    head, tail = ([] if count is None else [count] for count in (first, last))
+    middle, rest = pp - len(head) - len(tail), blocks - sum(head) - sum(tail)
+    if min(middle, rest) < 0 or (rest % middle if middle else rest):
         return None
-    each = rest // middle if middle else 0
-    stages = [*([first] if first is not None else []), *[each] * middle, *([last] if last is not None else [])]
+    stages = [*head, *[rest // middle] * middle, *tail] if middle else [*head, *tail]
     if any(count % vpp for count in stages):
         return None
     return tuple(count // vpp for _ in range(vpp) for count in stages)

@@ -63,16 +63,16 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def describe_unread(values: Mapping[str, Any], known: KnownSettings) -> list[str]:
+def describe_unread(values: Mapping[str, Any], settings: KnownSettings) -> list[str]:
     """A sentence for each setting of `values` that is not modelled, or not known."""
     said = []
     for name, value in leaves(values):
-        unmodelled = known.not_modelled.get(name)
+        unmodelled = settings.not_modelled.get(name)
         if unmodelled is not None:
             if value and value != unmodelled.default:
                 said.append(f"{name}: not modelled; {unmodelled.about}")
-        elif not _listed(name, known.used) and not _listed(name, known.without_effect):
-            said.append(not_understood(name, known.names()))
+        elif not _listed(name, settings.used) and not _listed(name, settings.without_effect):
+            said.append(not_understood(name, settings.names()))
     return said
 
 

@@ -23,6 +23,17 @@ MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")
 """Fastest first: what Megatron, torchtitan and PyTorch's meshes do."""
 
 
+def blocks_of(model: Model) -> list[TransformerBlock]:
+    """Return the model's transformer blocks, in their order."""
+    return [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
+
+
+def experts_of(model: Model) -> Experts | None:
+    """Return the experts of the first block that has some; None where no block has."""
+    parts = (block.feed_forward for block in blocks_of(model))
+    return next((part for part in parts if isinstance(part, Experts)), None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What is trained, whatever the plan. `grad_dtype` None: nobody says it."""
@@ -40,13 +51,12 @@ class Job:
     @property
     def blocks(self) -> int:
         """Transformer blocks."""
-        return sum(isinstance(layer, TransformerBlock) for layer in self.model.layers)
+        return len(blocks_of(self.model))
 
     @property
     def experts(self) -> Experts | None:
         """The experts of the first block that has some."""
-        blocks = (layer for layer in self.model.layers if isinstance(layer, TransformerBlock))
-        return next((block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)), None)
+        return experts_of(self.model)
 
     @property
     def tied(self) -> bool:
@@ -57,7 +67,7 @@ class Job:
     @property
     def biased_experts(self) -> bool:
         """Whether blocks have experts and biases in their linear layers."""
-        blocks = (layer for layer in self.model.layers if isinstance(layer, TransformerBlock))
+        blocks = blocks_of(self.model)
         mixers = (block.attention for block in blocks if isinstance(block.feed_forward, Experts))
         return any(isinstance(mixer, Attention) and mixer.output_bias for mixer in mixers)
 
@@ -124,23 +134,23 @@ class Shape(Degrees):
 
 
 def job_of_plan(plan: Plan, model: Model) -> Job:
-    """What the plan trains."""
-    recipe = plan.recipe
+    """Return what the plan trains."""
+    recipe = recipe_of(plan)
     return Job(
         model=model,
         seq_len=plan.model.seq_len or 0,
         dtype=plan.model.dtype,
         optimizer=plan.optimizer,
-        grad_dtype=None if recipe is None else recipe.grad_dtype,
-        lora_rank=0 if recipe is None else recipe.lora_rank,
-        frozen_layers=None if recipe is None else recipe.frozen_layers,
-        overlap=frozenset(recipe_of(plan).overlap),
-        fused_accumulation=recipe_of(plan).software.fused_accumulation,
+        grad_dtype=None if plan.recipe is None else recipe.grad_dtype,
+        lora_rank=recipe.lora_rank,
+        frozen_layers=recipe.frozen_layers,
+        overlap=frozenset(recipe.overlap),
+        fused_accumulation=recipe.software.fused_accumulation,
     )
 
 
 def job_of_recipe(model: Model, recipe: Recipe) -> Job:
-    """What is trained under `recipe`."""
+    """Return what is trained under `recipe`."""
     return Job(
         model=model,
         seq_len=recipe.seq_len,
@@ -227,25 +237,29 @@ def _rank_order(
 ) -> tuple[RankAxis, ...]:
     """The axes of more than one rank, fastest first."""
     sizes = {**{axis: degrees[axis] for axis in ("tp", "cp", "dp")}, "pp": len(plan.stages)}
+    _check_ranks(plan, tool, sizes)
     counted = tuple(axis for axis in plan.rank_axis_order if sizes[axis] > 1)
-    strides, step = {}, 1
-    for axis in plan.rank_axis_order:
-        strides[axis] = step
-        step *= sizes[axis]
-    within = [axis for axis in plan.rank_axis_order if axis != "pp"]
-    for number, stage in enumerate(plan.stages):
-        expected = [number * strides["pp"]]
-        for axis in within:
-            expected = [start + place * strides[axis] for place in range(sizes[axis]) for start in expected]
-        if list(stage.ranks) != expected:
-            said = f"{_few(stage.ranks)} where the order {', '.join(plan.rank_axis_order)} means {_few(expected)}"
-            key = f"stages[{number}].ranks"
-            raise CannotExpress(tool=tool, key=key, found=said, expected="ranks in the plan's order of axes")
     if counted not in [tuple(axis for axis in order if sizes[axis] > 1) for order in orders]:
         listed = " or ".join(f"({', '.join(order)})" for order in orders)
         said = f"({', '.join(plan.rank_axis_order)}), fastest first"
         raise CannotExpress(tool=tool, key="rank_axis_order", found=said, expected=listed)
     return counted
+
+
+def _check_ranks(plan: Plan, tool: str, sizes: dict[str, int]) -> None:
+    """Raise CannotExpress where a stage's ranks are not those that the plan's order of axes gives it."""
+    strides, step = {}, 1
+    for axis in plan.rank_axis_order:
+        strides[axis] = step
+        step *= sizes[axis]
+    for number, stage in enumerate(plan.stages):
+        expected = [number * strides["pp"]]
+        for axis in (axis for axis in plan.rank_axis_order if axis != "pp"):
+            expected = [start + place * strides[axis] for place in range(sizes[axis]) for start in expected]
+        if list(stage.ranks) != expected:
+            said = f"{_few(stage.ranks)} where the order {', '.join(plan.rank_axis_order)} means {_few(expected)}"
+            key = f"stages[{number}].ranks"
+            raise CannotExpress(tool=tool, key=key, found=said, expected="ranks in the plan's order of axes")
 
 
 def _few(ranks: Iterable[int]) -> str:

@@ -121,10 +121,10 @@ def refusal_of(task: Task) -> CannotExpress | None:
 
 def nodes_of(plan: Plan) -> Nodes:
     """Where the ranks sit."""
-    found: dict[tuple[str, int], list[int]] = {}
+    ranks_on: dict[tuple[str, int], list[int]] = {}
     for device in plan.devices:
-        found.setdefault((device.site, device.node), []).append(device.rank)
-    return Nodes(ranks=tuple(tuple(ranks) for ranks in found.values()))
+        ranks_on.setdefault((device.site, device.node), []).append(device.rank)
+    return Nodes(ranks=tuple(tuple(ranks) for ranks in ranks_on.values()))
 
 
 def headline(plan: Plan, shape: Shape | None = None) -> str:

@@ -101,21 +101,21 @@ def read_deepspeed(settings: str, *, model: str | None, options: EstimateOptions
 
 def _part(keys: Keys, name: str) -> Keys:
     """A section; empty where there is none."""
-    found = keys.get(name, None)
-    if found is None or isinstance(found, bool):
+    section = keys.get(name, None)
+    if section is None or isinstance(section, bool):
         return Keys(where=keys.where, values={}, prefix=f"{name}.")
-    if not isinstance(found, dict):
-        raise keys.wrong(name, describe(found), "an object")
+    if not isinstance(section, dict):
+        raise keys.wrong(name, describe(section), "an object")
     return keys.part(name)
 
 
 def _known(keys: Keys, key: str, what: str) -> Any:
     """The value of a key; "auto" is refused."""
-    found = keys.get(key, None)
-    if found == "auto":
+    value = keys.get(key, None)
+    if value == "auto":
         expected = f"{what}: what the trainer would put in place of auto, written out"
         raise keys.wrong(key, '"auto"', expected)
-    return found
+    return value
 
 
 def _stage(keys: Keys, zero: Keys) -> ZeroStage:
@@ -129,8 +129,8 @@ def _degree(keys: Keys, section: str, key: str) -> int | None:
     part = _part(keys, section)
     if part.get(key, None) == "auto":
         return None
-    found = part.size(key, 0, least=0)
-    return found or None
+    degree = part.size(key, 0, least=0)
+    return degree or None
 
 
 def _dtype(keys: Keys) -> DType:
@@ -159,18 +159,18 @@ def _optimizer(keys: Keys, notes: list[str]) -> OptimizerName:
 
 
 def _offload(keys: Keys, zero: Keys, notes: list[str]) -> tuple[OffloadPart, ...]:
-    found: list[OffloadPart] = []
+    parts: list[OffloadPart] = []
     device = _part(zero, "offload_optimizer").get("device", "none")
     if device not in (None, "none") or zero.flag("cpu_offload", False):
-        found.append("optimizer")
+        parts.append("optimizer")
         if device == "nvme":
             notes.append("zero_optimization.offload_optimizer: on NVMe; priced as in host memory")
     weights = _part(zero, "offload_param").get("device", "none")
     if weights not in (None, "none") or zero.flag("cpu_offload_param", False):
         notes.append("zero_optimization.offload_param: not modelled; weights are priced on the devices")
     if _part(keys, "activation_checkpointing").flag("cpu_checkpointing", False):
-        found.append("activations")
-    return tuple(found)
+        parts.append("activations")
+    return tuple(parts)
 
 
 def _add_gradients(keys: Keys, read: Stated) -> None:
@@ -204,8 +204,8 @@ def _add_batch(keys: Keys, read: Stated) -> None:
         read["micro_batches"] = steps or 1
     elif steps is not None:
         if batch % (micro * steps):
-            found = f"{batch}, with micro-batches of {micro} and {steps} steps"
-            raise keys.wrong("train_batch_size", found, f"a multiple of {micro * steps}")
+            said = f"{batch}, with micro-batches of {micro} and {steps} steps"
+            raise keys.wrong("train_batch_size", said, f"a multiple of {micro * steps}")
         read["dp"] = batch // (micro * steps)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from estimator.pricing.recipe import OptimizerName
+from planner.one_job.tools.base.rules import UNSHARED_EXPERTS_SPLIT_AS_ALL, shared_experts_whole, tokens_whole
 from planner.one_job.tools.base.tool import Rule, TrainingTool
 
 OPTIMIZERS: dict[str, OptimizerName] = {"AdamW": "adamw", "SGD": "sgd", "Muon": "muon"}
@@ -14,22 +15,9 @@ DEGREES = (
         allows=lambda s: s.cp == 1,
         expected="1: its sequence parallelism exchanges heads (Ulysses), not tokens",
     ),
-    Rule(
-        key="stages[].sequence_parallel",
-        allows=lambda s: (s.tp == 1) | (s.sequence_parallel < 1),
-        found="True",
-        expected="false: AutoTP keeps all tokens on each rank",
-    ),
-    Rule(
-        key="stages[].etp",
-        allows=lambda s: (s.ep == 1) | (s.etp == 1),
-        expected="1 where experts are shared (expert_tensor_parallel_size)",
-    ),
-    Rule(
-        key="stages[].etp",
-        allows=lambda s: (s.ep > 1) | (s.etp == s.tp) | (s.job.experts is None),
-        expected="tp = {s.tp} where experts are not shared",
-    ),
+    tokens_whole("false: AutoTP keeps all tokens on each rank"),
+    shared_experts_whole("1 where experts are shared (expert_tensor_parallel_size)"),
+    UNSHARED_EXPERTS_SPLIT_AS_ALL,
     *(
         Rule(
             key=f"stages[].{name}",

@@ -100,16 +100,16 @@ def _optimizer(optimizer: str, notes: list[str]) -> dict[str, Any]:
 
 def _tensor_and_expert_parallel(task: Task) -> dict[str, Any]:
     shape, notes = task.shape, task.notes
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if shape.tp > 1:
-        found["tensor_parallel"] = {"autotp_size": shape.tp, "tp_overlap_comm": "tp" in task.recipe.overlap}
+        settings["tensor_parallel"] = {"autotp_size": shape.tp, "tp_overlap_comm": "tp" in task.recipe.overlap}
         notes.append("AutoTP splits Hugging Face models by their own plan; other models need a partition_config")
         if shape.zero == 3:
             notes.append("AutoTP with ZeRO 3 needs DeepSpeed 0.19 or later")
     if shape.ep > 1:
-        found["expert_parallel"] = {"enabled": True, "autoep_size": shape.ep}
+        settings["expert_parallel"] = {"enabled": True, "autoep_size": shape.ep}
         notes.append("AutoEP knows the experts of Hugging Face's models, or by preset_model and patterns")
-    return found
+    return settings
 
 
 def _recomputation(task: Task) -> dict[str, Any]:

@@ -55,21 +55,21 @@ class Arguments:
 
     def words(self, name: str) -> tuple[str, ...]:
         """What follows the argument; nothing where it was not given. InputError for a variable that is not known."""
-        found = self.values.get(name, ())
-        for word in found:
+        given = self.values.get(name, ())
+        for word in given:
             if (variable := unknown_variable(word)) is not None:
                 expected = f"a value: {variable} is not assigned in what was read"
                 raise self.wrong(name, word, expected)
-        return found
+        return given
 
     def text(self, name: str, default: str | None = None, *, choices: tuple[str, ...] = ()) -> str | None:
         """The word that follows; InputError where it is none of `choices`."""
-        found = self.words(name)
-        if not found:
+        words = self.words(name)
+        if not words:
             return default
-        if choices and found[-1] not in choices:
-            raise self.wrong(name, repr(found[-1]), f"one of {', '.join(choices)}")
-        return found[-1]
+        if choices and words[-1] not in choices:
+            raise self.wrong(name, repr(words[-1]), f"one of {', '.join(choices)}")
+        return words[-1]
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """As `text`, the first of `choices` where the argument was not given."""
@@ -86,10 +86,10 @@ class Arguments:
 
     def required(self, name: str, why: str = "a whole number of at least 1") -> int:
         """As `count`, of an argument that must be there."""
-        found = self.count(name)
-        if found is None:
+        count = self.count(name)
+        if count is None:
             raise self.wrong(name, "nothing", why)
-        return found
+        return count
 
     def number(self, name: str, default: float) -> float:
         """The number of at least 0 that follows."""
@@ -97,12 +97,12 @@ class Arguments:
         if word is None:
             return default
         try:
-            found = float(word)
+            number = float(word)
         except ValueError:
-            found = -1.0
-        if not 0 <= found < float("inf"):
+            number = -1.0
+        if not 0 <= number < float("inf"):
             raise self.wrong(name, repr(word), "a number of at least 0")
-        return found
+        return number
 
     def wrong(self, name: str, found: object, expected: str) -> InputError:
         """The error about one argument."""
@@ -134,9 +134,11 @@ def read_arguments(words: Sequence[str], *, setting: str) -> Arguments:
     given = words[split + 1 :] if split is not None else words
     values, notes = _by_name(given, setting)
     if split is None:
-        own = {*NODES, *PER_NODE, *RENDEZVOUS}
-        launching = [word for name in values if _dashed(name) in own for word in (f"--{name}", *values[name])]
-        values = {name: found for name, found in values.items() if _dashed(name) not in own}
+        launcher_names = {*NODES, *PER_NODE, *RENDEZVOUS}
+        launching = [
+            word for name in values if _dashed(name) in launcher_names for word in (f"--{name}", *values[name])
+        ]
+        values = {name: words_given for name, words_given in values.items() if _dashed(name) not in launcher_names}
     devices = _world_size(launching, notes)
     notes += _describe_unread(values)
     return Arguments(
@@ -171,9 +173,9 @@ def _by_name(words: Sequence[str], setting: str) -> tuple[dict[str, tuple[str, .
         end = at
         while end < len(words) and not words[end].startswith("--"):
             end += 1
-        found = (value, *words[at:end]) if equals else tuple(words[at:end])
+        following = (value, *words[at:end]) if equals else tuple(words[at:end])
         argument = known_arguments().get(name)
-        taken = _taken(argument, found)
+        taken = _taken(argument, following)
         if argument is not None and argument.kind == "values" and not taken:
             raise InputError(where=setting, key=f"--{name}", found="no value", expected="a value after it")
         values[name] = taken
@@ -181,11 +183,11 @@ def _by_name(words: Sequence[str], setting: str) -> tuple[dict[str, tuple[str, .
     return values, notes
 
 
-def _taken(argument: Argument | None, found: tuple[str, ...]) -> tuple[str, ...]:
+def _taken(argument: Argument | None, following: tuple[str, ...]) -> tuple[str, ...]:
     """How many of the words that follow an argument are its own."""
     if argument is None or argument.kind == "lists":
-        return found
-    return found[:1] if argument.kind == "values" else ()
+        return following
+    return following[:1] if argument.kind == "values" else ()
 
 
 def _dashed(name: str) -> str:
@@ -200,27 +202,32 @@ def _world_size(launching: Sequence[str], notes: list[str]) -> int | None:
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
             given[_dashed(name)] = value if equals else "".join(words[number + 1 : number + 2])
-    counts = []
-    for names in (NODES, PER_NODE):
-        named = next((name for name in names if name in given), None)
-        if named is None and names is NODES and any(word.endswith("torchrun") for word in words):
-            counts.append(1)
-        elif named is not None and given[named].isascii() and given[named].isdigit() and 0 < int(given[named]) < 10**9:
-            counts.append(int(given[named]))
-        elif named is not None:
-            notes.append(f"--{named} {given[named]}: no number, so that the devices are not taken from it (--devices)")
-    return counts[0] * counts[1] if len(counts) == 2 else None
+    one_node = any(word.endswith("torchrun") for word in words)
+    nodes, per_node = _launched(given, NODES, 1 if one_node else None, notes), _launched(given, PER_NODE, None, notes)
+    return nodes * per_node if nodes and per_node else None
+
+
+def _launched(given: Mapping[str, str], names: tuple[str, ...], default: int | None, notes: list[str]) -> int | None:
+    """The count under the first of `names` that was given; None where it is no number."""
+    name = next((name for name in names if name in given), None)
+    if name is None:
+        return default
+    value = given[name]
+    if value.isascii() and value.isdigit() and 0 < int(value) < 10**9:
+        return int(value)
+    notes.append(f"--{name} {value}: no number, so that the devices are not taken from it (--devices)")
+    return None
 
 
 def _describe_unread(values: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Sentences about what estimates do not follow and what nobody knows."""
-    known = known_arguments()
+    arguments = known_arguments()
     said = []
-    for name, found in values.items():
-        argument = known.get(name)
+    for name, words in values.items():
+        argument = arguments.get(name)
         if argument is None:
-            said.append(not_understood(name, known, shown=lambda one: f"--{one}"))
-        elif argument.role == "not_modelled" and (not found or " ".join(found) != argument.default):
+            said.append(not_understood(name, arguments, shown="--{}".format))
+        elif argument.role == "not_modelled" and (not words or " ".join(words) != argument.default):
             said.append(f"--{name}: not modelled; {argument.about}")
     return said
 

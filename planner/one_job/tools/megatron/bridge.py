@@ -152,7 +152,7 @@ def _provider(fields: Fields, task: Task) -> tuple[str, str]:
     """The model's provider as a call, and the imports that it needs."""
     latent = fields.get("multi_latent_attention", False)
     dtype = Code(TORCH_DTYPES.get(task.plan.model.dtype, "torch.float32"))
-    own: dict[str, object] = {
+    settings: dict[str, object] = {
         "activation_func": Code("F.silu" if fields["swiglu"] else "F.gelu"),
         "gated_linear_unit": fields["swiglu"],
         "bias_activation_fusion": fields["fused_kernels"],
@@ -163,22 +163,22 @@ def _provider(fields: Fields, task: Task) -> tuple[str, str]:
     for name, value in fields.items():
         if name in NOT_OF_THE_MODEL or value is None or name.startswith(("use_", "optimizer_")):
             continue
-        own[name] = [int(flag) for flag in value] if name in FLAGS else list(value) if name in LISTS else value
+        settings[name] = [int(flag) for flag in value] if name in FLAGS else list(value) if name in LISTS else value
     if fields.get("moe_enable_deepep"):
-        own["moe_flex_dispatcher_backend"] = "deepep"
+        settings["moe_flex_dispatcher_backend"] = "deepep"
     imports = [f"from megatron.bridge.models.{'mla_provider' if latent else 'gpt_provider'} import {_class(latent)}"]
     if fields["attention_backend"] == "unfused":
-        own["attention_backend"] = Code("AttnBackend.unfused")
+        settings["attention_backend"] = Code("AttnBackend.unfused")
         imports.append("from megatron.core.transformer.enums import AttnBackend")
     if fields.get("cpu_offloading_num_layers"):
-        own["cpu_offloading"] = True
-    own |= {
+        settings["cpu_offloading"] = True
+    settings |= {
         "seq_length": task.plan.model.seq_len,
         "make_vocab_size_divisible_by": task.recipe.vocabulary_multiple,
         "should_pad_vocab": True,
         "pipeline_dtype": dtype,
     }
-    return call(_class(latent), own, indent=4), "\n".join(imports)
+    return call(_class(latent), settings, indent=4), "\n".join(imports)
 
 
 def _class(latent: bool) -> str:
@@ -186,18 +186,18 @@ def _class(latent: bool) -> str:
 
 
 def _optimizer(task: Task, fields: Fields) -> Fields:
-    found: Fields = {
+    settings: Fields = {
         "optimizer": backwards(OPTIMIZERS)[task.plan.optimizer],
         "lr": Code("LEARNING_RATE"),
         "use_distributed_optimizer": fields["use_distributed_optimizer"],
     }
     if fields.get("optimizer_cpu_offload"):
-        found |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
-    return found
+        settings |= {"optimizer_cpu_offload": True, "use_precision_aware_optimizer": True}
+    return settings
 
 
 def _gradients(task: Task, fields: Fields) -> Fields:
-    found = {
+    settings = {
         "use_distributed_optimizer": fields["use_distributed_optimizer"],
         "grad_reduce_in_fp32": task.recipe.grad_dtype == "fp32",
         "overlap_grad_reduce": fields["overlap_grad_reduce"],
@@ -207,12 +207,12 @@ def _gradients(task: Task, fields: Fields) -> Fields:
         "num_distributed_optimizer_instances": fields["num_distributed_optimizer_instances"],
         "bucket_size": task.bucket_elements or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _overlap(task: Task, fields: Fields) -> Fields:
     shape = task.shape
-    found: Fields = {
+    settings: Fields = {
         "tp_comm_overlap": fields["tp_comm_overlap"],
         "overlap_grad_reduce": fields["overlap_grad_reduce"],
         "overlap_param_gather": fields["overlap_param_gather"],
@@ -220,17 +220,17 @@ def _overlap(task: Task, fields: Fields) -> Fields:
         "overlap_moe_expert_parallel_comm": fields.get("overlap_moe_expert_parallel_comm", False),
     }
     if shape.vpp > 1 and ("p2p" in task.recipe.overlap or shape.pp == 2):
-        found |= {"overlap_p2p_comm": True, "batch_p2p_comm": False}
+        settings |= {"overlap_p2p_comm": True, "batch_p2p_comm": False}
     elif shape.pp > 1:
-        found |= {"overlap_p2p_comm": False, "batch_p2p_comm": True}
-    return {name: value for name, value in found.items() if value is not None}
+        settings |= {"overlap_p2p_comm": False, "batch_p2p_comm": True}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _precision(task: Task) -> Fields:
     dtype, grads = task.plan.model.dtype, task.recipe.grad_dtype
     kind = Code(TORCH_DTYPES.get(dtype, "torch.float32"))
-    own = {"fp8": {"bf16": True, "fp8": "hybrid"}}.get(dtype, {dtype: True})
-    return {**own, "params_dtype": kind, "pipeline_dtype": kind, "grad_reduce_in_fp32": grads == "fp32"}
+    types = {"fp8": {"bf16": True, "fp8": "hybrid"}}.get(dtype, {dtype: True})
+    return {**types, "params_dtype": kind, "pipeline_dtype": kind, "grad_reduce_in_fp32": grads == "fp32"}
 
 
 def _dataset(tokens: int) -> Fields:

@@ -29,10 +29,10 @@ def evaluate_expression(text: str) -> int | list[int] | None:
     if len(text) > LONGEST:
         return None
     try:
-        found = _value(ast.parse(text.strip(), mode="eval").body)
+        value = _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
         return None
-    return found
+    return value
 
 
 def _value(node: ast.expr) -> int | list[int]:

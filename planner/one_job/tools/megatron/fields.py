@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from models_zoo.model import Model
-from planner.one_job.tools.base.decoder import decoder_of
+from planner.one_job.tools.base.decoder import Decoder, decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.shape import Chunk
 from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
-from planner.one_job.tools.megatron.names import DEGREES, STRATEGIES
+from planner.one_job.tools.megatron.names import DEGREES, EXPERTS, LATENT, STRATEGIES, fields_of
 from planner.one_job.tools.megatron.rules import recomputed_blocks
 
 Fields = dict[str, Any]
@@ -36,58 +36,65 @@ def core_fields(task: Task) -> Fields:
 
 def _architecture(task: Task) -> Fields:
     """The model: what `TransformerConfig` and the GPT model around it are told of its sizes."""
-    decoder, notes = task.decoder, task.notes
-    found: Fields = {
+    decoder = task.decoder
+    dropout = 0.1 if decoder.dropout else 0.0
+    return {
         "num_layers": decoder.blocks,
         "hidden_size": decoder.hidden,
         "ffn_hidden_size": decoder.feed_forward_hidden,
         "num_attention_heads": decoder.heads,
-        "num_query_groups": decoder.kv_heads if decoder.kv_heads != decoder.heads else None,
-        "kv_channels": decoder.head_dim if decoder.head_dim * decoder.heads != decoder.hidden else None,
+        **_attention(decoder),
         "swiglu": decoder.gated,
         "normalization": {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}[decoder.norm],
-        "position_embedding_type": "learned_absolute" if decoder.positions else "rope",
-        "rotary_percent": None,
+        **_positions(decoder, task.notes),
         "share_embeddings_and_output_weights": decoder.tied,
         "add_bias_linear": decoder.output_bias,
         "add_qkv_bias": decoder.qkv_bias and not decoder.output_bias,
         "qk_layernorm": decoder.query_key_norm == "head",
-        "attention_dropout": 0.1 if decoder.dropout else 0.0,
-        "hidden_dropout": 0.1 if decoder.dropout else 0.0,
+        "attention_dropout": dropout,
+        "hidden_dropout": dropout,
         "vocab_size": decoder.vocab,
+        **_windows(decoder),
     }
-    if decoder.rotary_dim:
-        notes.append("the base and scaling of rotary positions are not part of a plan: add the model's own")
-        if decoder.latent is None and decoder.rotary_dim != decoder.head_dim:
-            found["rotary_percent"] = decoder.rotary_dim / decoder.head_dim
-    elif not decoder.positions:
-        found["position_embedding_type"] = "none"
-    windowed = tuple(window is not None for window in decoder.windows)
-    if any(windowed):
-        width = next(window for window in decoder.windows if window is not None)
-        found["window_size"] = (width - 1, 0)
-        found["window_attn_skip_freq"] = None if all(windowed) else windowed
+
+
+def _attention(decoder: Decoder) -> Fields:
     if decoder.latent is not None:
-        latent = decoder.latent
-        found |= {
-            "multi_latent_attention": True,
-            "q_lora_rank": latent.query_rank,
-            "kv_lora_rank": latent.key_value_rank,
-            "qk_head_dim": latent.nope_dim,
-            "qk_pos_emb_head_dim": latent.rope_dim,
-            "v_head_dim": latent.value_dim,
-            "num_query_groups": None,
-            "kv_channels": None,
-        }
-    return found
+        latent = {"multi_latent_attention": True, **fields_of(decoder.latent, LATENT)}
+        return {"num_query_groups": None, "kv_channels": None, **latent}
+    return {
+        "num_query_groups": decoder.kv_heads if decoder.kv_heads != decoder.heads else None,
+        "kv_channels": decoder.head_dim if decoder.head_dim * decoder.heads != decoder.hidden else None,
+    }
+
+
+def _positions(decoder: Decoder, notes: list[str]) -> Fields:
+    if not decoder.rotary_dim:
+        kind = "learned_absolute" if decoder.positions else "none"
+        return {"position_embedding_type": kind, "rotary_percent": None}
+    notes.append("the base and scaling of rotary positions are not part of a plan: add the model's own")
+    partial = decoder.latent is None and decoder.rotary_dim != decoder.head_dim
+    return {
+        "position_embedding_type": "learned_absolute" if decoder.positions else "rope",
+        "rotary_percent": decoder.rotary_dim / decoder.head_dim if partial else None,
+    }
+
+
+def _windows(decoder: Decoder) -> Fields:
+    """Tokens to the left and the right that attention sees, and which layers slide where not all do."""
+    widths = [window for window in decoder.windows if window is not None]
+    if not widths:
+        return {}
+    slides = tuple(window is not None for window in decoder.windows)
+    return {"window_size": (widths[0] - 1, 0), "window_attn_skip_freq": None if all(slides) else slides}
 
 
 def refuse_model(model: Model, tool: str) -> None:
     """Raise CannotExpress for models that Megatron Core has no configuration of."""
     decoder = decoder_of(model, tool)
 
-    def refuse(found: str, expected: str) -> CannotExpress:
-        return CannotExpress(tool=tool, key="model", found=f"{model.name}, {found}", expected=expected)
+    def refuse(what: str, expected: str) -> CannotExpress:
+        return CannotExpress(tool=tool, key="model", found=f"{model.name}, {what}", expected=expected)
 
     if (decoder.gated, decoder.activation) not in ((True, "silu"), (False, "gelu")):
         gate = "a gated " if decoder.gated else ""
@@ -118,13 +125,10 @@ def _experts(task: Task) -> Fields:
         notes.append(f"the plan reckons with {recipe.moe_imbalance:g} times the mean tokens on the fullest expert rank")
     deduplicated = recipe.software.dispatch == "deduplicated" and shape.ep > 1
     return {
-        "num_moe_experts": experts.count,
+        **fields_of(experts, EXPERTS),
         "moe_layer_freq": None if all(decoder.expert_blocks) else decoder.expert_blocks,
-        "moe_ffn_hidden_size": experts.expert.hidden,
-        "moe_router_topk": experts.top_k,
         "moe_router_pre_softmax": experts.top_k == 1,
         "moe_router_load_balancing_type": "aux_loss",
-        "moe_shared_expert_intermediate_size": experts.shared_hidden or None,
         "moe_grouped_gemm": plan.model.dtype in ("bf16", "fp8"),
         "moe_token_dispatcher_type": "flex" if deduplicated else "alltoall",
         "moe_enable_deepep": deduplicated,

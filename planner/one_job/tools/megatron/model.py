@@ -7,16 +7,18 @@ document is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from estimator.frontends.hugging_face import config_model
 from models_zoo.catalogue import load_model, model_names
-from models_zoo.layers import Attention, Embedding, Experts, FeedForward, TransformerBlock
+from models_zoo.layers import Attention, Embedding, Experts, FeedForward
 from models_zoo.model import Model
+from planner.one_job.tools.base.shape import blocks_of
 from planner.one_job.tools.megatron.arguments import Arguments
 from planner.one_job.tools.megatron.expressions import evaluate_expression
+from planner.one_job.tools.megatron.names import EXPERTS, LATENT, Size
 
 TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 """Tokens of the tokenizers whose files are the same everywhere (GPT-2's release; Llama 2's, which Mixtral shares)."""
@@ -43,16 +45,16 @@ def find_model(arguments: Arguments) -> FoundModel:
     values = describe_config(arguments, vocab=vocab or 1, notes=notes)
     for name in model_names():
         zoo = load_model(name)
-        known = zoo.layers[0].vocab if isinstance(zoo.layers[0], Embedding) else None
-        if known is None or vocab not in (None, known) or len(zoo.layers) != values["num_hidden_layers"] + 2:
+        tokens = zoo.layers[0].vocab if isinstance(zoo.layers[0], Embedding) else None
+        if tokens is None or vocab not in (None, tokens) or len(zoo.layers) != values["num_hidden_layers"] + 2:
             continue
-        if _build({**values, "vocab_size": known}, arguments.setting).layers == zoo.layers:
+        if _build({**values, "vocab_size": tokens}, arguments.setting).layers == zoo.layers:
             if vocab is None:
-                notes.append(f"a vocabulary of {known}: that of {name}, whose layers these are (--vocab-size)")
+                notes.append(f"a vocabulary of {tokens}: that of {name}, whose layers these are (--vocab-size)")
             return FoundModel(model=zoo, reference=name, notes=tuple(notes))
     if vocab is None:
-        found = arguments.text("tokenizer-type")
-        raise arguments.wrong("vocab-size", f"nothing, and {found}", "the tokens that this tokenizer has")
+        tokenizer = arguments.text("tokenizer-type")
+        raise arguments.wrong("vocab-size", f"nothing, and {tokenizer}", "the tokens that this tokenizer has")
     return FoundModel(model=_build(values, arguments.setting), config=values, notes=tuple(notes))
 
 
@@ -67,10 +69,10 @@ def _vocabulary(arguments: Arguments) -> tuple[int | None, list[str]]:
     if stated is not None:
         return stated, []
     tokenizer = arguments.text("tokenizer-type") or DEFAULT_TOKENIZER
-    known = TOKENIZERS.get(tokenizer)
-    if known is None:
+    tokens = TOKENIZERS.get(tokenizer)
+    if tokens is None:
         return None, []
-    return known, [f"a vocabulary of {known}: {tokenizer}'s (--vocab-size)"]
+    return tokens, [f"a vocabulary of {tokens}: {tokenizer}'s (--vocab-size)"]
 
 
 def describe_config(arguments: Arguments, *, vocab: int, notes: list[str]) -> dict[str, Any]:
@@ -146,13 +148,7 @@ def _groups(arguments: Arguments, heads: int, notes: list[str]) -> int:
 
 def _attention(arguments: Arguments, hidden: int, heads: int) -> dict[str, Any]:
     if arguments.has("multi-latent-attention"):
-        return {
-            "q_lora_rank": arguments.count("q-lora-rank"),
-            "kv_lora_rank": arguments.count("kv-lora-rank") or 32,
-            "qk_nope_head_dim": arguments.count("qk-head-dim") or 128,
-            "qk_rope_head_dim": arguments.count("qk-pos-emb-head-dim") or 64,
-            "v_head_dim": arguments.count("v-head-dim") or 128,
-        }
+        return {size.key: arguments.count(size.argument) or size.default for size in LATENT}
     share = arguments.number("rotary-percent", 1.0)
     return {
         "head_dim": arguments.count("kv-channels") or hidden // heads,
@@ -184,60 +180,70 @@ def _pattern(arguments: Arguments, name: str, layers: int, default: list[bool], 
     text = arguments.text(name)
     if text is None:
         return default
-    found = evaluate_expression(text.strip("'\""))
-    if isinstance(found, int) and found > 0:
-        return [number % found == 0 if first_of else (number + 1) % found > 0 for number in range(layers)]
-    if isinstance(found, list) and len(found) == layers and set(found) <= {0, 1}:
-        return [bool(value) for value in found]
+    frequency = evaluate_expression(text.strip("'\""))
+    if isinstance(frequency, int) and frequency > 0:
+        return [number % frequency == 0 if first_of else (number + 1) % frequency > 0 for number in range(layers)]
+    if isinstance(frequency, list) and len(frequency) == layers and set(frequency) <= {0, 1}:
+        return [bool(value) for value in frequency]
     expected = f"a number, or a list of 0 and 1 for each of the {layers} layers such as ([0]*1+[1]*{layers - 1})"
     raise arguments.wrong(name, repr(text), expected)
 
 
 def _experts(arguments: Arguments, layers: int, dense: int) -> dict[str, Any]:
-    count = arguments.count("num-experts", least=0)
+    sizes = {
+        size.key: arguments.count(size.argument, least=0 if size.default == 0 else 1) or size.default
+        for size in EXPERTS
+    }
+    count, chosen = sizes["num_experts"] or 0, sizes["num_experts_per_tok"] or 0
     if not count:
         return {}
-    chosen = arguments.count("moe-router-topk") or 2
     if chosen > count:
         raise arguments.wrong("moe-router-topk", chosen, f"at most --num-experts {count}")
     sparse = _pattern(arguments, "moe-layer-freq", layers, [True] * layers, first_of=True)
     return {
-        "num_experts": count,
-        "num_experts_per_tok": chosen,
-        "moe_intermediate_size": arguments.count("moe-ffn-hidden-size") or dense,
+        **sizes,
+        "moe_intermediate_size": sizes["moe_intermediate_size"] or dense,
         "expert_layers": [number for number, flag in enumerate(sparse) if flag],
-        "shared_expert_intermediate_size": arguments.count("moe-shared-expert-intermediate-size", least=0) or 0,
         "shared_expert_gate": arguments.has("moe-shared-expert-gate"),
     }
 
 
 def check_model(model: Model, arguments: Arguments) -> None:
-    """InputError where an argument states another size than `model` has."""
-    blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
-    experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
-    dense = [block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)]
-    attention = [block.attention for block in blocks if isinstance(block.attention, Attention)]
-    latent = [one.latent for one in attention if one.latent is not None]
-    grouped = arguments.has("group-query-attention")
-    routed = [one.expert for one in experts]
-    own: dict[str, set[int]] = {
-        "num-layers": {len(blocks)},
-        "encoder-num-layers": {len(blocks)},
-        "hidden-size": {block.hidden for block in blocks},
-        "num-attention-heads": {one.heads for one in attention},
-        "num-query-groups": {one.kv_heads for one in attention} if grouped else set(),
-        "kv-channels": {one.head_dim for one in attention if one.latent is None},
-        "ffn-hidden-size": {one.hidden for one in (dense or routed)},
-        "moe-ffn-hidden-size": {one.hidden for one in routed},
-        "num-experts": {one.count for one in experts} or {0},
-        "moe-router-topk": {one.top_k for one in experts},
-        "moe-shared-expert-intermediate-size": {one.shared_hidden for one in experts},
-        "q-lora-rank": {one.query_rank for one in latent if one.query_rank is not None},
-        "kv-lora-rank": {one.key_value_rank for one in latent},
-        "vocab-size": {layer.vocab for layer in model.layers if isinstance(layer, Embedding)},
-    }
-    for name, sizes in own.items():
+    """Raise InputError where an argument states another size than `model` has."""
+    for name, sizes in {**_block_sizes(model), **_attention_sizes(model, arguments)}.items():
         stated = arguments.count(name, least=0)
         if stated is not None and sizes and sizes != {stated}:
             has = " and ".join(str(size) for size in sorted(sizes))
             raise arguments.wrong(name, stated, f"{has}, as {model.name} has")
+
+
+def _block_sizes(model: Model) -> dict[str, set[int]]:
+    """By argument, what the model's layers and feed-forwards have."""
+    blocks = blocks_of(model)
+    experts = [block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)]
+    dense = [block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)]
+    return {
+        "num-layers": {len(blocks)},
+        "encoder-num-layers": {len(blocks)},
+        "hidden-size": {block.hidden for block in blocks},
+        "ffn-hidden-size": {part.hidden for part in dense or [part.expert for part in experts]},
+        "vocab-size": {layer.vocab for layer in model.layers if isinstance(layer, Embedding)},
+        **_sizes_of(experts, EXPERTS),
+        **({} if experts else {"num-experts": {0}}),
+    }
+
+
+def _attention_sizes(model: Model, arguments: Arguments) -> dict[str, set[int]]:
+    """By argument, what the model's attention has."""
+    attention = [block.attention for block in blocks_of(model) if isinstance(block.attention, Attention)]
+    grouped = {mixer.kv_heads for mixer in attention} if arguments.has("group-query-attention") else set()
+    return {
+        "num-attention-heads": {mixer.heads for mixer in attention},
+        "num-query-groups": grouped,
+        "kv-channels": {mixer.head_dim for mixer in attention if mixer.latent is None},
+        **_sizes_of([mixer.latent for mixer in attention if mixer.latent is not None], LATENT),
+    }
+
+
+def _sizes_of(parts: Sequence[object], sizes: Sequence[Size]) -> dict[str, set[int]]:
+    return {size.argument: {has for part in parts if (has := size.of(part)) is not None} for size in sizes}

@@ -13,10 +13,10 @@ from typing import Any
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Overlap, ZeroStage
-from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.base.import_records import Imported, Stated
 from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks
+from planner.one_job.tools.base.shape import blocks_of, experts_of
 from planner.one_job.tools.megatron.arguments import Arguments, known_arguments, read_arguments, refuse_others
 from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, FoundModel, check_model, find_model, seq_length
 from planner.one_job.tools.megatron.names import BATCH, DEGREES, OPTIMIZERS, STRATEGIES, argument
@@ -70,19 +70,19 @@ def read_megatron(settings: str, *, model: str | None, options: EstimateOptions)
     arguments = read_arguments(command.words, setting=setting)
     refuse_others(arguments, model_named=model is not None)
     notes = [*command.notes, *arguments.notes]
-    found = _model(arguments, model)
-    notes += found.notes
-    read = _options(arguments, found.model, notes)
+    described = _model(arguments, model)
+    notes += described.notes
+    read = _options(arguments, described.model, notes)
     return Imported(
         launcher="megatron",
         setting=setting,
-        reference=found.reference,
-        config=found.config,
+        reference=described.reference,
+        config=described.config,
         options=read,
         words=WORDS,
         devices=arguments.devices,
         software=_software(arguments, read, notes),
-        blocks=_blocks(arguments, found.model),
+        blocks=_blocks(arguments, described.model),
         copies=_copies(arguments),
         assumptions=tuple(dict.fromkeys(notes)),
     )
@@ -159,8 +159,8 @@ def _options(arguments: Arguments, model: Model, notes: list[str]) -> Stated:
 
 def _is_local(arguments: Arguments) -> bool:
     """Whether Megatron's own layers run, not Transformer Engine's."""
-    own = arguments.choice("transformer-impl", ("transformer_engine", "local")) == "local"
-    return own or arguments.has("use-legacy-models")
+    local = arguments.choice("transformer-impl", ("transformer_engine", "local")) == "local"
+    return local or arguments.has("use-legacy-models")
 
 
 def _add_precision(arguments: Arguments, stated: Stated, notes: list[str]) -> None:
@@ -186,9 +186,7 @@ def _add_precision(arguments: Arguments, stated: Stated, notes: list[str]) -> No
 
 def _add_experts(arguments: Arguments, model: Model, stated: Stated, tp: int, notes: list[str]) -> None:
     ep, etp = arguments.count("expert-model-parallel-size") or 1, arguments.count("expert-tensor-parallel-size")
-    if not any(
-        isinstance(block.feed_forward, Experts) for block in model.layers if isinstance(block, TransformerBlock)
-    ):
+    if experts_of(model) is None:
         for name, degree in (("expert-model-parallel-size", ep), ("expert-tensor-parallel-size", etp)):
             if degree not in (None, 1):
                 raise arguments.wrong(name, degree, f"none: {model.name} has no experts")
@@ -223,35 +221,31 @@ def _chunks(arguments: Arguments, model: Model, pp: int) -> int:
         return 1
     layers = _counted_layers(arguments, model)
     if layers % pp or layers // pp % size:
-        found = f"{size}, of {layers} layers over {pp} stages"
-        raise arguments.wrong("num-layers-per-virtual-pipeline-stage", found, "a divisor of a stage's layers")
+        said = f"{size}, of {layers} layers over {pp} stages"
+        raise arguments.wrong("num-layers-per-virtual-pipeline-stage", said, "a divisor of a stage's layers")
     return layers // pp // size
 
 
 def _counted_layers(arguments: Arguments, model: Model) -> int:
     """Blocks, with embedding and loss where they count as one."""
     spared = [arguments.has(name) for name in (COUNTS_EMBEDDING, COUNTS_LOSS)]
-    return _block_count(model) + sum(spared)
-
-
-def _block_count(model: Model) -> int:
-    return sum(isinstance(layer, TransformerBlock) for layer in model.layers)
+    return len(blocks_of(model)) + sum(spared)
 
 
 def _layout(arguments: Arguments) -> tuple[int, ...] | None:
     text = arguments.text("pipeline-model-parallel-layout")
     if text is None:
         return None
-    found = layout_blocks(text)
-    if found is None or (len(found) > 2 and not all(found[1:-1])):
+    blocks = layout_blocks(text)
+    if blocks is None or (len(blocks) > 2 and not all(blocks[1:-1])):
         expected = "chunks of t with | between them, such as Ett|(tt|)*2tL, none of them empty"
         raise arguments.wrong("pipeline-model-parallel-layout", repr(text), expected)
-    return found
+    return blocks
 
 
 def _blocks(arguments: Arguments, model: Model) -> tuple[int, ...] | None:
     """Blocks of each chunk; None for one chunk. InputError where Megatron could not divide them so."""
-    pp, blocks = arguments.count("pipeline-model-parallel-size") or 1, _block_count(model)
+    pp, blocks = arguments.count("pipeline-model-parallel-size") or 1, len(blocks_of(model))
     vpp = _chunks(arguments, model, pp)
     if pp == 1 or not blocks:
         return None
@@ -262,9 +256,9 @@ def _blocks(arguments: Arguments, model: Model) -> tuple[int, ...] | None:
         return layout
     first, last = arguments.count(FIRST_STAGE), arguments.count(LAST_STAGE)
     if first is not None or last is not None:
-        found, key = uneven_blocks(blocks, pp=pp, vpp=vpp, first=first, last=last), f"{FIRST_STAGE}, --{LAST_STAGE}"
+        counts, key = uneven_blocks(blocks, pp=pp, vpp=vpp, first=first, last=last), f"{FIRST_STAGE}, --{LAST_STAGE}"
     else:
-        found = even_blocks(
+        counts = even_blocks(
             blocks,
             pp=pp,
             vpp=vpp,
@@ -272,10 +266,10 @@ def _blocks(arguments: Arguments, model: Model) -> tuple[int, ...] | None:
             spare_last=arguments.has(COUNTS_LOSS),
         )
         key = "pipeline-model-parallel-size"
-    if found is None:
+    if counts is None:
         shared = f"{_counted_layers(arguments, model)} layers over {pp} stages of {vpp} chunks"
         raise arguments.wrong(key, shared, "layers that divide evenly")
-    return found
+    return counts
 
 
 # State, recomputation, communication
@@ -296,23 +290,26 @@ def _copies(arguments: Arguments) -> int | None:
 
 def _recompute(arguments: Arguments, vpp: int, notes: list[str]) -> str:
     """`uniform` recomputes all layers, `block` so many of each chunk."""
-    kinds = ("full", "selective")
-    kind = arguments.text("recompute-granularity", choices=kinds) or arguments.text(
-        "checkpoint-granularity", choices=kinds
-    )
+    kind = _recompute_kind(arguments)
     method = next((arguments.text(name) for name in METHODS if arguments.has(name)), None)
     layers = next((arguments.count(name) for name in COUNTS if arguments.has(name)), None)
-    if kind is None and (arguments.has("checkpoint-activations") or arguments.has("activations-checkpoint-method")):
-        kind = "full"
-    if kind is None and arguments.has("recompute-activations", "moe-layer-recompute"):
-        kind = "selective"
     if kind == "selective":
         return _selective(arguments, notes)
     if kind == "full" and method == "block" and layers is not None:
         return f"full:{layers * vpp}"
     if kind == "full" and (layers or 1) > 1:
         notes.append("recomputation in units of several layers is priced as keeping each layer's input")
-    return kind or "none"
+    return kind
+
+
+def _recompute_kind(arguments: Arguments) -> str:
+    for name in ("recompute-granularity", "checkpoint-granularity"):
+        kind = arguments.text(name, choices=("full", "selective"))
+        if kind is not None:
+            return kind
+    if arguments.has("checkpoint-activations", "activations-checkpoint-method"):
+        return "full"
+    return "selective" if arguments.has("recompute-activations", "moe-layer-recompute") else "none"
 
 
 def _selective(arguments: Arguments, notes: list[str]) -> str:
@@ -327,19 +324,19 @@ def _selective(arguments: Arguments, notes: list[str]) -> str:
 
 def _overlap(arguments: Arguments, vpp: int, notes: list[str]) -> tuple[Overlap, ...]:
     """What runs beside compute. Transfers between stages do where chunks are interleaved, unless told otherwise."""
-    found: list[Overlap] = []
+    overlaps: list[Overlap] = []
     fsdp = arguments.has("use-torch-fsdp2")
     if arguments.has("overlap-grad-reduce") or fsdp:
-        found.append("dp")
+        overlaps.append("dp")
         if arguments.has("use-distributed-optimizer") and not arguments.has("overlap-param-gather") and not fsdp:
             notes.append("without --overlap-param-gather weights are gathered in the open; priced as gradients are")
     if arguments.has("tp-comm-overlap"):
-        found.append("tp")
+        overlaps.append("tp")
     if vpp > 1 and not arguments.has("no-overlap-p2p-communication"):
-        found.append("p2p")
+        overlaps.append("p2p")
     if arguments.has("overlap-moe-expert-parallel-comm"):
-        found.append("ep")
-    return tuple(found)
+        overlaps.append("ep")
+    return tuple(overlaps)
 
 
 def _attention(arguments: Arguments, notes: list[str]) -> AttentionKernel | None:
@@ -359,23 +356,23 @@ def _attention(arguments: Arguments, notes: list[str]) -> AttentionKernel | None
 
 def _software(arguments: Arguments, stated: Stated, notes: list[str]) -> dict[str, Any]:
     """Features of the software that arguments turn on or off."""
-    found: dict[str, Any] = {
+    features: dict[str, Any] = {
         "fused_cross_entropy": arguments.has("cross-entropy-loss-fusion"),
         "fused_accumulation": not arguments.has("no-gradient-accumulation-fusion"),
     }
     eager = [arguments.has("no-bias-dropout-fusion"), arguments.has("no-bias-gelu-fusion", "no-bias-swiglu-fusion")]
     if all(eager):
-        found["kernels"] = "eager"
+        features["kernels"] = "eager"
     elif any(eager):
         notes.append("one fusion of small operators is off; all are priced as fused")
     elements = arguments.count("ddp-bucket-size")
     if elements is not None and "dp" in (stated["overlap"] or ()):
-        found["bucket_bytes"] = elements * (4 if stated["grad_dtype"] == "fp32" else 2)
+        features["bucket_bytes"] = elements * (4 if stated["grad_dtype"] == "fp32" else 2)
     flex = arguments.text("moe-token-dispatcher-type") == "flex"
     backend = arguments.text("moe-flex-dispatcher-backend", "deepep")
     if arguments.has("moe-enable-deepep") or (flex and backend in ("deepep", "hybridep")):
-        found["dispatch"] = "deduplicated"
+        features["dispatch"] = "deduplicated"
     graphs = arguments.text("cuda-graph-impl", "none") != "none"
     if graphs or arguments.has("enable-cuda-graph", "external-cuda-graph"):
-        found["launch"] = "graph"
-    return found
+        features["launch"] = "graph"
+    return features

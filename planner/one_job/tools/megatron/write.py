@@ -13,34 +13,8 @@ from typing import Any
 from planner.one_job.tools.base.export_records import ExportFile
 from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task, launcher_lines, shell_lines
-from planner.one_job.tools.megatron.fields import (
-    Fields,
-    core_fields,
-)
+from planner.one_job.tools.megatron.fields import Fields, core_fields
 from planner.one_job.tools.megatron.names import OPTIMIZERS, argument
-
-SWITCHES = {
-    "swiglu": "--swiglu",
-    "add_qkv_bias": "--add-qkv-bias",
-    "qk_layernorm": "--qk-layernorm",
-    "multi_latent_attention": "--multi-latent-attention",
-    "moe_router_pre_softmax": "--moe-router-pre-softmax",
-    "moe_grouped_gemm": "--moe-grouped-gemm",
-    "moe_enable_deepep": "--moe-enable-deepep",
-    "moe_pad_expert_input_to_capacity": "--moe-pad-expert-input-to-capacity",
-    "overlap_moe_expert_parallel_comm": "--overlap-moe-expert-parallel-comm",
-    "sequence_parallel": "--sequence-parallel",
-    "cross_entropy_loss_fusion": "--cross-entropy-loss-fusion",
-    "tp_comm_overlap": "--tp-comm-overlap",
-    "use_distributed_optimizer": "--use-distributed-optimizer",
-    "use_megatron_fsdp": "--use-megatron-fsdp",
-    "overlap_grad_reduce": "--overlap-grad-reduce",
-    "overlap_param_gather": "--overlap-param-gather",
-    "use_tp_pp_dp_mapping": "--use-tp-pp-dp-mapping",
-    "optimizer_cpu_offload": "--optimizer-cpu-offload",
-    "use_precision_aware_optimizer": "--use-precision-aware-optimizer",
-}
-"""Given where the field is true."""
 
 INVERSE = {
     "add_bias_linear": ("--disable-bias-linear",),
@@ -54,7 +28,7 @@ INVERSE = {
         "--no-rope-fusion",
     ),
 }
-"""Given where the field is false."""
+"""Given where the field is false; those of other fields are called as these, and given where they are true."""
 
 RENAMED = {
     "num_moe_experts": "--num-experts",
@@ -126,14 +100,10 @@ def megatron_arguments(task: Task) -> list[list[str]]:
 
 def _from_fields(fields: Fields) -> Iterator[list[str]]:
     for name, value in fields.items():
-        if name == "group_query_attention":
-            yield ["--group-query-attention"]
-        elif name in SWITCHES:
-            if value:
-                yield [SWITCHES[name]]
-        elif name in INVERSE:
-            if not value:
-                yield from ([flag] for flag in INVERSE[name])
+        if name in INVERSE:
+            yield from ([flag] for flag in INVERSE[name] if not value)
+        elif isinstance(value, bool):
+            yield from [[f"--{argument(name)}"]] if value else []
         elif value is not None:
             flag = RENAMED.get(name, f"--{argument(name)}")
             yield [flag, *_words(name, value)]
@@ -190,19 +160,21 @@ def _point_to_point(task: Task) -> list[list[str]]:
 
 def _precision(task: Task) -> list[list[str]]:
     dtype, grads = task.plan.model.dtype, task.recipe.grad_dtype
-    found = {"bf16": [["--bf16"]], "fp16": [["--fp16"]], "fp8": [["--bf16"], ["--fp8-format", "hybrid"]]}.get(dtype, [])
+    arguments = {"bf16": [["--bf16"]], "fp16": [["--fp16"]], "fp8": [["--bf16"], ["--fp8-format", "hybrid"]]}.get(
+        dtype, []
+    )
     if dtype in ("bf16", "fp8"):
-        found += [["--grad-reduce-in-bf16"]] if grads == "bf16" else [["--accumulate-allreduce-grads-in-fp32"]]
+        arguments += [["--grad-reduce-in-bf16"]] if grads == "bf16" else [["--accumulate-allreduce-grads-in-fp32"]]
     elif dtype == "fp16" and grads == "fp32":
-        found += [["--accumulate-allreduce-grads-in-fp32"]]
-    return found
+        arguments += [["--accumulate-allreduce-grads-in-fp32"]]
+    return arguments
 
 
 def _optimizer(task: Task) -> list[list[str]]:
     plan = task.plan
-    found = [["--optimizer", backwards(OPTIMIZERS)[plan.optimizer]]]
+    arguments = [["--optimizer", backwards(OPTIMIZERS)[plan.optimizer]]]
     if plan.optimizer == "muon":
-        found.append(["--ckpt-format", "torch"])
+        arguments.append(["--ckpt-format", "torch"])
     elif task.shape.zero >= 2:
-        found.append(["--ckpt-format", "fsdp_dtensor"])
-    return found
+        arguments.append(["--ckpt-format", "fsdp_dtensor"])
+    return arguments

@@ -12,11 +12,12 @@ from estimator.frontends.hugging_face import config_model
 from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
-from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.tools.base.import_records import Imported, Stated
 from planner.one_job.tools.base.pipeline import weighted_blocks
-from planner.one_job.tools.base.settings import describe_unread, load_data, load_known
+from planner.one_job.tools.base.settings import describe_unread, load_known
+from planner.one_job.tools.base.shape import blocks_of, experts_of
+from planner.one_job.tools.torchtitan.flavors import flavor_names, named_flavor
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
@@ -69,8 +70,8 @@ def read_torchtitan(settings: str, *, model: str | None, options: EstimateOption
     titan = _Titan(where=setting, values=values)
     notes = describe_unread(values, load_known("torchtitan/known.toml"))
     reference, config = (model, None) if model is not None else _flavor(titan)
-    found = load_any_model(reference) if reference else config_model(config or {}, where=setting, name="model")
-    read = _options(titan, found, notes)
+    trained = load_any_model(reference) if reference else config_model(config or {}, where=setting, name="model")
+    read = _options(titan, trained, notes)
     return Imported(
         launcher="torchtitan",
         setting=setting,
@@ -79,7 +80,7 @@ def read_torchtitan(settings: str, *, model: str | None, options: EstimateOption
         options=read,
         words=WORDS,
         software=_software(titan),
-        blocks=_blocks(titan, found, read),
+        blocks=_blocks(titan, trained, read),
         copies=_copies(titan, read),
         assumptions=tuple(dict.fromkeys(notes)),
     )
@@ -115,39 +116,33 @@ class _Titan:
 
     def holding(self, key: str) -> Keys:
         """The first of `SECTIONS` that has the key; today's where none does."""
-        found = (self.part(name) for name in SECTIONS if key in self.part(name).values)
-        return next(found, self.part(SECTIONS[0]))
+        holders = (self.part(name) for name in SECTIONS if key in self.part(name).values)
+        return next(holders, self.part(SECTIONS[0]))
 
     def degree(self, key: str, default: int = 1, *, least: int = 1) -> int:
         """A degree of parallelism."""
-        found = self.holding(key).size(key, default, least=least)
-        if not found:
-            raise self.holding(key).wrong(key, found, "at least 1, or -1 for what is left")
-        return found
+        degree = self.holding(key).size(key, default, least=least)
+        if not degree:
+            raise self.holding(key).wrong(key, degree, "at least 1, or -1 for what is left")
+        return degree
 
     def word(self, section: str, key: str, default: str, allowed: tuple[str, ...] = ()) -> str:
         """Text, one of `allowed` where there are any."""
         keys = self.part(section)
-        found = keys.get(key, default)
-        if not isinstance(found, str) or (allowed and found not in allowed):
-            raise keys.wrong(key, describe(found), f"one of {', '.join(allowed)}" if allowed else "text")
-        return found
+        word = keys.get(key, default)
+        if not isinstance(word, str) or (allowed and word not in allowed):
+            raise keys.wrong(key, describe(word), f"one of {', '.join(allowed)}" if allowed else "text")
+        return word
 
 
 def _flavor(titan: _Titan) -> tuple[str | None, dict[str, Any] | None]:
     """A zoo name, or the keys of a `config.json`."""
-    known = load_data("torchtitan/models.toml")
     name, flavor = titan.word("model", "name", "llama3"), titan.word("model", "flavor", "debugmodel")
-    plain = re.sub(r"_(flex|varlen)(_attn)?$", "", flavor)
-    entry = known.get(name, {}).get(plain)
+    entry = named_flavor(name, flavor)
     if entry is None:
-        shown = ", ".join(f"{one} {two}" for one, flavors in known.items() for two in flavors)
-        found = f"{name} {flavor}"
-        raise InputError(where=titan.where, key="model.flavor", found=found, expected=f"one of {shown}; or MODEL")
-    if "zoo" in entry:
-        return entry["zoo"], None
-    config = {key: value for key, value in entry.items() if key != "null"}
-    return None, config | dict.fromkeys(entry.get("null", ()))
+        expected = f"one of {', '.join(flavor_names())}; or MODEL"
+        raise InputError(where=titan.where, key="model.flavor", found=f"{name} {flavor}", expected=expected)
+    return entry
 
 
 def _options(titan: _Titan, model: Model, notes: list[str]) -> Stated:
@@ -174,8 +169,7 @@ def _options(titan: _Titan, model: Model, notes: list[str]) -> Stated:
     shard = _shard(titan)
     if shard > 0:
         stated["dp"] = shard * titan.degree("data_parallel_replicate_degree")
-    blocks = (layer for layer in model.layers if isinstance(layer, TransformerBlock))
-    if any(isinstance(block.feed_forward, Experts) for block in blocks):
+    if experts_of(model) is not None:
         ep = titan.degree("expert_parallel_degree")
         stated["ep"] = ep
         stated["etp"] = titan.degree("expert_tensor_parallel_degree") if ep > 1 else tp
@@ -194,8 +188,8 @@ def _add_batch(titan: _Titan, stated: Stated, pp: int, notes: list[str]) -> None
         count = parallel.optional_size("pipeline_parallel_microbatches")
         micro = local // count if count else titan.degree("pipeline_parallel_microbatch_size")
         if not micro or local % micro:
-            found = f"{local}, in micro-batches of {micro}"
-            raise training.wrong("local_batch_size", found, "a multiple of pipeline_parallel_microbatch_size")
+            said = f"{local}, in micro-batches of {micro}"
+            raise training.wrong("local_batch_size", said, "a multiple of pipeline_parallel_microbatch_size")
     stated["micro_batch"] = micro
     batch = training.size("global_batch_size", -1, least=-1)
     if batch > 0:
@@ -240,8 +234,8 @@ def _schedule(titan: _Titan, model: Model, pp: int, notes: list[str]) -> tuple[S
     keys = titan.holding("pipeline_parallel_schedule")
     text = str(keys.get("pipeline_parallel_schedule", "1F1B"))
     if text.lower() not in PRICED:
-        known = "1F1B, GPipe, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV"
-        raise keys.wrong("pipeline_parallel_schedule", repr(text), f"one of {known}")
+        names = "1F1B, GPipe, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble, DualPipeV"
+        raise keys.wrong("pipeline_parallel_schedule", repr(text), f"one of {names}")
     schedule, said = PRICED[text.lower()]
     if said:
         notes.append(f"pipeline_parallel_schedule {text}: {said}")
@@ -250,8 +244,8 @@ def _schedule(titan: _Titan, model: Model, pp: int, notes: list[str]) -> tuple[S
     parts = _parts(titan)
     chunks = len(parts) if parts else _chunk_count(titan, model, pp)
     if chunks % pp or chunks < 2 * pp:
-        found = f"{chunks} chunks of layers over {pp} stages"
-        raise keys.wrong("pipeline_parallel_layers_per_stage", found, "two or more for each stage")
+        counted = f"{chunks} chunks of layers over {pp} stages"
+        raise keys.wrong("pipeline_parallel_layers_per_stage", counted, "two or more for each stage")
     return schedule, chunks // pp
 
 
@@ -261,7 +255,7 @@ def _chunk_count(titan: _Titan, model: Model, pp: int) -> int:
     if size is None:
         return 2 * pp
     first, last = _spared(keys)
-    return -(-(_block_count(model) + first + last) // size)
+    return -(-(len(blocks_of(model)) + first + last) // size)
 
 
 def _spared(keys: Keys) -> tuple[int, int]:
@@ -271,65 +265,67 @@ def _spared(keys: Keys) -> tuple[int, int]:
     )
 
 
-def _block_count(model: Model) -> int:
-    return sum(isinstance(layer, TransformerBlock) for layer in model.layers)
-
-
 def _parts(titan: _Titan) -> list[list[str]]:
     """The modules of each chunk, where the file lists them."""
     keys = titan.part("parallelism")
-    found = keys.get("module_fqns_per_model_part", None) or []
-    if not isinstance(found, list) or not all(isinstance(part, list) for part in found):
-        raise keys.wrong("module_fqns_per_model_part", describe(found), "a list of lists of modules")
-    return found
+    parts = keys.get("module_fqns_per_model_part", None) or []
+    if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):
+        raise keys.wrong("module_fqns_per_model_part", describe(parts), "a list of lists of modules")
+    return parts
 
 
 def _blocks(titan: _Titan, model: Model, stated: Stated) -> tuple[int, ...] | None:
     """Blocks of each chunk; None where they are not divided, or not in a way that can be told."""
     pp, vpp = stated["pp"] or 1, stated["vpp"] or 1
-    blocks = _block_count(model)
+    blocks = len(blocks_of(model))
     if pp == 1 or not blocks:
         return None
     keys, parts = titan.part("parallelism"), _parts(titan)
     if parts:
         counts = tuple(sum(str(module).startswith("layers.") for module in part) for part in parts)
         if len(counts) != pp * vpp or sum(counts) != blocks or not all(counts[1:-1]):
-            found = f"{len(counts)} parts of {sum(counts)} layers"
-            raise keys.wrong("module_fqns_per_model_part", found, f"{pp * vpp} parts of the model's {blocks}")
+            said = f"{len(counts)} parts of {sum(counts)} layers"
+            raise keys.wrong("module_fqns_per_model_part", said, f"{pp * vpp} parts of the model's {blocks}")
         return counts
     first, last = _spared(keys)
     counts_found = weighted_blocks(blocks, chunks=pp * vpp, first_less=first, last_less=last)
     if counts_found is None or not all(counts_found[1:-1]):
-        found = f"{pp} stages of {vpp} chunks for {blocks} blocks"
-        raise keys.wrong("pipeline_parallel_degree", found, "a block or more for each chunk")
+        said = f"{pp} stages of {vpp} chunks for {blocks} blocks"
+        raise keys.wrong("pipeline_parallel_degree", said, "a block or more for each chunk")
     return counts_found
 
 
 def _dtype(titan: _Titan, notes: list[str]) -> DType:
-    training, model = titan.part("training"), titan.part("model")
+    training, converters = titan.part("training"), _converters(titan)
+    if any("mx" in word for word in converters):
+        notes.append("model.converters: MX formats are priced as fp8")
+    if any("float8" in word or "mx" in word for word in converters) or titan.part("float8").flag(
+        "enable_float8_linear", False
+    ):
+        return "fp8"
+    held = training.get("dtype", "float32")
+    computed = training.get("mixed_precision_param", "bfloat16")
+    for key, dtype in (("dtype", held), ("mixed_precision_param", computed)):
+        if dtype not in ("bfloat16", "float32"):
+            raise training.wrong(key, describe(dtype), "bfloat16 or float32")
+    return "bf16" if "bfloat16" in (held, computed) else "fp32"
+
+
+def _converters(titan: _Titan) -> list[str]:
+    model = titan.part("model")
     converters = model.get("converters", None) or []
     words = converters.split(",") if isinstance(converters, str) else converters
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise model.wrong("converters", describe(converters), "a list of names")
-    lowered = [word for word in words if "float8" in word or "mx" in word]
-    if any("mx" in word for word in lowered):
-        notes.append("model.converters: MX formats are priced as fp8")
-    if lowered or titan.part("float8").flag("enable_float8_linear", False):
-        return "fp8"
-    held = training.get("dtype", "float32")
-    computed = training.get("mixed_precision_param", "bfloat16")
-    for key, found in (("dtype", held), ("mixed_precision_param", computed)):
-        if found not in ("bfloat16", "float32"):
-            raise training.wrong(key, describe(found), "bfloat16 or float32")
-    return "bf16" if "bfloat16" in (held, computed) else "fp32"
+    return words
 
 
 def _optimizer(titan: _Titan, notes: list[str]) -> OptimizerName:
     name = titan.word("optimizer", "name", "AdamW")
-    known = OPTIMIZERS.get(name.lower())
-    if known is None:
+    optimizer = OPTIMIZERS.get(name.lower())
+    if optimizer is None:
         notes.append(f"optimizer.name {name}: not modelled; priced as AdamW")
-    return known or "adamw"
+    return optimizer or "adamw"
 
 
 def _recompute(titan: _Titan, model: Model, pp: int, notes: list[str]) -> str:
@@ -347,7 +343,7 @@ def _recompute(titan: _Titan, model: Model, pp: int, notes: list[str]) -> str:
         return "selective"
     if not (option.isascii() and option.isdigit() and int(option)):
         raise keys.wrong("selective_ac_option", repr(option), "op, or a number of layers")
-    layers = _block_count(model) // pp // int(option)
+    layers = len(blocks_of(model)) // pp // int(option)
     return f"full:{layers}" if layers else "none"
 
 
@@ -365,14 +361,14 @@ def _offload(titan: _Titan, notes: list[str]) -> tuple[OffloadPart, ...]:
 
 def _software(titan: _Titan) -> dict[str, Any]:
     """torch.compile fuses the small operators of a block; training in bf16 throughout keeps no copy of the weights."""
-    found: dict[str, Any] = {}
+    features: dict[str, Any] = {}
     compiling = titan.part("compile")
     components = compiling.get("components", None) or ["model", "loss"]
     compiled = compiling.flag("enable", False) or titan.part("training").flag("compile", False)
     if compiled and "model" in components:
-        found["kernels"] = "fused"
+        features["kernels"] = "fused"
     if titan.part("training").get("dtype", "float32") == "bfloat16":
-        found["optimizer_masters"] = False
+        features["optimizer_masters"] = False
     if titan.word("parallelism", "expert_parallel_comm_backend", "standard") == "deepep":
-        found["dispatch"] = "deduplicated"
-    return found
+        features["dispatch"] = "deduplicated"
+    return features

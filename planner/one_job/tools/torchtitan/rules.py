@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from estimator.pricing.recipe import ScheduleName
+from planner.one_job.tools.base.rules import (
+    ALL_LAYERS_RECOMPUTED,
+    STATE_SHARDED_OVER_CP,
+    UNSHARED_EXPERTS_SPLIT_AS_ALL,
+    sharded_state_offloaded_whole,
+    shared_experts_whole,
+)
 from planner.one_job.tools.base.tool import Rule, TrainingTool
 
 SCHEDULES: dict[str, ScheduleName] = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved"}
@@ -30,11 +37,7 @@ DEGREES = (
         found="{s.job.seq_len}",
         expected="a multiple of tp and 2 * cp",
     ),
-    Rule(
-        key="stages[].etp",
-        allows=lambda s: (s.ep > 1) | (s.etp == s.tp) | (s.job.experts is None),
-        expected="tp = {s.tp} where experts are not shared",
-    ),
+    UNSHARED_EXPERTS_SPLIT_AS_ALL,
     Rule(
         key="recipe.grad_dtype",
         allows=lambda s: (s.dp * s.cp == 1) | (s.job.grad_dtype in (None, "fp32")),
@@ -50,32 +53,14 @@ STATES = (
         found="0 with tp {s.tp}, pp {s.pp} and cp {s.cp}",
         expected="FSDP beside context parallelism",
     ),
-    Rule(
-        key="stages[].sharding.shard",
-        allows=lambda s: s.zero == 0 or s.shard % s.cp == 0,
-        expected="a multiple of cp = {s.cp}, over which it shards too",
-    ),
+    STATE_SHARDED_OVER_CP,
     Rule(
         key="stages[].ep",
         allows=lambda s: s.ep == 1 or (s.shard if s.zero else 1) * (s.tp if s.etp == 1 else 1) % s.ep == 0,
         found="{s.ep} with shards of {s.shard} and tp {s.tp}",
         expected="a divisor of dp_shard * cp * tp",
     ),
-    Rule(
-        key="stages[].offload",
-        allows=lambda s: not s.offload or (set(s.offload) == {"weights", "optimizer"} and s.zero > 0),
-        found="{s.offload} with ZeRO {s.zero}",
-        expected="nothing, or weights and optimizer together under FSDP (enable_cpu_offload)",
-    ),
-)
-
-WHOLE = (
-    Rule(
-        key="stages[].recompute.layers",
-        allows=lambda s: s.recompute == "none" or s.recomputes_all_blocks,
-        found="{s.recompute_layers} layers by stage",
-        expected="all layers or none",
-    ),
+    sharded_state_offloaded_whole(1, "nothing, or weights and optimizer together under FSDP (enable_cpu_offload)"),
 )
 
 TORCHTITAN = TrainingTool(
@@ -92,14 +77,10 @@ TORCHTITAN = TrainingTool(
     dtypes=("bf16", "fp32", "fp8"),
     degrees=(
         *DEGREES,
-        Rule(
-            key="stages[].etp",
-            allows=lambda s: (s.ep == 1) | (s.etp == 1),
-            expected="1",
-        ),
+        shared_experts_whole("1"),
     ),
     states=STATES,
-    whole=WHOLE,
+    whole=(ALL_LAYERS_RECOMPUTED,),
     model="torchtitan.settings:refuse_model",
     write="torchtitan.write:write_torchtitan",
 )

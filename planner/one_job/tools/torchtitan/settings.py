@@ -5,11 +5,8 @@ Names as in torchtitan 0.2.2 (config/job_config.py) and 0.3.0 (config/configs.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from models_zoo.model import Model
@@ -18,9 +15,8 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
+from planner.one_job.tools.torchtitan.flavors import Release, find_flavor, is_plain_llama
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
-
-Release = Literal["0.2", "0.3"]
 
 HEADS = {"0.2": "output", "0.3": "lm_head"}
 """What the output projection is called."""
@@ -40,8 +36,8 @@ class Settings:
 def titan_settings(task: Task, release: Release) -> Settings:
     """Return the settings that both forms have."""
     plan, shape, notes, software = task.plan, task.shape, task.notes, task.recipe.software
-    own = shape.micro_batch_per_rank
-    local = own * plan.batch.micro_batches if shape.pp > 1 else own
+    samples = shape.micro_batch_per_rank
+    local = samples * plan.batch.micro_batches if shape.pp > 1 else samples
     training = {
         "local_batch_size": local,
         "global_batch_size": plan.batch.global_batch,
@@ -71,17 +67,17 @@ def titan_settings(task: Task, release: Release) -> Settings:
 def _data_parallel(shape: Shape, release: Release) -> dict[str, Any]:
     """dp_shard * cp ranks share the weights; `never` keeps them gathered after forward: ZeRO 2, in a pipeline 1."""
     sharded = shape.zero > 0
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "data_parallel_replicate_degree": shape.replicate if sharded else shape.dp,
         "data_parallel_shard_degree": shape.shard // shape.cp if sharded else 1,
     }
     if sharded:
-        found["fsdp_reshard_after_forward"] = "always" if shape.zero == 3 else "never"
+        settings["fsdp_reshard_after_forward"] = "always" if shape.zero == 3 else "never"
     if release == "0.3":
-        found["enable_sequence_parallel"] = shape.sequence_parallel and shape.tp > 1
+        settings["enable_sequence_parallel"] = shape.sequence_parallel and shape.tp > 1
     elif shape.ep > 1:
-        found["expert_tensor_parallel_degree"] = shape.etp
-    return found
+        settings["expert_tensor_parallel_degree"] = shape.etp
+    return settings
 
 
 def _pipeline(task: Task, release: Release) -> dict[str, Any]:
@@ -100,67 +96,18 @@ def _pipeline(task: Task, release: Release) -> dict[str, Any]:
     }
 
 
-@cache
-def _flavors() -> list[dict[str, Any]]:
-    text = files("planner.one_job.tools.torchtitan").joinpath("flavors.json").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = json.loads(text)["flavors"]
-    return found
-
-
-def find_flavor(decoder: Decoder, release: Release) -> tuple[str, str] | None:
-    """The model and flavor of torchtitan that has these sizes."""
-    own: dict[str, Any] = {
-        name: getattr(decoder, name)
-        for name in ("blocks", "hidden", "heads", "kv_heads", "head_dim", "feed_forward_hidden", "vocab", "tied")
-    }
-    experts, latent = decoder.experts, decoder.latent
-    own |= {
-        "query_key_norm": decoder.query_key_norm,
-        "dense_blocks": decoder.expert_blocks.count(False),
-        "experts": experts.count if experts else None,
-        "top_k": experts.top_k if experts else None,
-        "expert_hidden": experts.expert.hidden if experts else None,
-        "shared_hidden": experts.shared_hidden if experts else None,
-        "key_value_rank": latent.key_value_rank if latent else None,
-        "query_rank": latent.query_rank if latent else None,
-    }
-    usual = {"query_key_norm": "none", "experts": None, "key_value_rank": None}
-    if not (is_plain_llama(decoder, query_key_norm=True) or experts):
-        return None
-    for flavor in _flavors():
-        sizes = {name: value for name, value in flavor.items() if name not in ("model", "flavor", "releases")}
-        if release in flavor["releases"] and all(own[name] == value for name, value in {**usual, **sizes}.items()):
-            return flavor["model"], flavor["flavor"]
-    return None
-
-
 def refuse_model(model: Model, tool: str) -> None:
     """Raise CannotExpress for models that are none of torchtitan's own and, from 0.3 on, not of Llama's kind."""
     decoder = decoder_of(model, tool)
     release: Release = "0.3" if tool == "torchtitan" else "0.2"
     if find_flavor(decoder, release) is None and (release == "0.2" or not is_plain_llama(decoder)):
-        own = "its own llama3, qwen3 and deepseek_v3 flavors"
+        expected = "its own llama3, qwen3 and deepseek_v3 flavors"
         others = ", and dense models of Llama's kind of any size" if release == "0.3" else " (0.3 runs other sizes)"
         said = f"{model.name}, a {_kind(decoder)}"
-        raise CannotExpress(tool=tool, key="model", found=said, expected=own + others)
+        raise CannotExpress(tool=tool, key="model", found=said, expected=expected + others)
 
 
 def _kind(decoder: Decoder) -> str:
     experts = "mixture of experts" if decoder.experts else "dense model"
     positions = "learned" if decoder.positions else "rotary" if decoder.rotary_dim else "no"
     return f"{experts} with {decoder.norm} and {positions} positions"
-
-
-def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
-    """Whether the model is of Llama's kind: RMSNorm, rotary positions, SwiGLU, no biases, no windows, no experts."""
-    return (
-        decoder.norm == "rmsnorm"
-        and decoder.rotary_dim == decoder.head_dim
-        and not decoder.positions
-        and (decoder.gated, decoder.activation) == (True, "silu")
-        and not (decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias)
-        and (query_key_norm or decoder.query_key_norm == "none")
-        and not any(decoder.windows)
-        and decoder.latent is None
-        and decoder.experts is None
-    )

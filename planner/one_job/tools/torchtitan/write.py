@@ -12,7 +12,8 @@ from typing import Any
 from planner.one_job.tools.base.export_records import ExportFile
 from planner.one_job.tools.base.python_text import Code, call, comment
 from planner.one_job.tools.base.writing import Task, launcher_lines
-from planner.one_job.tools.torchtitan.settings import find_flavor, titan_settings
+from planner.one_job.tools.torchtitan.flavors import find_flavor
+from planner.one_job.tools.torchtitan.settings import titan_settings
 
 CONVERTERS = "[Float8LinearConverter.Config(model_compile_enabled=True)]"
 

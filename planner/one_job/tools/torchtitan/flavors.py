@@ -1,0 +1,87 @@
+"""The models that torchtitan knows by name and flavor (models.toml), read by name and found by their sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Literal
+
+from estimator.frontends.hugging_face import config_model
+from models_zoo.catalogue import load_model
+from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.settings import load_data
+
+Release = Literal["0.2", "0.3"]
+
+
+def named_flavor(name: str, flavor: str) -> tuple[str | None, dict[str, Any] | None] | None:
+    """Return a flavor's zoo name, or the keys of a `config.json` that describes it; None where there is no such."""
+    plain = re.sub(r"_(flex|varlen)(_attn)?$", "", flavor)
+    entry = load_data("torchtitan/models.toml").get(name, {}).get(plain)
+    if entry is None:
+        return None
+    return entry.get("zoo"), None if "zoo" in entry else _config(entry)
+
+
+def flavor_names() -> list[str]:
+    """Return the names and flavors there are, to be listed."""
+    return [f"{name} {flavor}" for name, flavors in load_data("torchtitan/models.toml").items() for flavor in flavors]
+
+
+def find_flavor(decoder: Decoder, release: Release) -> tuple[str, str] | None:
+    """Return the name and flavor of the model that has these sizes in a release; None where none has."""
+    if not (is_plain_llama(decoder, query_key_norm=True) or decoder.experts):
+        return None
+    sizes = _sizes(decoder)
+    fitting = (flavor for flavor, releases, others in _flavors() if release in releases and others == sizes)
+    return next(fitting, None)
+
+
+@cache
+def _flavors() -> tuple[tuple[tuple[str, str], tuple[Release, ...], tuple[object, ...]], ...]:
+    return tuple(_read_flavors())
+
+
+def _read_flavors() -> Iterator[tuple[tuple[str, str], tuple[Release, ...], tuple[object, ...]]]:
+    """Each flavor's names, the releases that plans are written for, and its sizes."""
+    for name, flavors in load_data("torchtitan/models.toml").items():
+        for flavor, entry in flavors.items():
+            where = f"{name} {flavor}"
+            model = (
+                load_model(entry["zoo"]) if "zoo" in entry else config_model(_config(entry), where=where, name=where)
+            )
+            releases = tuple(entry.get("releases", ("0.2", "0.3")))
+            yield (name, flavor), releases, _sizes(decoder_of(model, "torchtitan"))
+
+
+def _config(entry: dict[str, Any]) -> dict[str, Any]:
+    """The keys of an entry's `config.json`; those listed under `null` are null there."""
+    keys = {key: value for key, value in entry.items() if key not in ("null", "releases")}
+    return keys | dict.fromkeys(entry.get("null", ()))
+
+
+def _sizes(decoder: Decoder) -> tuple[object, ...]:
+    """What tells flavors apart."""
+    experts = decoder.experts
+    return (
+        *(decoder.blocks, decoder.hidden, decoder.heads, decoder.kv_heads, decoder.head_dim),
+        *(decoder.feed_forward_hidden, decoder.vocab, decoder.tied, decoder.query_key_norm, decoder.latent),
+        decoder.expert_blocks.count(False),
+        experts and (experts.count, experts.top_k, experts.expert.hidden, experts.shared_hidden),
+    )
+
+
+def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
+    """Return whether the model is of Llama's kind: RMSNorm, rotary positions, SwiGLU, no biases, windows or experts."""
+    return (
+        decoder.norm == "rmsnorm"
+        and decoder.rotary_dim == decoder.head_dim
+        and not decoder.positions
+        and (decoder.gated, decoder.activation) == (True, "silu")
+        and not (decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias)
+        and (query_key_norm or decoder.query_key_norm == "none")
+        and not any(decoder.windows)
+        and decoder.latent is None
+        and decoder.experts is None
+    )
