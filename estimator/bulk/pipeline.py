@@ -229,7 +229,7 @@ class Pipeline:
         )
         latest_s = latest_sync_s(family.schedule, np.asarray(reduce_s), np.asarray(gather_s), back_s)
         once_s = each("optimizer_s").max(axis=0) + each("offload_s").max(axis=0)
-        return np.asarray(latest_s + once_s + self.iteration_s + self._tied_s())
+        return np.asarray(latest_s + once_s + self.iteration_s + self.pricing.remember(self._tied_s))
 
     def _tied_s(self) -> float:
         size = tied_bytes(self.setup)

@@ -212,20 +212,25 @@ class RankShards:
     ) -> Floats:
         """What ZeRO 3 over so many ranks adds to a micro-batch through chunks of these compositions; `on_axis` times
         the collectives of a stage that is sharded so."""
-        cost = self.machine.parameters.of("overlap_cost", "fsdp")
+        remember = self.pricing.remember
         return np.array(
             [
-                exposed_sharding_s(
-                    [
-                        (self._sharded(variant, recompute, sharded_over, on_axis), count)
-                        for variant, count in composition
-                    ],
-                    overlap_cost=cost,
-                    overlapped=overlapped,
-                )
+                remember(self._chunk_sharding_s, composition, recompute, sharded_over, on_axis, overlapped)
                 for composition in compositions
             ]
         )
+
+    def _chunk_sharding_s(
+        self,
+        composition: Composition,
+        recompute: RecomputeKind,
+        sharded_over: int,
+        on_axis: TimeOnAxis,
+        overlapped: bool,
+    ) -> float:
+        layers = [(self._sharded(variant, recompute, sharded_over, on_axis), count) for variant, count in composition]
+        cost = self.machine.parameters.of("overlap_cost", "fsdp")
+        return exposed_sharding_s(layers, overlap_cost=cost, overlapped=overlapped)
 
     def least_sharding_s(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 from estimator.communication.collectives import CollectiveTime, time_collective
 from estimator.communication.groups import Group
@@ -46,7 +46,7 @@ class Pricing:
         self.efficiencies_of = efficiencies_of
         self.lookup = lookup
         self.link_tables = tuple(link_tables)
-        self._results: dict[Hashable, Any] = {}
+        self._results: dict[Hashable, object] = {}
 
     def but(self, *, link_tables: Sequence[LinkTable] | None = None, lookup: Lookup | None = None) -> Pricing:
         """Return one with other tables or layer times, and an empty cache."""
@@ -65,8 +65,9 @@ class Pricing:
         The function, with the object that it is bound to, and all its arguments are the key; so it may depend on
         nothing else that changes. A method's object counts as itself, whatever equals it.
         """
-        key = (function, args, *kwargs.items()) if kwargs else (function, args)
-        return self.keep(key, lambda: function(*args, **kwargs))
+        key: Hashable = (function, args, *kwargs.items()) if kwargs else (function, args)
+        kept = self._results.get(key, _NOTHING)
+        return kept if kept is not _NOTHING else self._add(key, function(*args, **kwargs))  # type: ignore[return-value]
 
     def keep(self, key: Hashable, make: Callable[[], Result]) -> Result:
         """Return what `make` gave when it was asked for under `key` first.
@@ -74,14 +75,13 @@ class Pricing:
         For results that depend on less than all of a function's arguments: `key` begins with the method that asks, and
         says everything that the result depends on.
         """
-        results = self._results
-        kept = results.get(key, _NOTHING)
-        if kept is not _NOTHING:
-            return cast(Result, kept)
-        made = make()
-        if len(results) >= MOST_KEPT:
-            results.clear()
-        results[key] = made
+        kept = self._results.get(key, _NOTHING)
+        return kept if kept is not _NOTHING else self._add(key, make())  # type: ignore[return-value]
+
+    def _add(self, key: Hashable, made: Result) -> Result:
+        if len(self._results) >= MOST_KEPT:
+            self._results.clear()
+        self._results[key] = made
         return made
 
     def collective_time(

@@ -22,7 +22,7 @@ from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
-from planner.one_job.tools.base.shape import MEGATRON_ORDER, Shape, job_of_recipe
+from planner.one_job.tools.base.shape import MEGATRON_ORDER, Shape, experts_of, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.base.writing import write_plan
 from planner.shared.plan import Plan
@@ -248,13 +248,12 @@ def _alternatives(root: Features, setup: Setup) -> list[list[dict[str, Any]]]:
     """For each decision the other values there are, the nearest first."""
     degrees = sorted((n for n in range(1, setup.devices + 1) if setup.devices % n == 0), key=lambda n: -n)
     interleaved = root.schedule in ("interleaved", "dualpipe")
-    pairs = [(root.ep, 1), (root.ep, root.tp), (1, root.tp), (1, 1)]
-    experts = job_of_recipe(setup.model, setup.recipe).experts
+    pairs = dict.fromkeys([(root.ep, 1), (root.ep, root.tp), (1, root.tp), (1, 1)] if experts_of(setup.model) else [])
     options: list[Iterable[dict[str, Any]]] = [
         *([{name: n} for n in _nearest(degrees, getattr(root, name))] for name in ("tp", "cp", "pp")),
         [{"vpp": 1, "schedule": name, "own_split": not interleaved} for name in ("1f1b", "gpipe")],
         [{"own_split": False}],
-        [{"ep": ep, "etp": etp} for ep, etp in dict.fromkeys(pairs)] if experts else [],
+        [{"ep": ep, "etp": etp} for ep, etp in pairs],
         [{"zero": zero, "shard": None} for zero in (*_nearest((1, 3, 2, 0), root.zero, by_ratio=False), root.zero)],
         [{"sequence_parallel": not root.sequence_parallel}],
         [{"recompute": kind} for kind in ("none", "selective", "full")],

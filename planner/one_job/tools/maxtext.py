@@ -185,12 +185,10 @@ def _decoder_block(decoder: Decoder) -> str | None:
     if decoder.latent is not None:
         dense_first = list(decoder.expert_blocks) == sorted(decoder.expert_blocks)
         return "deepseek" if experts and dense_first else None
-    normed = decoder.query_key_norm == "head"
-    if experts is None:
-        return "qwen3" if normed else "llama2"
-    if not all(decoder.expert_blocks) or experts.shared_hidden:
+    if experts and (experts.shared_hidden or not all(decoder.expert_blocks)):
         return None
-    return "qwen3_moe" if normed else "mixtral"
+    dense_name, sparse_name = ("qwen3", "qwen3_moe") if decoder.query_key_norm == "head" else ("llama2", "mixtral")
+    return sparse_name if experts else dense_name
 
 
 def _is_gpt3(decoder: Decoder) -> bool:

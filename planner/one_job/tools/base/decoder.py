@@ -69,16 +69,17 @@ def decoder_of(model: Model, tool: str) -> Decoder:
     mixers = [block.attention for block in blocks if isinstance(block.attention, Attention)]
     if len(mixers) < len(blocks) or any(block.feed_forward is None for block in blocks):
         raise refuse("a hybrid", "blocks that each have attention and a feed-forward")
-    attentions = {replace(mixer, window=None) for mixer in mixers}
-    frames = {replace(block, attention=blocks[0].attention, feed_forward=blocks[0].feed_forward) for block in blocks}
-    experts = {block.feed_forward for block in blocks if isinstance(block.feed_forward, Experts)}
-    dense = {block.feed_forward for block in blocks if isinstance(block.feed_forward, FeedForward)}
-    if max(len(attentions), len(frames), len(experts), len(dense)) > 1:
+    if not _alike(blocks, mixers):
         raise refuse("whose blocks differ", "blocks of one size (experts in some of them)")
-    windows = tuple(mixer.window for mixer in mixers)
-    return _describe(
-        first, blocks, last, next(iter(attentions)), windows, next(iter(experts), None), next(iter(dense), None)
-    )
+    return _describe(first, blocks, last, mixers)
+
+
+def _alike(blocks: list[TransformerBlock], mixers: list[Attention]) -> bool:
+    """Whether blocks differ in windows alone, and in which of two feed-forwards they have, one of experts."""
+    attentions = {replace(mixer, window=None) for mixer in mixers}
+    frames = {replace(block, attention=mixers[0], feed_forward=blocks[0].feed_forward) for block in blocks}
+    parts = {(type(block.feed_forward), block.feed_forward) for block in blocks}
+    return len(attentions) == len(frames) == 1 and len(parts) == len({kind for kind, _ in parts})
 
 
 # What a plain decoder does not have, in words; None where there is nothing of the kind.
@@ -105,15 +106,11 @@ def _block_oddity(block: TransformerBlock) -> str | None:
     return None
 
 
-def _describe(
-    embedding: Embedding,
-    blocks: list[TransformerBlock],
-    head: Head,
-    attention: Attention,
-    windows: tuple[int | None, ...],
-    experts: Experts | None,
-    dense: FeedForward | None,
-) -> Decoder:
+def _describe(embedding: Embedding, blocks: list[TransformerBlock], head: Head, mixers: list[Attention]) -> Decoder:
+    attention = mixers[0]
+    parts = [block.feed_forward for block in blocks]
+    experts = next((part for part in parts if isinstance(part, Experts)), None)
+    dense = next((part for part in parts if isinstance(part, FeedForward)), None)
     feed_forward = dense or (experts.expert if experts else None)
     assert feed_forward is not None, "a block has a feed-forward"
     return Decoder(
@@ -135,7 +132,7 @@ def _describe(
         vocab=embedding.vocab,
         tied=head.tied,
         dropout=any(block.dropout for block in blocks),
-        windows=windows,
+        windows=tuple(mixer.window for mixer in mixers),
         latent=attention.latent,
         experts=experts,
         expert_blocks=tuple(isinstance(block.feed_forward, Experts) for block in blocks),

@@ -57,9 +57,9 @@ def unknown_variable(word: str) -> str | None:
     >>> unknown_variable("${SLURM_NNODES}"), unknown_variable("8")
     ('SLURM_NNODES', None)
     """
-    found = _VARIABLE.search(word)
-    if found is not None:
-        return found["braced"] or found["plain"]
+    variable = _VARIABLE.search(word)
+    if variable is not None:
+        return variable["braced"] or variable["plain"]
     return word if word.startswith(("$", "`")) else None
 
 
@@ -88,13 +88,13 @@ def read_command(text: str, *, where: str) -> Command:
 
 def _all_of(names: set[str], made_of: dict[str, set[str]]) -> set[str]:
     """`names` and all variables that their values were made of."""
-    known: set[str] = set()
+    reached: set[str] = set()
     left = set(names)
     while left:
         name = left.pop()
-        known.add(name)
-        left |= made_of.get(name, set()) - known
-    return known
+        reached.add(name)
+        left |= made_of.get(name, set()) - reached
+    return reached
 
 
 def _read(statement: Statement, script: _Script) -> None:
@@ -105,14 +105,24 @@ def _read(statement: Statement, script: _Script) -> None:
         words = words[1:]
     while words and words[0] in _DECLARING:
         words = words[1:]
+    assigned = _read_assignments(statement, words, script)
+    if words[assigned:] and _reads(script):
+        used: set[str] = set()
+        expanded = tuple(part for word in words[assigned:] for part in _expand(word, script.variables, used))
+        if expanded and expanded[0].startswith("-") and script.commands:
+            before, used_before = script.commands.pop()
+            expanded, used = (*before, *expanded), used | used_before
+        script.commands.append((expanded, used))
+
+
+def _read_assignments(statement: Statement, words: Words, script: _Script) -> int:
+    """How many assignments `words` begin with. They are made where the statement counts."""
     reads = _reads(script)
-    assigned = 0
     items = list(statement.items)
-    for word in words:
+    for assigned, word in enumerate(words):
         match = ASSIGNMENT.fullmatch(word)
         if match is None:
-            break
-        assigned += 1
+            return assigned
         if reads is False:
             continue
         is_array = match["value"] == "" and bool(items)
@@ -121,13 +131,7 @@ def _read(statement: Statement, script: _Script) -> None:
             script.unsure.setdefault(match["name"], statement.line)
         else:
             _assign(script, match["name"], value, append=bool(match["append"]), is_array=is_array)
-    if words[assigned:] and reads:
-        used: set[str] = set()
-        expanded = tuple(part for word in words[assigned:] for part in _expand(word, script.variables, used))
-        if expanded and expanded[0].startswith("-") and script.commands:
-            before, known = script.commands.pop()
-            expanded, used = (*before, *expanded), used | known
-        script.commands.append((expanded, used))
+    return len(words)
 
 
 def _reads(script: _Script) -> bool | None:
@@ -156,49 +160,57 @@ def _follow_blocks(statement: Statement, script: _Script) -> bool:
     """Open, turn and close blocks; True where the statement was one of those, or part of a condition."""
     words, blocks = statement.words, script.blocks
     head = words[0]
-    testing = blocks[-1] if blocks and blocks[-1].test is not None else None
-    if testing is not None and head != "then":
-        testing.test = [*(testing.test or []), statement]
+    block = blocks[-1] if blocks else None
+    if block is not None and block.test is not None and head != "then":
+        block.test.append(statement)
         return True
     if head == "if":
-        blocks.append(_Block(ends="fi", line=statement.line, reads=False))
-        blocks[-1].test = [Statement(line=statement.line, before="", words=words[1:])]
+        test = [Statement(line=statement.line, before="", words=words[1:])]
+        blocks.append(_Block(ends="fi", line=statement.line, reads=False, test=test))
         return True
-    if head == "then" and testing is not None:
-        outcome = _condition(testing.test or [], script)
-        testing.test = None
-        testing.reads = _and(_not(testing.taken), outcome)
-        testing.taken = _not(_and(_not(testing.taken), _not(outcome)))
-        return len(words) == 1
-    if head in ("elif", "else") and blocks and blocks[-1].ends == "fi":
-        if head == "elif":
-            blocks[-1].test = [Statement(line=statement.line, before="", words=words[1:])]
-            return True
-        blocks[-1].reads = _not(blocks[-1].taken)
-        return len(words) == 1
+    if block is not None and head in ("then", "elif", "else") and _turn(block, statement, script):
+        return head == "elif" or len(words) == 1
     if head in _LOOPS or head == "function" or re.fullmatch(r"[\w.-]+\(\)", head):
         braces = head not in _LOOPS
-        if braces and words[-1] != "{":
-            return True  # the brace is on a line of its own
-        blocks.append(_Block(ends="}" if braces else _LOOPS[head], line=statement.line, reads=None))
+        if not braces or words[-1] == "{":  # else the brace is on a line of its own
+            blocks.append(_Block(ends="}" if braces else _LOOPS[head], line=statement.line, reads=None))
         return True
-    if blocks and head == blocks[-1].ends:
+    if block is not None and head == block.ends:
         blocks.pop()
         return True
     return False
+
+
+def _turn(block: _Block, statement: Statement, script: _Script) -> bool:
+    """Enter a branch of an `if`; False where the block has none that the statement could begin."""
+    head, *words = statement.words
+    if head == "then":
+        if block.test is None:
+            return False
+        outcome = _condition(block.test, script)
+        block.test = None
+        block.reads = _and(_not(block.taken), outcome)
+        block.taken = _not(_and(_not(block.taken), _not(outcome)))
+    elif block.ends != "fi":
+        return False
+    elif head == "elif":
+        block.test = [Statement(line=statement.line, before="", words=tuple(words))]
+    else:
+        block.reads = _not(block.taken)
+    return True
 
 
 def _condition(test: list[Statement], script: _Script) -> bool | None:
     """What the condition of an `if` says; None where it rests on something unknown."""
     result: bool | None = None
     for number, statement in enumerate(test):
-        found = _test(statement.words, script)
+        outcome = _test(statement.words, script)
         if not number:
-            result = found
+            result = outcome
         elif statement.before == "||":
-            result = _not(_and(_not(result), _not(found)))
+            result = _not(_and(_not(result), _not(outcome)))
         elif statement.before == "&&":
-            result = _and(result, found)
+            result = _and(result, outcome)
         else:
             return None
     return result
@@ -219,24 +231,24 @@ def _test(words: Words, script: _Script) -> bool | None:
         return None
     inner = words[1:-1]
     negated = inner[0] == "!"
-    known = [" ".join(_expand(word, script.variables, set())) for word in (inner[1:] if negated else inner)]
-    if any(unknown_variable(word) for word in known):
+    operands = [" ".join(_expand(word, script.variables, set())) for word in (inner[1:] if negated else inner)]
+    if any(unknown_variable(word) for word in operands):
         return None
-    match known:
+    match operands:
         case ["-z", word]:
-            found = not word
+            holds = not word
         case ["-n", word]:
-            found = bool(word)
+            holds = bool(word)
         case [first, "=" | "==" | "-eq", second]:
-            found = first == second
+            holds = first == second
         case [first, "!=" | "-ne", second]:
-            found = first != second
+            holds = first != second
         case [first, "-gt" | "-ge" | "-lt" | "-le" as how, second] if first.isdigit() and second.isdigit():
             a, b = int(first), int(second)
-            found = {"-gt": a > b, "-ge": a >= b, "-lt": a < b, "-le": a <= b}[how]
+            holds = {"-gt": a > b, "-ge": a >= b, "-lt": a < b, "-le": a <= b}[how]
         case _:
             return None
-    return found != negated
+    return holds != negated
 
 
 # Variables
@@ -266,8 +278,8 @@ def _substitute(word: str, variables: dict[str, Words], used: set[str]) -> str:
 
     def sum_of(match: re.Match[str]) -> str:
         inside = re.sub(r"(?<![\w$])[A-Za-z_]\w*", lambda name: " ".join(variables.get(name[0], (name[0],))), match[1])
-        found = evaluate_expression(inside)
-        return str(found) if isinstance(found, int) else match[0]
+        total = evaluate_expression(inside)
+        return str(total) if isinstance(total, int) else match[0]
 
     return _ARITHMETIC.sub(sum_of, _VARIABLE.sub(value, word))
 
