@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.records import Degrees, Rule, StateRule
+from estimator.bulk.records import BatchedDegrees, Rule, StateRule
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
@@ -97,7 +97,7 @@ def random_search(rng: random.Random) -> tuple[Space, BulkEvaluator]:
     return space, evaluator_of(model, cluster, recipe)
 
 
-def plain_degrees(space: Space) -> Iterator[Degrees]:
+def plain_degrees(space: Space) -> Iterator[BatchedDegrees]:
     """Every way to share the devices, by loops over all numbers."""
     limits, devices, batch = space.constraints, len(space.slots), space.global_batch
     moe = "experts" in type(space.model.layers[1].feed_forward).__name__.lower()  # type: ignore[union-attr]
@@ -122,12 +122,12 @@ def plain_degrees(space: Space) -> Iterator[Degrees]:
             numbers |= {"micro_batches": batch // (dp * samples), "devices": tp * pp * dp}
             if all(limits.permits(name, value) for name, value in numbers.items()):  # type: ignore[arg-type]
                 shares = tp > 1 and space.seq_len % tp == 0
-                yield Degrees(tp=tp, pp=pp, dp=dp, ep=ep, etp=etp, samples=samples, sequence_parallel=shares)
+                yield BatchedDegrees(tp=tp, pp=pp, dp=dp, ep=ep, etp=etp, samples=samples, sequence_parallel=shares)
 
 
 def every_plan(
     space: Space, evaluator: BulkEvaluator
-) -> Iterator[tuple[Degrees, ScheduleName, Cut, Rule, StateRule, Setup, Evaluation]]:
+) -> Iterator[tuple[BatchedDegrees, ScheduleName, Cut, Rule, StateRule, Setup, Evaluation]]:
     """Every plan of the space, evaluated by itself."""
     for degrees in plain_degrees(space):
         for schedule, vpp in schedules_of(space, degrees):
@@ -150,7 +150,7 @@ def every_plan(
 def setup_on(
     space: Space,
     evaluator: BulkEvaluator,
-    degrees: Degrees,
+    degrees: BatchedDegrees,
     schedule: ScheduleName,
     cut: Cut,
     rule: Rule,

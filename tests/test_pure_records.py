@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.records import Degrees, Family, Priced, StateRule
+from estimator.bulk.records import BatchedDegrees, Family, Priced, StateRule
 from estimator.pricing.build import stage_chunks, uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.pricing import Pricing
@@ -111,7 +111,7 @@ def evaluator_of(model: Model, cluster: Cluster, recipe: Recipe, pricing: Pricin
     )
 
 
-def prices(evaluator: BulkEvaluator, first: int, degrees: Degrees) -> Priced:
+def prices(evaluator: BulkEvaluator, first: int, degrees: BatchedDegrees) -> Priced:
     """Of two cuts on the devices from `first` on."""
     slots = evaluator.cluster.slots[first:]
     pipeline = evaluator.pipeline(degrees, evaluator.placement(1, slots))
@@ -130,7 +130,7 @@ def test_evaluators_of_different_jobs_and_clusters_share_a_pricing() -> None:
         for model, cluster, global_batch in itertools.product((SMALL, WIDE), map(load_cluster, CLUSTERS), (8, 16))
     ]
     evaluators = [evaluator_of(*job, shared) for job in jobs]
-    shapes = (Degrees(tp=1, pp=2, dp=1), Degrees(tp=2, pp=1, dp=1), Degrees(tp=1, pp=1, dp=2))
+    shapes = (BatchedDegrees(tp=1, pp=2, dp=1), BatchedDegrees(tp=2, pp=1, dp=1), BatchedDegrees(tp=1, pp=1, dp=2))
     for degrees, first, (number, evaluator) in itertools.product(shapes, (0, 2), enumerate(evaluators)):
         together, alone = (
             prices(evaluator, first, degrees),
@@ -147,7 +147,7 @@ def test_an_evaluator_asked_again_answers_for_the_devices_it_is_asked_about() ->
     for tp, slots in itertools.product((1, 2), (cluster.slots[:4], cluster.slots[4:], cluster.slots[2:6])):
         placement = evaluator.placement(tp, slots)
         assert set(placement.slots) <= set(slots)
-        pipeline = evaluator.pipeline(Degrees(tp=tp, pp=1, dp=1), placement)
+        pipeline = evaluator.pipeline(BatchedDegrees(tp=tp, pp=1, dp=1), placement)
         assert not isinstance(pipeline, Infeasible)
         assert set(pipeline.kinds[0].stage.slots) <= set(slots)
 
@@ -155,7 +155,7 @@ def test_an_evaluator_asked_again_answers_for_the_devices_it_is_asked_about() ->
 def test_an_evaluator_changed_by_replace_remembers_nothing_of_the_other() -> None:
     slow, fast = map(load_cluster, ("a100-80gb:2x4", "h100:2x4"))
     before = evaluator_of(WIDE, slow, recipe_of(WIDE, 8), Pricing())
-    degrees = Degrees(tp=2, pp=2, dp=1)
+    degrees = BatchedDegrees(tp=2, pp=2, dp=1)
     prices(before, 0, degrees)
     for changed in (replace(before, cluster=fast), replace(before, model=SMALL, recipe=recipe_of(SMALL, 8))):
         fresh = replace(changed, pricing=Pricing())

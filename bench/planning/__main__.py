@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from estimator.bulk.records import Degrees, Family
+from estimator.bulk.records import BatchedDegrees, Family
 from estimator.host_cpu import cpu_name
 from estimator.pricing.evaluate import evaluate
 from models_zoo.catalogue import load_model
@@ -153,7 +153,7 @@ def price_in_bulk(repeats: int) -> dict[str, Any]:
     pipelines = [
         (degrees, pipeline)
         for degrees in (
-            Degrees(tp=8, pp=pp, dp=dp, samples=samples, sequence_parallel=True)
+            BatchedDegrees(tp=8, pp=pp, dp=dp, samples=samples, sequence_parallel=True)
             for pp, dp, samples in ((4, 32, 1), (8, 16, 1), (8, 16, 2), (16, 8, 1), (16, 4, 4))
         )
         if not isinstance(
@@ -180,7 +180,7 @@ def price_in_bulk(repeats: int) -> dict[str, Any]:
     )
     print(f"others: {OTHERS}")
     large = read("llama3-8b", "--cluster", "h100:8x8").spaces[0]
-    degrees = Degrees(tp=2, pp=4, dp=8, samples=1, sequence_parallel=True)
+    degrees = BatchedDegrees(tp=2, pp=4, dp=8, samples=1, sequence_parallel=True)
     pipeline = large.evaluator.pipeline(degrees, large.evaluator.placement(1, large.space.slots))
     assert not isinstance(pipeline, Infeasible)
     every = cuts_of(large.space.model, pp=4, vpp=1, weights=pipeline.layer_s(), everything=True)
@@ -192,7 +192,7 @@ def price_in_bulk(repeats: int) -> dict[str, Any]:
     return {"plans": plans, "plans_per_s": plans / bulk_s, "one_by_one_per_s": 1 / one_s}
 
 
-def families_of(own: DeviceSpace, degrees: Degrees) -> list[Family]:
+def families_of(own: DeviceSpace, degrees: BatchedDegrees) -> list[Family]:
     """All families of the space under these degrees."""
     pipeline = own.evaluator.pipeline(degrees, own.evaluator.placement(1, own.space.slots))
     assert not isinstance(pipeline, Infeasible)

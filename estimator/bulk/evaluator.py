@@ -11,7 +11,7 @@ from estimator.bulk.classes import StageKind
 from estimator.bulk.layers import ModelLayers, read_layers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
-from estimator.bulk.records import Degrees
+from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
 from estimator.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
@@ -52,11 +52,11 @@ class BulkEvaluator:
         experts = experts_a_token(self.model, self.recipe.software)
         return LinkTimes(pricing=self.pricing, cluster=self.cluster, experts_a_token=experts)
 
-    def pipeline(self, degrees: Degrees, placement: Placement) -> Pipeline | Infeasible:
+    def pipeline(self, degrees: BatchedDegrees, placement: Placement) -> Pipeline | Infeasible:
         """Return the pipeline of `degrees` on the first places of `placement`; Infeasible where it cannot be."""
         return self.pricing.remember(self._pipeline, degrees, placement)
 
-    def _pipeline(self, degrees: Degrees, placement: Placement) -> Pipeline | Infeasible:
+    def _pipeline(self, degrees: BatchedDegrees, placement: Placement) -> Pipeline | Infeasible:
         size = degrees.stage_devices
         if size % (degrees.ep * degrees.etp):
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
@@ -101,13 +101,13 @@ class BulkEvaluator:
             overlap_under=self.overlap_under,
         )
 
-    def compute_alone_s(self, degrees: Degrees, slots: Sequence[DeviceSlot]) -> float:
+    def compute_alone_s(self, degrees: BatchedDegrees, slots: Sequence[DeviceSlot]) -> float:
         """Return seconds of one micro-batch through all layers forward and backward, with no communication, no
         recomputation, no gradients to add to and no other worker: the least that the stages of any pipeline of such
         ranks on the first of `slots` take together. Infinite where a layer cannot be held so."""
         return self.pricing.remember(self._compute_alone_s, degrees, Places(slots[: degrees.stage_devices]))
 
-    def _compute_alone_s(self, degrees: Degrees, slots: Places) -> float:
+    def _compute_alone_s(self, degrees: BatchedDegrees, slots: Places) -> float:
         stage = StageSetup(
             chunks=((0, len(self.model.layers)),),
             slots=slots,

@@ -15,7 +15,7 @@ import numpy as np
 from estimator.bulk.classes import ChunkTable, Classes, StageKind, chunk_table, stage_classes
 from estimator.bulk.layers import ModelLayers
 from estimator.bulk.places import Placement
-from estimator.bulk.records import Degrees, Family, Priced, Rule, StateRule
+from estimator.bulk.records import BatchedDegrees, Family, Priced, Rule, StateRule
 from estimator.bulk.shards import Content
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
@@ -47,7 +47,7 @@ class Room:
 class Pipeline:
     """Degrees on devices, with everything else still open."""
 
-    degrees: Degrees
+    degrees: BatchedDegrees
     placement: Placement
     setup: Setup
     kinds: tuple[StageKind, ...]

@@ -7,29 +7,18 @@ from dataclasses import dataclass
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
-from profiles.vocabulary import RecomputeKind
+from profiles.vocabulary import Degrees, RecomputeKind
 
 Rule = tuple[RecomputeKind, int | None]
 """What is recomputed, in how many of a stage's layers (None: all)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
-    """How the devices are shared, every stage alike; `samples` is those of a rank and micro-batch."""
+class BatchedDegrees(Degrees):
+    """How the devices are shared by `pp` stages, all alike; `samples` is those of a rank and micro-batch."""
 
-    tp: int
     pp: int
-    dp: int
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
     samples: int = 1
-    sequence_parallel: bool = False
-
-    @property
-    def stage_devices(self) -> int:
-        """Devices of one stage."""
-        return self.tp * self.cp * self.dp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from estimator.layers.split import Work
 from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, layer_bytes, outside_bytes, standing_bytes
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
 from estimator.schedules import in_flight as in_flight_of
-from profiles.vocabulary import RecomputeKind, held_bytes
+from profiles.vocabulary import Degrees, RecomputeKind, held_bytes
 
 Amounts = npt.NDArray[np.float64]
 
@@ -31,8 +31,7 @@ class Way:
     """One way to share layers, whatever the memory: all of a stage's devices in data or in tensor parallelism."""
 
     place: StagePlace
-    dp: int
-    tp: int
+    degrees: Degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +69,8 @@ def list_ways(pricing: StagePricing, *, devices: int, stages: int, micro_batch: 
             micro_batch=micro_batch,
         )
         degrees = dict.fromkeys([(count, 1), (1, count)])
-        ways = (Way(place=place, dp=dp, tp=tp) for dp, tp in degrees if micro_batch % dp == 0)
-        suitable = tuple(way for way in ways if pricing.suits_half(way.place, way.tp))
+        ways = (Way(place=place, degrees=Degrees(tp=tp, dp=dp)) for dp, tp in degrees if micro_batch % dp == 0)
+        suitable = tuple(way for way in ways if pricing.suits_half(way.place, way.degrees.tp))
         if suitable:
             by_count[count] = suitable
     return by_count
@@ -82,8 +81,8 @@ def _memory_choices(pricing: StagePricing, way: Way) -> list[StageSetup]:
     wanted = pricing.job.recompute
     kinds: tuple[RecomputeKind, ...] = ("none", "full") if wanted == "auto" else (wanted[0],)
     # Under ZeRO 3 layers are gathered, so that 2 may hold more.
-    least = min(max(pricing.job.zero), 2) if way.dp > 1 else 0
-    stages = [stage for stage in pricing.ways(way.place, dp=way.dp, tp=way.tp) if stage.zero >= least]
+    least = min(max(pricing.job.zero), 2) if way.degrees.dp > 1 else 0
+    stages = [stage for stage in pricing.ways(way.place, dp=way.degrees.dp, tp=way.degrees.tp) if stage.zero >= least]
     return [replace(stage, recompute=kind) for stage in stages for kind in kinds]
 
 

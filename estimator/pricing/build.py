@@ -12,32 +12,22 @@ from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, Zer
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import Infeasible, RecomputeKind
+from profiles.vocabulary import Degrees, Infeasible, RecomputeKind
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Degrees:
-    """How the devices are shared: every stage alike. `ep` and `etp` are taken out of dp * cp * tp."""
+class PipelineDegrees(Degrees):
+    """How the devices are shared by `pp` stages, all alike, of `vpp` chunks each."""
 
-    tp: int = 1
     pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
     vpp: int = 1
 
     def __post_init__(self) -> None:
         degrees = (self.tp, self.pp, self.dp, self.cp, self.ep, self.etp, self.vpp)
         if min(degrees) < 1:
             raise ValueError(f"degrees: tp, pp, dp, cp, ep, etp, vpp = {degrees}; expected each at least 1")
-
-    @property
-    def stage_devices(self) -> int:
-        """Devices of one pipeline stage."""
-        return self.tp * self.cp * self.dp
 
     @property
     def devices(self) -> int:
@@ -74,12 +64,12 @@ def uniform_setup(
     section 3.2.1). `micro_batch_per_rank` is samples; `shard` ranks share what `zero` shards (None: all dp * cp).
     `recompute_layers` counts a stage's layers. ValueError for a degree below 1.
     """
-    degrees = Degrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp)
+    degrees = PipelineDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp, sequence_parallel=sequence_parallel)
     slots = cluster.free_slots if devices is None else devices
     chunks = (
         _devices_refuse(degrees, len(slots))
         or _schedule_refuses(recipe, degrees, micro_batch_per_rank)
-        or refuse_degrees(model, degrees, seq_len=recipe.seq_len, sequence_parallel=sequence_parallel)
+        or refuse_degrees(model, degrees, seq_len=recipe.seq_len)
         or _sharding_refuses(degrees, zero, shard)
         or stage_chunks(model, pp=pp, vpp=vpp, mirrored=recipe.schedule == "dualpipe")
     )
@@ -154,7 +144,7 @@ def _lacking(reason: str, lacking: Literal["divisibility", "support"] = "divisib
     return Infeasible(reason=reason, lacking=lacking)
 
 
-def _devices_refuse(degrees: Degrees, places: int) -> Infeasible | None:
+def _devices_refuse(degrees: PipelineDegrees, places: int) -> Infeasible | None:
     if degrees.devices <= places:
         return None
     return Infeasible(
@@ -162,7 +152,7 @@ def _devices_refuse(degrees: Degrees, places: int) -> Infeasible | None:
     )
 
 
-def _schedule_refuses(recipe: Recipe, degrees: Degrees, micro_batch_per_rank: int) -> Infeasible | None:
+def _schedule_refuses(recipe: Recipe, degrees: PipelineDegrees, micro_batch_per_rank: int) -> Infeasible | None:
     """What the batch and the schedule do not allow."""
     if micro_batch_per_rank < 1:
         raise ValueError(f"micro_batch_per_rank: found {micro_batch_per_rank}, expected at least 1")
@@ -183,16 +173,14 @@ def _schedule_refuses(recipe: Recipe, degrees: Degrees, micro_batch_per_rank: in
     return None
 
 
-def refuse_degrees(
-    model: Model, degrees: Degrees, *, seq_len: int, sequence_parallel: bool = False
-) -> Infeasible | None:
+def refuse_degrees(model: Model, degrees: Degrees, *, seq_len: int) -> Infeasible | None:
     """Return why the layers of `model` cannot be held under `degrees` with `seq_len` tokens a sample, None where they
     can. Which degrees a layer can have, its description says (`estimator.layers.kinds`)."""
     split = Split(
         samples=1,
         seq_len=seq_len,
         tp=degrees.tp,
-        sequence_parallel=sequence_parallel and degrees.tp > 1,
+        sequence_parallel=degrees.sequence_parallel and degrees.tp > 1,
         cp=degrees.cp,
         ep=degrees.ep,
         etp=degrees.etp,

@@ -10,7 +10,7 @@ import pytest
 from estimator.bulk.bounds import least_by_cut_s, least_by_state_s, least_in_memory_s, least_s
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.pipeline import Pipeline
-from estimator.bulk.records import Degrees, Family, Rule, StateRule
+from estimator.bulk.records import BatchedDegrees, Family, Rule, StateRule
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
@@ -63,10 +63,10 @@ def _evaluator(rng: random.Random, name: str) -> BulkEvaluator:
     )
 
 
-def _degrees(rng: random.Random, evaluator: BulkEvaluator) -> Degrees | None:
+def _degrees(rng: random.Random, evaluator: BulkEvaluator) -> BatchedDegrees | None:
     tokens = evaluator.recipe.seq_len
     tp = rng.choice([1, 2, 4])
-    found = Degrees(
+    found = BatchedDegrees(
         tp=tp,
         pp=rng.choice([1, 2, 3, 4]),
         dp=rng.choice([1, 2, 4]),

@@ -67,7 +67,7 @@ def test_ways_are_the_degrees_that_most_layers_can_have() -> None:
     """Batches of 6 divide by 1, 2, 3, 6; 4 heads by 1, 2, 4. Twelve cut an embedding, but no block."""
     pricing = StagePricing(make_job(tied_gpt(), global_batch=24), make_hardware("a100-80gb:2x6"))
     ways = list_ways(pricing, devices=12, stages=1, micro_batch=6)
-    assert {count: [(way.dp, way.tp) for way in some] for count, some in ways.items()} == {
+    assert {count: [(way.degrees.dp, way.degrees.tp) for way in some] for count, some in ways.items()} == {
         1: [(1, 1)],
         2: [(2, 1), (1, 2)],
         3: [(3, 1)],

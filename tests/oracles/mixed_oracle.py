@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from estimator.pricing.build import Degrees, refuse_degrees
+from estimator.pricing.build import refuse_degrees
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
@@ -17,7 +17,7 @@ from planner.one_job.search.objectives import amount
 from planner.one_job.search.request import SearchRequest
 from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import Infeasible
+from profiles.vocabulary import Degrees, Infeasible
 
 Places = tuple[tuple[DeviceSlot, ...], ...]
 """Of each stage of a segment, the devices."""

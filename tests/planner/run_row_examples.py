@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.one_job.validation.columns import RunRow
+from planner.one_job.validation.columns import DEGREES, RunRow
 
 
 def run_row(**fields: Any) -> RunRow:
@@ -27,4 +27,6 @@ def run_row(**fields: Any) -> RunRow:
         "micro_batch": 2,
         "dtype": "bf16",
     }
-    return RunRow(**{**base, **fields})
+    stated = {**base, **fields}
+    degrees = {name: value for name in DEGREES if (value := stated.pop(name, None)) is not None}
+    return RunRow(degrees=degrees, **stated)

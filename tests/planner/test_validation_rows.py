@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from estimator.pricing.evaluate import evaluate
 from planner.one_job.validation import columns
-from planner.one_job.validation.columns import COLUMNS, RunRow
+from planner.one_job.validation.columns import COLUMNS, DEGREES, RunRow
 from planner.one_job.validation.measured import measured_of, measured_time_s
 from planner.one_job.validation.prepared import PreparedRun
 from planner.one_job.validation.rows import parse_table, read_table
@@ -106,7 +106,7 @@ def test_unknown_columns_are_noted_and_odd_bytes_do_no_harm(tmp_path: Path) -> N
     path.write_bytes(b"\xef\xbb\xbfid,gpu,colour,tp\r\n\r\na,A100,red,4\r\n")
     table = read_table(path)
     assert table.notes == ("columns that are not read: colour",)
-    assert (table.rows[0].tp, table.rows[0].where) == (4, f"{path}, line 3")
+    assert (table.rows[0].degrees["tp"], table.rows[0].where) == (4, f"{path}, line 3")
 
 
 @given(order=st.permutations(SHORT.strip().split(",")))
@@ -119,7 +119,7 @@ def test_the_order_of_columns_means_nothing(order: list[str]) -> None:
 
 
 def test_every_column_has_its_field_and_stands_in_the_document() -> None:
-    assert {column.name for column in COLUMNS} | {"where"} == set(RunRow.__dataclass_fields__)
+    assert {column.name for column in COLUMNS} - {*DEGREES} | {"where", "degrees"} == set(RunRow.__dataclass_fields__)
     headers = [header for column in COLUMNS for header in (column.name, *column.aliases)]
     assert max(Counter(headers).values()) == 1
     document = DOCUMENT.read_text(encoding="utf-8")

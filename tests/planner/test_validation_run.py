@@ -11,7 +11,7 @@ from estimator.pricing.build import uniform_setup
 from estimator.pricing.outcome import Evaluation, RankMemory, TimeBreakdown
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
-from planner.one_job.validation.columns import RunRow
+from planner.one_job.validation.columns import DEGREES, RunRow
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.run import predict_row, predict_rows
 from profiles.cluster_file import load_cluster
@@ -28,13 +28,17 @@ def _setup(*, tp: int, pp: int, dp: int) -> Setup:
 
 def _row(number: int = 1, **changes: Any) -> RunRow:
     row = RunRow(id=f"X-{number:04}", where="runs.csv, line 2", gpu="A100", gpus_total=8, model_name="gpt-tiny")
-    return replace(row, iter_time_s=2.0, **changes)
+    degrees = {name: changes.pop(name) for name in DEGREES if name in changes}
+    return replace(row, iter_time_s=2.0, degrees=degrees, **changes)
 
 
 def _prepare(row: RunRow) -> PreparedRun | Skipped:
     if row.gpu != "A100":
         return Skipped(reason=f"no device {row.gpu}")
-    return PreparedRun(setup=_setup(tp=row.tp or 1, pp=row.pp or 1, dp=row.dp or 1), assumptions=("vocabulary: 50304",))
+    return PreparedRun(
+        setup=_setup(**{name: row.degrees.get(name, 1) for name in ("tp", "pp", "dp")}),
+        assumptions=("vocabulary: 50304",),
+    )
 
 
 def _evaluate(setup: Setup) -> Evaluation | Infeasible:

@@ -13,7 +13,7 @@ from bench.accuracy.adapters.frameworks import framework_of
 from bench.accuracy.adapters.measured import measured_columns
 from bench.accuracy.adapters.models import load_published, model_columns
 from bench.accuracy.adapters.settings import batch_columns, setting_columns
-from planner.one_job.validation.columns import COLUMNS, RunRow
+from planner.one_job.validation.columns import COLUMNS, RunRow, cell_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.rows import parse_table, read_table
 from planner.one_job.validation.setups import setup_of
@@ -68,6 +68,6 @@ def write_table(rows: Iterable[RunRow]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in COLUMNS])
     for row in rows:
-        cells = (getattr(row, column.name) for column in COLUMNS)
+        cells = (cell_of(row, column) for column in COLUMNS)
         writer.writerow(["" if cell is None else int(cell) if isinstance(cell, bool) else cell for cell in cells])
     return out.getvalue()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 from estimator.frontends.load import load_any_model
-from estimator.pricing.build import uniform_setup
+from estimator.pricing.build import PipelineDegrees, uniform_setup
 from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
 from models_zoo.layers import Experts, TransformerBlock
@@ -32,24 +32,6 @@ class ExplicitRequest:
     reference: str
     setups: tuple[Setup, ...]
     assumptions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
-    """Degrees of parallelism, all known."""
-
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    etp: int
-    vpp: int
-
-    @property
-    def devices(self) -> int:
-        """Devices of all stages."""
-        return self.tp * self.pp * self.dp * self.cp
 
 
 def read_explicit(
@@ -155,7 +137,7 @@ def named_framework(options: TrainingOptions, assumed: list[str]) -> Framework:
     return load_framework(options.software, where="plan", key="--software")
 
 
-def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[str]) -> Grid:
+def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[str]) -> PipelineDegrees:
     """All degrees: those said, 1, and for dp what the devices leave."""
     said = _said_degrees(model, options, assumed)
     free = len(place.free_slots)
@@ -169,7 +151,7 @@ def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[
             refuse("--tp, --pp, --cp", f"tp * pp * cp = {beside} on {wanted} devices", "a divisor of the devices")
         dp = wanted // beside
         assumed.append(f"dp {dp}: {wanted} devices over tp * pp * cp = {beside} (--dp)")
-    grid = Grid(dp=dp, **said)
+    grid = PipelineDegrees(dp=dp, **said)
     if grid.devices > wanted or (options.devices and grid.devices != wanted):
         degrees_said = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
         refuse(
@@ -180,7 +162,7 @@ def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[
     return grid
 
 
-def _said_degrees(model: Model, options: EstimateOptions, assumed: list[str]) -> dict[str, int]:
+def _said_degrees(model: Model, options: EstimateOptions, assumed: list[str]) -> dict[str, Any]:
     """All degrees but dp: those said, or 1, and for experts the usual one."""
     said = {name: getattr(options, name) or 1 for name in DEGREE_NAMES if name != "dp"}
     if not _has_experts(model):
@@ -200,7 +182,7 @@ def _has_experts(model: Model) -> bool:
     return any(isinstance(block.feed_forward, Experts) for block in blocks)
 
 
-def _schedule(options: EstimateOptions, grid: Grid, assumed: list[str]) -> ScheduleName:
+def _schedule(options: EstimateOptions, grid: PipelineDegrees, assumed: list[str]) -> ScheduleName:
     schedule = options.schedule
     if grid.vpp > 1 and schedule == "1f1b":
         assumed.append(f"interleaved schedule: 1f1b with {grid.vpp} chunks of layers a stage (--schedule)")
@@ -273,7 +255,7 @@ def _setups(
     model: Model,
     place: Cluster,
     recipe: Recipe,
-    grid: Grid,
+    grid: PipelineDegrees,
     batch: Batch,
     slots: tuple[DeviceSlot, ...],
     options: EstimateOptions,
@@ -309,7 +291,7 @@ def _setups(
     return tuple(setups)
 
 
-def _sharding(options: EstimateOptions, grid: Grid, assumed: list[str]) -> tuple[ZeroStage, int | None]:
+def _sharding(options: EstimateOptions, grid: PipelineDegrees, assumed: list[str]) -> tuple[ZeroStage, int | None]:
     zero = _zero(options)
     if options.hsdp is None:
         return zero, None

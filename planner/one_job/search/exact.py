@@ -20,7 +20,7 @@ from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places
-from estimator.bulk.records import Degrees, Family, Rule, StateRule
+from estimator.bulk.records import BatchedDegrees, Family, Rule, StateRule
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.cuts import Cut, cuts_of
@@ -47,7 +47,7 @@ class Found:
     value: float
     iteration_time_s: float
     lacking_bytes: float
-    degrees: Degrees
+    degrees: BatchedDegrees
     placement: Placement
     schedule: ScheduleName
     cut: Cut
@@ -387,10 +387,10 @@ class _Search:
         return tuple(others[:RUNNERS_UP])
 
 
-def _degrees(known: dict[str, int]) -> Degrees:
+def _degrees(known: dict[str, int]) -> BatchedDegrees:
     """With one stage and as few replicas as share the experts."""
     ranks, holders = known["tp"] * known["cp"], known["ep"] * known["etp"]
-    return Degrees(
+    return BatchedDegrees(
         tp=known["tp"],
         pp=1,
         dp=holders // math.gcd(ranks, holders),

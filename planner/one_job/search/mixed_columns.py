@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.bounds import least_in_turn
-from estimator.bulk.records import Degrees
+from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed_linear import Linear, LinearRank
 from planner.one_job.search.mixed_space import MixedSpace, Segment
@@ -122,7 +122,7 @@ def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iter
     """What a pipeline of nothing but the segment costs at least: by compute alone, every stage waiting in turn."""
     layout, group = segment.layout, space.groups[segment.groups[0]]
     holders = layout.ep * layout.etp
-    degrees = Degrees(
+    degrees = BatchedDegrees(
         tp=layout.tp,
         pp=1,
         dp=holders // math.gcd(layout.tp, holders),

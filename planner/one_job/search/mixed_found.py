@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from estimator.bulk.places import place_in_order
-from estimator.bulk.records import Degrees, StateRule
+from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup
 from planner.one_job.search.exact import Found
@@ -29,7 +29,7 @@ def mixed_found(setup: Setup, evaluation: Evaluation, value: float) -> MixedFoun
         value=value,
         iteration_time_s=evaluation.iteration_time_s,
         lacking_bytes=0.0,
-        degrees=Degrees(
+        degrees=BatchedDegrees(
             tp=pace.tp,
             pp=len(setup.stages),
             dp=pace.dp,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.records import Degrees, Rule, StateRule
+from estimator.bulk.records import BatchedDegrees, Rule, StateRule
 from estimator.layers.split import Split
 from estimator.layers.work import refuse_layer
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
@@ -54,7 +54,7 @@ class Space:
         """What is trained, as a tool asks."""
         return self.job or Job(model=self.model, seq_len=self.seq_len, dtype=self.dtype)
 
-    def shape(self, degrees: Degrees) -> Shape:
+    def shape(self, degrees: BatchedDegrees) -> Shape:
         """A plan of these degrees, as far as a tool asks."""
         names = ("tp", "pp", "dp", "cp", "ep", "etp", "sequence_parallel")
         return Shape(
@@ -76,11 +76,11 @@ class Ways:
     def __len__(self) -> int:
         return len(self.columns["tp"])
 
-    def degrees(self, number: int) -> Degrees:
+    def degrees(self, number: int) -> BatchedDegrees:
         """The way of that number."""
         found = {name: int(column[number]) for name, column in self.columns.items()}
         sequence_parallel = bool(found.pop("sequence_parallel"))
-        return Degrees(sequence_parallel=sequence_parallel, **found)
+        return BatchedDegrees(sequence_parallel=sequence_parallel, **found)
 
 
 def ways_of(space: Space) -> Ways:
@@ -218,7 +218,7 @@ def _holds(space: Space, tp: int, cp: int, ep: int, etp: int) -> bool:
     return enough and not any(refuse_layer(layer, split) for layer in dict.fromkeys(space.model.layers))
 
 
-def schedules_of(space: Space, degrees: Degrees) -> Iterator[tuple[ScheduleName, int]]:
+def schedules_of(space: Space, degrees: BatchedDegrees) -> Iterator[tuple[ScheduleName, int]]:
     """(schedule, chunks a stage) that are legal under `degrees`; with one stage they are all the same."""
     limits, tool, shape = space.constraints, space.constraints.training_tool, space.shape(degrees)
     names = limits.open_schedules
@@ -262,7 +262,7 @@ def recompute_rules(space: Space, layers: int, *, vpp: int = 1) -> tuple[Rule, .
     return tuple(found)
 
 
-def state_rules(space: Space, degrees: Degrees) -> tuple[StateRule, ...]:
+def state_rules(space: Space, degrees: BatchedDegrees) -> tuple[StateRule, ...]:
     """Who may hold weights, gradients and optimizer state under `degrees`."""
     limits, tool, shape = space.constraints, space.constraints.training_tool, space.shape(degrees)
     stages = [zero for zero in limits.zero if limits.permits("zero", zero)]

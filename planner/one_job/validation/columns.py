@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
 from profiles.errors import InputError
@@ -19,7 +19,8 @@ MOST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `aliases` are other headers for it, `name` the field of `RunRow` that it fills.
+    """One column. `aliases` are other headers for it, `name` its own: that of the field of `RunRow` that it fills, or
+    of an entry of `RunRow.degrees`.
 
     `count` is a whole number from 1, `count_or_none` from 0 (0: none of it), `number` finite and above 0, `flag` 0 or
     1; `allowed` are the words of a text, where they are few.
@@ -35,7 +36,7 @@ class Column:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """One run as its author wrote it: text is empty and everything else None where a cell is blank. `where` is file
-    and line."""
+    and line, `degrees` the degrees of parallelism that are stated, by name."""
 
     where: str
     id: Annotated[
@@ -80,14 +81,16 @@ class RunRow:
     seq_len: Annotated[int | None, Column("count", "tokens of a sample")] = None
     global_batch: Annotated[int | None, Column("count", "samples of an iteration")] = None
     micro_batch: Annotated[int | None, Column("count", "samples of a micro-batch on one rank")] = None
-    tp: Annotated[int | None, Column("count", "tensor-parallel ranks")] = None
-    pp: Annotated[int | None, Column("count", "pipeline stages")] = None
-    vpp: Annotated[int | None, Column("count", "chunks of layers on a stage (interleaved schedule where above 1)")] = (
-        None
-    )
-    dp: Annotated[int | None, Column("count", "data-parallel ranks")] = None
-    cp: Annotated[int | None, Column("count", "context-parallel ranks")] = None
-    ep: Annotated[int | None, Column("count", "expert-parallel ranks")] = None
+    degrees: Annotated[
+        Mapping[str, int],
+        Column("count", "tensor-parallel ranks", name="tp"),
+        Column("count", "pipeline stages", name="pp"),
+        Column("count", "chunks of layers on a stage (interleaved schedule where above 1)", name="vpp"),
+        Column("count", "data-parallel ranks", name="dp"),
+        Column("count", "context-parallel ranks", name="cp"),
+        Column("count", "expert-parallel ranks", name="ep"),
+        Column("count", "ranks that share one expert's matrices", name="etp"),
+    ] = field(default_factory=dict)
     zero_or_fsdp: Annotated[
         str,
         Column("text", "0 to 3, zero-1 and the like, fsdp (3), shard_grad_op (2), none or ddp (0)", aliases=("zero",)),
@@ -125,7 +128,6 @@ class RunRow:
         str, Column("text", "a cluster's short form or file, instead of gpu, gpus_per_node and the links")
     ] = ""
     schedule: Annotated[str, Column("text", "gpipe, 1f1b, interleaved, zb-h1 or dualpipe")] = ""
-    etp: Annotated[int | None, Column("count", "ranks that share one expert's matrices")] = None
     shard: Annotated[int | None, Column("count", "ranks that share what ZeRO shards (HSDP)")] = None
     recompute_layers: Annotated[int | None, Column("count", "layers of a stage that are recomputed")] = None
     features: Annotated[
@@ -191,13 +193,22 @@ class RunRow:
 def _columns() -> Iterator[Column]:
     for name, hint in get_type_hints(RunRow, include_extras=True).items():
         for column in get_args(hint)[1:]:
-            yield Column(column.kind, column.meaning, column.aliases, column.allowed, name)
+            yield replace(column, name=column.name or name)
 
 
 COLUMNS: tuple[Column, ...] = tuple(_columns())
 BY_HEADER = {header: column for column in COLUMNS for header in (column.name, *column.aliases)}
 
+DEGREES = tuple(column.name for column in get_args(get_type_hints(RunRow, include_extras=True)["degrees"])[1:])
+"""The columns that fill `RunRow.degrees`."""
+
 Cell = str | int | float | bool | None
+
+
+def cell_of(row: RunRow, column: Column) -> Cell:
+    """Return what `row` has in that column, None (text: empty) where it is blank."""
+    value: Cell = row.degrees.get(column.name) if column.name in DEGREES else getattr(row, column.name)
+    return value
 
 
 def read_cell(column: Column, text: str, *, where: str) -> Cell:

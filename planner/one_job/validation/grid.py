@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
+from estimator.pricing.build import PipelineDegrees
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.validation.prepared import Skipped
@@ -18,24 +19,19 @@ TOKENS_PER_MICRO_BATCH = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankGrid:
+class RunGrid:
     """Degrees of a row, all stated or derived, and its batch."""
 
-    tp: int
-    pp: int
-    dp: int
-    cp: int
-    ep: int
-    etp: int
-    vpp: int
+    degrees: PipelineDegrees
     global_batch: int
     micro_batch: int
 
 
-def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, assumed: list[str]) -> RankGrid | Skipped:
+def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, assumed: list[str]) -> RunGrid | Skipped:
     """Return degrees and batch of a run on `devices`: those stated, the one left blank from the device count, then the
     batch. `shards_weights`: under ZeRO 3, where experts are spread over as many ranks as can share them."""
-    cp, pp = row.cp or 1, row.pp or 1
+    stated = row.degrees
+    cp, pp = stated.get("cp", 1), stated.get("pp", 1)
     tp = _tensor_ranks(row, devices // (pp * cp) if devices % (pp * cp) == 0 else 0, assumed)
     dp = _data_ranks(row, devices, tp * pp * cp, assumed)
     if isinstance(dp, Skipped):
@@ -45,14 +41,9 @@ def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, as
         return batch
     global_batch, micro_batch = batch
     ep, etp = _expert_ranks(row, model, tp * cp * dp if shards_weights else None, assumed)
-    return RankGrid(
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        cp=cp,
-        ep=ep,
-        etp=etp,
-        vpp=(row.vpp or 1) if pp > 1 else 1,
+    vpp = stated.get("vpp", 1) if pp > 1 else 1
+    return RunGrid(
+        degrees=PipelineDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp),
         global_batch=global_batch,
         micro_batch=micro_batch,
     )
@@ -66,16 +57,17 @@ def expert_count(model: Model) -> int:
 
 def _tensor_ranks(row: RunRow, left: int, assumed: list[str]) -> int:
     """tp, where blank what dp leaves of the `left` devices of a pipeline stage."""
-    if row.tp is not None or row.dp is None or not left or left % row.dp:
-        return row.tp or 1
-    if left > row.dp:
+    tp, dp = row.degrees.get("tp"), row.degrees.get("dp")
+    if tp is not None or dp is None or not left or left % dp:
+        return tp or 1
+    if left > dp:
         assumed.append("tp: not stated; what gpus_total leaves after pp, cp and dp")
-    return left // row.dp
+    return left // dp
 
 
 def _data_ranks(row: RunRow, devices: int, beside: int, assumed: list[str]) -> int | Skipped:
     """dp, where blank what tp, pp and cp, `beside` together, leave of the devices."""
-    dp = row.dp
+    dp = row.degrees.get("dp")
     if dp is None:
         if devices % beside:
             return Skipped(reason="gpus_total is no multiple of tp * pp * cp")
@@ -90,12 +82,12 @@ def _expert_ranks(row: RunRow, model: Model, most: int | None, assumed: list[str
     experts = expert_count(model)
     if not experts:
         return 1, 1
-    ep = row.ep or 1
-    if row.ep is None and most is not None:
+    ep = row.degrees.get("ep", 1)
+    if "ep" not in row.degrees and most is not None:
         # A layer with all experts' weights gathered would not fit on most devices.
         ep = gcd(experts, most)
         assumed.append("ep: not stated; as many ranks as can share the experts evenly")
-    return ep, row.etp or 1
+    return ep, row.degrees.get("etp", 1)
 
 
 def _batch(row: RunRow, dp: int, model: Model, assumed: list[str]) -> tuple[int, int] | Skipped:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.one_job.validation.columns import BY_HEADER, Column, RunRow, read_cell
+from planner.one_job.validation.columns import BY_HEADER, DEGREES, Column, RunRow, read_cell
 from profiles.errors import InputError
 from profiles.files import read_text
 
@@ -96,7 +96,8 @@ def _row(columns: list[Column | None], cells: list[str], *, where: str) -> RunRo
     }
     if "id" not in values:
         raise InputError(where=where, key="id", found="nothing", expected="the row's name")
-    return _checked(RunRow(where=where, **values))
+    degrees = {name: values.pop(name) for name in DEGREES if name in values}
+    return _checked(RunRow(where=where, degrees=degrees, **values))
 
 
 def _checked(row: RunRow) -> RunRow:

@@ -31,9 +31,10 @@ Progress = Callable[[int, int, float | None, str], None]
 
 STATED = (
     *("layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab", "experts", "topk", "gpus_per_node"),
-    *("micro_batch", "tp", "pp", "vpp", "dp", "cp", "ep", "zero_or_fsdp", "seq_parallel"),
+    *("micro_batch", "zero_or_fsdp", "seq_parallel"),
     *("recompute", "flash_attn", "dtype", "optimizer_notes", "framework"),
 )
+STATED_DEGREES = ("tp", "pp", "vpp", "dp", "cp", "ep")
 """What rows must state alike to be one run. The network is not among it: published repeats are on several clusters."""
 
 REPORT_EVERY = 10
@@ -112,10 +113,10 @@ def _skipped(row: RunRow, reason: str) -> RowResult:
     experts = (row.experts or 0) > 1
     measured = measured_of(row)
     kind = parallel_kind(
-        dp=row.dp or 1,
-        tp=row.tp or 1,
-        pp=row.pp or 1,
-        cp=row.cp or 1,
+        dp=row.degrees.get("dp", 1),
+        tp=row.degrees.get("tp", 1),
+        pp=row.degrees.get("pp", 1),
+        cp=row.degrees.get("cp", 1),
         fully_sharded=_fully_sharded(row),
         experts=experts,
     )
@@ -150,7 +151,10 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         model_size=size_class(work.parameters),
         configuration=_configuration(setup, work),
         plan=_plan(setup),
-        stated=tuple(getattr(row, name) for name in STATED),
+        stated=(
+            *(getattr(row, name) for name in STATED),
+            *(row.degrees.get(name) for name in STATED_DEGREES),
+        ),
         measured_iteration_time_s=measured.iteration_time_s,
         measured_peak_memory_bytes=measured.memory_bytes,
         memory_kind=measured.memory_kind,

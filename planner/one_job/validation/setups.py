@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
-from estimator.pricing.build import uniform_setup
+from estimator.pricing.build import PipelineDegrees, uniform_setup
 from estimator.pricing.recipe import (
     GradDType,
     OffloadPart,
@@ -20,7 +20,7 @@ from estimator.pricing.recipe import (
 from estimator.pricing.software import Framework, load_framework, overruled
 from models_zoo.model import Model
 from planner.one_job.validation.cluster import cluster_of
-from planner.one_job.validation.grid import RankGrid, grid_of
+from planner.one_job.validation.grid import RunGrid, grid_of
 from planner.one_job.validation.model import LoadModel, model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.words import word_of, words_of
@@ -86,22 +86,17 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     grid = grid_of(row, model, devices=devices, shards_weights=shards_weights, assumed=assumed)
     if isinstance(grid, Skipped):
         return grid
-    if not row.zero_or_fsdp and grid.dp * grid.cp > 1:
+    if not row.zero_or_fsdp and grid.degrees.dp * grid.degrees.cp > 1:
         assumed.append(f"zero: not stated; {training.zero}, the default of {training.framework.name} (zero_or_fsdp)")
-    shard = None if row.shard is None or not training.zero else min(row.shard, grid.dp * grid.cp)
+    shard = None if row.shard is None or not training.zero else min(row.shard, grid.degrees.dp * grid.degrees.cp)
+    recipe = _recipe(row, model, cluster, training, grid, assumed)
+    shares_tokens = _sequence_parallel(row, training.framework, grid.degrees, assumed)
     setup = uniform_setup(
         model,
         cluster,
-        _recipe(row, model, cluster, training, grid, assumed),
-        tp=grid.tp,
-        pp=grid.pp,
-        dp=grid.dp,
-        cp=grid.cp,
-        ep=grid.ep,
-        etp=grid.etp,
-        vpp=grid.vpp,
+        recipe,
+        **asdict(replace(grid.degrees, sequence_parallel=shares_tokens)),
         micro_batch_per_rank=grid.micro_batch,
-        sequence_parallel=_sequence_parallel(row, training.framework, grid, assumed),
         zero=training.zero,
         shard=shard,
         recompute=_recompute(row, assumed),
@@ -141,7 +136,7 @@ def _software(row: RunRow, declared: Software) -> Software:
 
 
 def _recipe(
-    row: RunRow, model: Model, cluster: Cluster, training: Training, grid: RankGrid, assumed: list[str]
+    row: RunRow, model: Model, cluster: Cluster, training: Training, grid: RunGrid, assumed: list[str]
 ) -> Recipe:
     return Recipe(
         global_batch=grid.global_batch,
@@ -149,7 +144,7 @@ def _recipe(
         dtype=training.dtype,
         grad_dtype=training.grad_dtype,
         optimizer=_optimizer(row, model, assumed),
-        schedule=word_of(row, "schedule", SCHEDULES) or ("interleaved" if grid.vpp > 1 else "1f1b"),
+        schedule=word_of(row, "schedule", SCHEDULES) or ("interleaved" if grid.degrees.vpp > 1 else "1f1b"),
         attention=_attention(row, model, cluster, assumed),
         vocabulary_multiple=row.vocab_multiple or training.framework.vocabulary_multiple,
         lora_rank=row.lora_rank or 0,
@@ -186,9 +181,9 @@ def _attention(row: RunRow, model: Model, cluster: Cluster, assumed: list[str]) 
     return "flash" if has else "math"
 
 
-def _sequence_parallel(row: RunRow, framework: Framework, grid: RankGrid, assumed: list[str]) -> bool:
-    if grid.tp == 1 or row.seq_parallel is not None:
-        return grid.tp > 1 and bool(row.seq_parallel)
+def _sequence_parallel(row: RunRow, framework: Framework, degrees: PipelineDegrees, assumed: list[str]) -> bool:
+    if degrees.tp == 1 or row.seq_parallel is not None:
+        return degrees.tp > 1 and bool(row.seq_parallel)
     word = "on" if framework.sequence_parallel else "off"
     assumed.append(f"seq_parallel: not stated; {word}, the default of {framework.name} (seq_parallel)")
     return framework.sequence_parallel

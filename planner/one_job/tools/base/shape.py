@@ -17,7 +17,7 @@ from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
 from profiles.errors import InputError
-from profiles.vocabulary import RecomputeKind
+from profiles.vocabulary import Degrees, RecomputeKind
 
 MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")
 """Fastest first: what Megatron, torchtitan and PyTorch's meshes do."""
@@ -88,7 +88,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Degrees):
     """A plan whose stages are alike, in the numbers that tools take; a search fills in what it knows so far.
 
     In a search the degrees may be arrays with a place for each of many plans. `order` names the axes of more than one
@@ -97,15 +97,9 @@ class Shape:
     """
 
     job: Job
-    tp: int = 1
     pp: int = 1
-    dp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
     vpp: int = 1
     order: tuple[RankAxis, ...] = MEGATRON_ORDER
-    sequence_parallel: bool = False
     zero: int = 0
     shard: int = 1
     replicate: int = 1
@@ -120,7 +114,7 @@ class Shape:
     @property
     def devices(self) -> int:
         """Ranks in all."""
-        return self.tp * self.pp * self.dp * self.cp
+        return self.stage_devices * self.pp
 
     @property
     def ranks(self) -> int:
