@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.imports import PRODUCT, ROOT, circle, imports, modules, names_imported, package_of
@@ -50,3 +52,12 @@ def test_the_product_imports_neither_tests_nor_bench_and_bench_no_tests() -> Non
     assert [path for path, names in roots.items() if names & {"tests", "bench"}] == []
     benches = modules(("bench",)).values()
     assert [path for path in benches if any(name.split(".")[0] == "tests" for name in names_imported(path))] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"])
+def test_what_the_pages_point_to_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
+    named = re.findall(r"`((?:planner|estimator|profiles|models_zoo|tests|bench)/[\w/.-]+)`", text)
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+    assert [name for name in named if not (ROOT / name).exists()] == []

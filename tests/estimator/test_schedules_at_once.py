@@ -1,4 +1,4 @@
-"""Many pipelines at once take what each takes alone."""
+"""Many pipelines at once take what each takes alone, and both what following its paths one by one gives."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import StageTimes, Transfers, lower_bounds, time_schedule, time_schedules
 from estimator.schedules.orders import schedule_problem
+from tests.oracles.schedule_paths import time_by_paths
 from tests.schedule_examples import SCHEDULES, random_stages
 
 FloatArray = npt.NDArray[np.float64]
@@ -86,7 +87,7 @@ def test_as_one_by_one(schedule: ScheduleName, messages: str) -> None:
             for _ in pipelines
         ]
         forward, backward, weight = arrays_of(pipelines)
-        found = time_schedules(
+        at_once_s = time_schedules(
             schedule,
             forward,
             backward,
@@ -95,10 +96,16 @@ def test_as_one_by_one(schedule: ScheduleName, messages: str) -> None:
             overlapped=messages == "overlapped",
             micro_batches=micro_batches,
         )
-        alone = [time_schedule(schedule, *one, micro_batches).total_s for one in zip(pipelines, transfers, strict=True)]
-        assert found.shape == (AT_ONCE,)
-        assert found == pytest.approx(alone, rel=1e-12)
-        assert (lower_bounds(schedule, forward, backward, micro_batches) <= found * (1 + 1e-12)).all()
+        each = list(zip(pipelines, transfers, strict=True))
+        by_paths = [time_by_paths(schedule, *pipeline, micro_batches) for pipeline in each]
+        alone = [time_schedule(schedule, *pipeline, micro_batches) for pipeline in each]
+        totals_s = [time.total_s for time in by_paths]
+        assert at_once_s.shape == (AT_ONCE,)
+        assert at_once_s == pytest.approx(totals_s, rel=1e-12)
+        assert [time.total_s for time in alone] == pytest.approx(totals_s, rel=1e-12)
+        assert [time.bottleneck for time in alone] == [time.bottleneck for time in by_paths]
+        assert [time.bubble_s for time in alone] == pytest.approx([time.bubble_s for time in by_paths], abs=1e-9)
+        assert (lower_bounds(schedule, forward, backward, micro_batches) <= at_once_s * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
