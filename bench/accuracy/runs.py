@@ -70,7 +70,7 @@ def thin_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     cells: defaultdict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         row = run.row
-        known = (row.hidden, row.degrees.get("tp"), row.micro_batch) if row.source in THINNED else (row.id,)
+        known = (row.hidden, row.degree("tp"), row.micro_batch) if row.source in THINNED else (row.id,)
         cells[row.source, *known].append(run)
     return tuple(sorted(cell, key=lambda run: run.row.id)[len(cell) // 2] for cell in cells.values())
 

@@ -28,5 +28,5 @@ def run_row(**fields: Any) -> RunRow:
         "dtype": "bf16",
     }
     stated = {**base, **fields}
-    degrees = {name: value for name in DEGREES if (value := stated.pop(name, None)) is not None}
+    degrees = tuple((name, value) for name in DEGREES if (value := stated.pop(name, None)) is not None)
     return RunRow(degrees=degrees, **stated)

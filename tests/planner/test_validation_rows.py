@@ -106,7 +106,7 @@ def test_unknown_columns_are_noted_and_odd_bytes_do_no_harm(tmp_path: Path) -> N
     path.write_bytes(b"\xef\xbb\xbfid,gpu,colour,tp\r\n\r\na,A100,red,4\r\n")
     table = read_table(path)
     assert table.notes == ("columns that are not read: colour",)
-    assert (table.rows[0].degrees["tp"], table.rows[0].where) == (4, f"{path}, line 3")
+    assert (table.rows[0].degree("tp"), table.rows[0].where) == (4, f"{path}, line 3")
 
 
 @given(order=st.permutations(SHORT.strip().split(",")))

@@ -28,7 +28,7 @@ def _setup(*, tp: int, pp: int, dp: int) -> Setup:
 
 def _row(number: int = 1, **changes: Any) -> RunRow:
     row = RunRow(id=f"X-{number:04}", where="runs.csv, line 2", gpu="A100", gpus_total=8, model_name="gpt-tiny")
-    degrees = {name: changes.pop(name) for name in DEGREES if name in changes}
+    degrees = tuple((name, changes.pop(name)) for name in DEGREES if name in changes)
     return replace(row, iter_time_s=2.0, degrees=degrees, **changes)
 
 
@@ -36,7 +36,7 @@ def _prepare(row: RunRow) -> PreparedRun | Skipped:
     if row.gpu != "A100":
         return Skipped(reason=f"no device {row.gpu}")
     return PreparedRun(
-        setup=_setup(**{name: row.degrees.get(name, 1) for name in ("tp", "pp", "dp")}),
+        setup=_setup(**{name: row.degree(name) or 1 for name in ("tp", "pp", "dp")}),
         assumptions=("vocabulary: 50304",),
     )
 

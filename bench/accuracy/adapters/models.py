@@ -136,7 +136,7 @@ def _layers(row: RunRow, params_b: float) -> int | None:
     if isinstance(sizes, Skipped):
         return None
     tables = sizes.vocab * sizes.hidden * (1 if sizes.tied else 2)
-    layers = _divided((params_b * 1e9 - tables) / block_parameters(sizes), row.degrees.get("pp", 1))
+    layers = _divided((params_b * 1e9 - tables) / block_parameters(sizes), row.degree("pp") or 1)
     return layers if layers >= 1 else None
 
 

@@ -57,8 +57,8 @@ def setting_columns(row: RunRow, framework: PublishedFramework, assumed: list[st
     }
     if row.recompute != columns["recompute"]:
         assumed.append(f"recompute: not stated; {framework.recompute}, the default of {framework.name} (recompute)")
-    if not framework.tensor_parallel and row.degrees.get("tp", 1) != 1:
-        columns["degrees"] = {**row.degrees, "tp": 1}
+    if not framework.tensor_parallel and row.degree("tp") not in (None, 1):
+        columns["degrees"] = tuple({**dict(row.degrees), "tp": 1}.items())
         assumed.append(f"tp: taken as 1, since {framework.name} has no tensor parallelism")
     return columns
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
 from profiles.errors import InputError
@@ -82,7 +82,7 @@ class RunRow:
     global_batch: Annotated[int | None, Column("count", "samples of an iteration")] = None
     micro_batch: Annotated[int | None, Column("count", "samples of a micro-batch on one rank")] = None
     degrees: Annotated[
-        Mapping[str, int],
+        tuple[tuple[str, int], ...],
         Column("count", "tensor-parallel ranks", name="tp"),
         Column("count", "pipeline stages", name="pp"),
         Column("count", "chunks of layers on a stage (interleaved schedule where above 1)", name="vpp"),
@@ -90,7 +90,7 @@ class RunRow:
         Column("count", "context-parallel ranks", name="cp"),
         Column("count", "expert-parallel ranks", name="ep"),
         Column("count", "ranks that share one expert's matrices", name="etp"),
-    ] = field(default_factory=dict)
+    ] = ()
     zero_or_fsdp: Annotated[
         str,
         Column("text", "0 to 3, zero-1 and the like, fsdp (3), shard_grad_op (2), none or ddp (0)", aliases=("zero",)),
@@ -183,6 +183,10 @@ class RunRow:
     memory_unit: Annotated[str, Column("text", "its unit", allowed=("GB", "GiB", "MiB"))] = ""
     out_of_memory: Annotated[bool | None, Column("flag", "the run ended out of memory")] = None
 
+    def degree(self, name: str) -> int | None:
+        """Return the degree of parallelism of that name, None where the row states none."""
+        return dict(self.degrees).get(name)
+
     @property
     def source(self) -> str:
         """The group that the row is counted in: its id up to the first hyphen; a user's own ids may have none."""
@@ -207,7 +211,7 @@ Cell = str | int | float | bool | None
 
 def cell_of(row: RunRow, column: Column) -> Cell:
     """Return what `row` has in that column, None (text: empty) where it is blank."""
-    value: Cell = row.degrees.get(column.name) if column.name in DEGREES else getattr(row, column.name)
+    value: Cell = row.degree(column.name) if column.name in DEGREES else getattr(row, column.name)
     return value
 
 

@@ -30,8 +30,7 @@ class RunGrid:
 def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, assumed: list[str]) -> RunGrid | Skipped:
     """Return degrees and batch of a run on `devices`: those stated, the one left blank from the device count, then the
     batch. `shards_weights`: under ZeRO 3, where experts are spread over as many ranks as can share them."""
-    stated = row.degrees
-    cp, pp = stated.get("cp", 1), stated.get("pp", 1)
+    cp, pp = row.degree("cp") or 1, row.degree("pp") or 1
     tp = _tensor_ranks(row, devices // (pp * cp) if devices % (pp * cp) == 0 else 0, assumed)
     dp = _data_ranks(row, devices, tp * pp * cp, assumed)
     if isinstance(dp, Skipped):
@@ -41,7 +40,7 @@ def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, as
         return batch
     global_batch, micro_batch = batch
     ep, etp = _expert_ranks(row, model, tp * cp * dp if shards_weights else None, assumed)
-    vpp = stated.get("vpp", 1) if pp > 1 else 1
+    vpp = (row.degree("vpp") or 1) if pp > 1 else 1
     return RunGrid(
         degrees=PipelineDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp),
         global_batch=global_batch,
@@ -57,7 +56,7 @@ def expert_count(model: Model) -> int:
 
 def _tensor_ranks(row: RunRow, left: int, assumed: list[str]) -> int:
     """tp, where blank what dp leaves of the `left` devices of a pipeline stage."""
-    tp, dp = row.degrees.get("tp"), row.degrees.get("dp")
+    tp, dp = row.degree("tp"), row.degree("dp")
     if tp is not None or dp is None or not left or left % dp:
         return tp or 1
     if left > dp:
@@ -67,7 +66,7 @@ def _tensor_ranks(row: RunRow, left: int, assumed: list[str]) -> int:
 
 def _data_ranks(row: RunRow, devices: int, beside: int, assumed: list[str]) -> int | Skipped:
     """dp, where blank what tp, pp and cp, `beside` together, leave of the devices."""
-    dp = row.degrees.get("dp")
+    dp = row.degree("dp")
     if dp is None:
         if devices % beside:
             return Skipped(reason="gpus_total is no multiple of tp * pp * cp")
@@ -82,12 +81,12 @@ def _expert_ranks(row: RunRow, model: Model, most: int | None, assumed: list[str
     experts = expert_count(model)
     if not experts:
         return 1, 1
-    ep = row.degrees.get("ep", 1)
-    if "ep" not in row.degrees and most is not None:
+    ep = row.degree("ep") or 1
+    if row.degree("ep") is None and most is not None:
         # A layer with all experts' weights gathered would not fit on most devices.
         ep = gcd(experts, most)
         assumed.append("ep: not stated; as many ranks as can share the experts evenly")
-    return ep, row.degrees.get("etp", 1)
+    return ep, row.degree("etp") or 1
 
 
 def _batch(row: RunRow, dp: int, model: Model, assumed: list[str]) -> tuple[int, int] | Skipped:

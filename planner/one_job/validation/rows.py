@@ -96,7 +96,7 @@ def _row(columns: list[Column | None], cells: list[str], *, where: str) -> RunRo
     }
     if "id" not in values:
         raise InputError(where=where, key="id", found="nothing", expected="the row's name")
-    degrees = {name: values.pop(name) for name in DEGREES if name in values}
+    degrees = tuple((name, values.pop(name)) for name in DEGREES if name in values)
     return _checked(RunRow(where=where, degrees=degrees, **values))
 
 

@@ -113,10 +113,10 @@ def _skipped(row: RunRow, reason: str) -> RowResult:
     experts = (row.experts or 0) > 1
     measured = measured_of(row)
     kind = parallel_kind(
-        dp=row.degrees.get("dp", 1),
-        tp=row.degrees.get("tp", 1),
-        pp=row.degrees.get("pp", 1),
-        cp=row.degrees.get("cp", 1),
+        dp=row.degree("dp") or 1,
+        tp=row.degree("tp") or 1,
+        pp=row.degree("pp") or 1,
+        cp=row.degree("cp") or 1,
         fully_sharded=_fully_sharded(row),
         experts=experts,
     )
@@ -153,7 +153,7 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         plan=_plan(setup),
         stated=(
             *(getattr(row, name) for name in STATED),
-            *(row.degrees.get(name) for name in STATED_DEGREES),
+            *(row.degree(name) for name in STATED_DEGREES),
         ),
         measured_iteration_time_s=measured.iteration_time_s,
         measured_peak_memory_bytes=measured.memory_bytes,
