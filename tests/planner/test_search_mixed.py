@@ -21,6 +21,7 @@ from planner.shared.options.common import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all
+from tests.seeds import seeds
 
 MODELS = (
     gpt("g", hidden=256, layers=3, heads=4, vocab=30000, seq_len=256),
@@ -109,7 +110,7 @@ def random_request(rng: random.Random) -> SearchRequest:
     return request_of(model, cluster, constraints=constraints, recipe=recipe, objective=objective)
 
 
-@pytest.mark.parametrize("block", range(12))
+@pytest.mark.parametrize("block", seeds(12, least=4))
 def test_equal_to_every_plan(block: int) -> None:
     rng = random.Random(block)
     compared = 0
