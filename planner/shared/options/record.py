@@ -1,6 +1,6 @@
 """A command's options as one record: each is declared once, with its type, default and what it means.
 
-From the record come the command line's arguments (`planner.cli.options`), the signature of the function in
+From the record come the command line's arguments (`planner.cli.arguments`), the signature of the function in
 `planner.api`, and the JSON Schema of a request. A record checks its values when it is made.
 """
 

@@ -20,9 +20,10 @@ from planner.shared.plan_parts import PlanRecipe
 SCRIPT = "train.py"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Task:
-    """A plan for the writer of a tool. `notes` is what the writer adds sentences to: what the user should know."""
+    """What the writer of a tool works on, a plan; it changes meanwhile: the writer adds sentences to `notes`, what the
+    user should know."""
 
     plan: Plan
     tool: TrainingTool
