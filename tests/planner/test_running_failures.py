@@ -33,10 +33,10 @@ from tests.planner.running_examples import orders_of, processes_with, put_own_ra
 
 ROOT = str(Path(__file__).parents[2])
 ENDLESS = 10**6
-HANGS_S = 60.0
+HANGS_S = 120.0
 """What takes longer hangs."""
 
-PATIENCE_S = 15.0
+PATIENCE_S = 40.0
 """Of a run that is to be given up, long enough for its workers to start on a busy machine."""
 
 
