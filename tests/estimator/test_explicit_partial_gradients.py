@@ -18,7 +18,7 @@ from estimator.pricing.link_times import cluster_in_training
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup
 from models_zoo.families import llama, mixtral
-from planner.one_job.search.cuts import cuts_of
+from planner.one_job.search.spaces.cuts import cuts_of
 from tests.explicit_examples import CLUSTER, RECIPE, build, evaluated
 
 HIDDEN, LAYERS, HEAD_DIM, KV_HEADS = 512, 8, 64, 2
