@@ -60,7 +60,14 @@ def test_torchtitan_as_a_user_types_it_does_not_accumulate_and_shards_the_weight
 
 def test_what_is_said_stands() -> None:
     (setup,) = request_of(
-        "llama3-8b", "h100:8x8", tp=8, software="torchtitan", zero=0, sequence_parallel=False, recompute="none"
+        "llama3-8b",
+        "h100:8x8",
+        tp=8,
+        software="torchtitan",
+        micro_batch=2,
+        zero=0,
+        sequence_parallel=False,
+        recompute="none",
     ).setups
     assert (setup.stages[0].zero, setup.stages[0].sequence_parallel) == (0, False)
 

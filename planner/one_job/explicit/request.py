@@ -327,14 +327,13 @@ def _setups(
 def _tried(
     batch: Batch, options: EstimateOptions, framework: Framework
 ) -> Iterator[tuple[int, RecomputeKind, int | None]]:
-    """Micro-batch, kind and layers of recomputation in the order in which they are tried: with recomputation left open
-    the software's own and more where memory forces it, before that smaller micro-batches without."""
-    rules = recompute_rules(options.recompute)
+    """Micro-batch, kind and layers of recomputation in the order in which they are tried: smaller micro-batches where
+    memory forces it, and then more recomputation than the software's own, each where it is left open."""
+    sizes = (batch.micro_batch_per_rank, *batch.smaller)
     if options.recompute != "auto":
-        yield from ((batch.micro_batch_per_rank, kind, layers) for kind, layers in rules)
+        yield from ((samples, *recompute_rule(options.recompute)) for samples in sizes)
         return
     first, *more = recompute_ladder(framework)
-    sizes = (batch.micro_batch_per_rank, *batch.smaller)
     yield from ((samples, first, None) for samples in sizes)
     yield from ((sizes[-1], kind, None) for kind in more)
 
@@ -371,11 +370,14 @@ def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
     >>> recompute_rules("full:8")
     (('full', 8),)
     """
-    if text == "auto":
-        return (("none", None), ("selective", None), ("full", None))
+    return (("none", None), ("selective", None), ("full", None)) if text == "auto" else (recompute_rule(text),)
+
+
+def recompute_rule(text: str) -> tuple[RecomputeKind, int | None]:
+    """Return the kind and the number of layers (None: all) that `--recompute` means where it is not auto."""
     word, _, layers = text.partition(":")
     kind: RecomputeKind = next(kind for kind in get_args(RecomputeKind) if kind == word)
-    return ((kind, int(layers) if layers else None),)
+    return kind, int(layers) if layers else None
 
 
 def refuse_infeasible(infeasible: Infeasible) -> NoReturn:
