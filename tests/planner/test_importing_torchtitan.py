@@ -55,8 +55,8 @@ def test_shipped_files_are_legal_settings_of_the_published_size(entry: dict[str,
 )
 def test_flavors_have_the_parameters_of_their_releases(name: str, flavor: str, billions: float, tmp_path: Path) -> None:
     found = read(tmp_path, f'[model]\nname = "{name}"\nflavor = "{flavor}"\n')
-    assert found.config is not None
-    model = config_model(found.config, where="x", name="x")
+    assert found.model.config is not None
+    model = config_model(found.model.config, where="x", name="x")
     graph = build_graph(model, shard=Shard(seq_len=model.seq_len), degrees=())
     assert graph.parameters / 1e9 == pytest.approx(billions, rel=0.02)
 
@@ -66,11 +66,11 @@ def test_every_flavor_is_a_zoo_model_or_describes_one(tmp_path: Path) -> None:
         for flavor, entry in flavors.items():
             found = read(tmp_path, f'[model]\nname = "{name}"\nflavor = "{flavor}"\n')
             if "zoo" in entry:
-                assert load_model(str(found.reference)).name == entry["zoo"]
+                assert load_model(str(found.model.reference)).name == entry["zoo"]
             else:
-                assert found.config is not None
-    assert llama(tmp_path).reference == "llama3-8b"
-    assert read(tmp_path, '[model]\nname = "llama3"\nflavor = "8B_flex"\n').reference == "llama3-8b"
+                assert found.model.config is not None
+    assert llama(tmp_path).model.reference == "llama3-8b"
+    assert read(tmp_path, '[model]\nname = "llama3"\nflavor = "8B_flex"\n').model.reference == "llama3-8b"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_wrong_files_are_refused_with_their_place(text: str, message: str, tmp_p
 
 def test_a_model_beside_the_file_takes_the_flavors_place(tmp_path: Path) -> None:
     found = read(tmp_path, '[model]\nname = "mine"\nflavor = "1T"\n', model="gpt-tiny")
-    assert (found.reference, found.config) == ("gpt-tiny", None)
+    assert (found.model.reference, found.model.config) == ("gpt-tiny", None)
 
 
 def test_degrees_that_do_not_go_together_are_told_in_torchtitans_words(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ZeroStage
-from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.import_records import Imported, Stated, load_named
 from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
 from planner.shared.options.estimate import EstimateOptions
@@ -90,7 +90,7 @@ def read_deepspeed(settings: str, *, model: str | None, options: EstimateOptions
     return Imported(
         launcher="deepspeed",
         setting=setting,
-        reference=model,
+        model=load_named(model),
         options=read,
         words=WORDS,
         software=_buckets(zero, read),

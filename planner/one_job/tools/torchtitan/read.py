@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face import config_model
 from estimator.frontends.hugging_face.keys import Keys, describe
-from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
 from models_zoo.model import Model
-from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, load_named
 from planner.one_job.tools.base.pipeline import weighted_blocks
 from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.base.shape import blocks_of, experts_of
@@ -69,18 +67,16 @@ def read_torchtitan(settings: str, *, model: str | None, options: EstimateOption
     values = read_toml(Path(setting))
     titan = _Titan(where=setting, values=values)
     notes = describe_unread(values, load_known("torchtitan/known.toml"))
-    reference, config = (model, None) if model is not None else _flavor(titan)
-    trained = load_any_model(reference) if reference else config_model(config or {}, where=setting, name="model")
-    read = _options(titan, trained, notes)
+    named = _flavor(titan) if model is None else load_named(model)
+    read = _options(titan, named.model, notes)
     return Imported(
         launcher="torchtitan",
         setting=setting,
-        reference=reference,
-        config=config,
+        model=named,
         options=read,
         words=WORDS,
         software=_software(titan),
-        blocks=_blocks(titan, trained, read),
+        blocks=_blocks(titan, named.model, read),
         copies=_copies(titan, read),
         assumptions=tuple(dict.fromkeys(notes)),
     )
@@ -135,14 +131,13 @@ class _Titan:
         return word
 
 
-def _flavor(titan: _Titan) -> tuple[str | None, dict[str, Any] | None]:
-    """A zoo name, or the keys of a `config.json`."""
+def _flavor(titan: _Titan) -> NamedModel:
     name, flavor = titan.word("model", "name", "llama3"), titan.word("model", "flavor", "debugmodel")
-    entry = named_flavor(name, flavor)
-    if entry is None:
+    model = named_flavor(name, flavor, where=titan.where)
+    if model is None:
         expected = f"one of {', '.join(flavor_names())}; or MODEL"
         raise InputError(where=titan.where, key="model.flavor", found=f"{name} {flavor}", expected=expected)
-    return entry
+    return model
 
 
 def _options(titan: _Titan, model: Model, notes: list[str]) -> Stated:
