@@ -172,7 +172,7 @@ def test_replicas_are_hsdp(tmp_path: Path) -> None:
         ("[model\n", "train.toml, line 1, column 7: found no TOML (Expected ']' at the end of a table declaration)"),
         ('[model]\nname = "llama3"\nflavor = \n', "train.toml, line 3, column 10: found no TOML (Invalid value)"),
         ("[model]\nname = 'x", "train.toml, end of document: found no TOML"),
-        ('model = "llama3"\n', 'train.toml: model: found "llama3", expected a table [model]'),
+        ('model = "llama3"\n', 'train.toml: model: found "llama3", expected an object'),
         ('[model]\nflavor = "9B"\n', "model.flavor: found llama3 9B, expected one of llama3 8B, llama3 70B"),
         ('[model]\nname = "flux"\n', "found flux debugmodel, expected one of"),
         ("[parallelism]\ntensor_parallel_degree = 0\n", "parallelism.tensor_parallel_degree: found 0, expected"),

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from estimator.frontends.hugging_face import config_model
-from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.decoder import Decoder, decoder_of, is_plain_llama
 from planner.one_job.tools.base.import_records import NamedModel, load_named
 from planner.one_job.tools.base.settings import load_data
 
@@ -71,19 +71,4 @@ def _sizes(decoder: Decoder) -> tuple[object, ...]:
         *(decoder.feed_forward_hidden, decoder.vocab, decoder.tied, decoder.query_key_norm, decoder.latent),
         decoder.expert_blocks.count(False),
         experts and (experts.count, experts.top_k, experts.expert.hidden, experts.shared_hidden),
-    )
-
-
-def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
-    """Return whether the model is of Llama's kind: RMSNorm, rotary positions, SwiGLU, no biases, windows or experts."""
-    return (
-        decoder.norm == "rmsnorm"
-        and decoder.rotary_dim == decoder.head_dim
-        and not decoder.positions
-        and (decoder.gated, decoder.activation) == (True, "silu")
-        and not (decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias)
-        and (query_key_norm or decoder.query_key_norm == "none")
-        and not any(decoder.windows)
-        and decoder.latent is None
-        and decoder.experts is None
     )

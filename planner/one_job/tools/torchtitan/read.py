@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +94,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(where=where, found=f"no TOML ({what})", expected="a TOML document") from None
 
 
-class _Titan:
-    """The file's sections, as typed look-ups."""
-
-    def __init__(self, *, where: str, values: Mapping[str, Any]) -> None:
-        self.where = where
-        self._sections: dict[str, Keys] = {}
-        for name, section in values.items():
-            if not isinstance(section, Mapping):
-                raise InputError(where=where, key=name, found=describe(section), expected=f"a table [{name}]")
-            self._sections[name] = Keys(where=where, values=section, prefix=f"{name}.")
-
-    def part(self, name: str) -> Keys:
-        """A section, empty where the file has none."""
-        return self._sections.get(name) or Keys(where=self.where, values={}, prefix=f"{name}.")
+class _Titan(Keys):
+    """The file's sections."""
 
     def holding(self, key: str) -> Keys:
         """The first of `SECTIONS` that has the key; today's where none does."""
@@ -122,17 +109,9 @@ class _Titan:
             raise self.holding(key).wrong(key, degree, "at least 1, or -1 for what is left")
         return degree
 
-    def word(self, section: str, key: str, default: str, allowed: tuple[str, ...] = ()) -> str:
-        """Text, one of `allowed` where there are any."""
-        keys = self.part(section)
-        word = keys.get(key, default)
-        if not isinstance(word, str) or (allowed and word not in allowed):
-            raise keys.wrong(key, describe(word), f"one of {', '.join(allowed)}" if allowed else "text")
-        return word
-
 
 def _flavor(titan: _Titan) -> NamedModel:
-    name, flavor = titan.word("model", "name", "llama3"), titan.word("model", "flavor", "debugmodel")
+    name, flavor = titan.part("model").word("name", "llama3"), titan.part("model").word("flavor", "debugmodel")
     model = named_flavor(name, flavor, where=titan.where)
     if model is None:
         expected = f"one of {', '.join(flavor_names())}; or MODEL"
@@ -209,7 +188,7 @@ def _zero(titan: _Titan, pp: int, cp: int, notes: list[str]) -> ZeroStage:
     if _shard(titan) == 1 and cp == 1:
         return 0
     policies = ("default", "always", "never")
-    policy = titan.word("parallelism", "fsdp_reshard_after_forward", "default", policies)
+    policy = titan.part("parallelism").word("fsdp_reshard_after_forward", "default", policies)
     if policy == "always" or (policy == "default" and pp == 1):
         return 3
     zero: ZeroStage = 1 if pp > 1 else 2
@@ -316,7 +295,7 @@ def _converters(titan: _Titan) -> list[str]:
 
 
 def _optimizer(titan: _Titan, notes: list[str]) -> OptimizerName:
-    name = titan.word("optimizer", "name", "AdamW")
+    name = titan.part("optimizer").word("name", "AdamW")
     optimizer = OPTIMIZERS.get(name.lower())
     if optimizer is None:
         notes.append(f"optimizer.name {name}: not modelled; priced as AdamW")
@@ -325,7 +304,7 @@ def _optimizer(titan: _Titan, notes: list[str]) -> OptimizerName:
 
 def _recompute(titan: _Titan, model: Model, pp: int, notes: list[str]) -> str:
     """`selective` with a number recomputes every so many-th block; with `op` it keeps some operators' results."""
-    mode = titan.word("activation_checkpoint", "mode", "selective", ("none", "selective", "full", "memory_budget"))
+    mode = titan.part("activation_checkpoint").word("mode", "selective", ("none", "selective", "full", "memory_budget"))
     if mode in ("none", "full"):
         return mode
     if mode == "memory_budget":
@@ -364,6 +343,6 @@ def _software(titan: _Titan) -> dict[str, Any]:
         features["kernels"] = "fused"
     if titan.part("training").get("dtype", "float32") == "bfloat16":
         features["optimizer_masters"] = False
-    if titan.word("parallelism", "expert_parallel_comm_backend", "standard") == "deepep":
+    if titan.part("parallelism").word("expert_parallel_comm_backend", "standard") == "deepep":
         features["dispatch"] = "deduplicated"
     return features
