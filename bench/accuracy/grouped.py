@@ -52,8 +52,8 @@ BESIDE = {
     "hopper": Beside(start_s=23e-6, bandwidth_share=0.58),
     "blackwell": Beside(start_s=24e-6, bandwidth_share=0.45),
 }
-"""By architecture, fitted with the products on the fitted rows (`--fit`): start_s of one and of the other add up, of which
-a product's is taken as 5 us, as that of the seven or so kernels beside is 3 to 4."""
+"""By architecture, fitted with the products on the fitted rows (`--fit`): start_s of one and of the other add up, of
+which a product's is taken as 5 us, as that of the seven or so kernels beside is 3 to 4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The table of grouped products against measured mixtures of experts: rows are thinned as it says, and stay this near."""
+"""Grouped products against measured mixtures of experts: rows are thinned as the table says, and stay this near."""
 
 from __future__ import annotations
 
