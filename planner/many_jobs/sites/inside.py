@@ -44,18 +44,16 @@ class InsideOption:
         taken = [sum(self.patterns[number][unit] for number in stages) for unit in range(len(self.room))]
         if len(stages) != self.pp or any(one > most for one, most in zip(taken, self.room, strict=True)):
             raise ValueError(f"inside: patterns {stages} for {self.pp} stages take {taken} of {self.room}")
-        hops = [self.hop_s[a][b] for a, b in itertools.pairwise(stages)]
-        waits = max((a + b for a, b in zip([0.0, *hops], [*hops, 0.0], strict=True)), default=0.0)
+        hops_s = [self.hop_s[a][b] for a, b in itertools.pairwise(stages)]
         sync_s = max(self.sync_s[number] for number in stages)
-        return self.compute_s + sync_s + 2 * math.fsum(hops) + (self.micro_batches - 1) * waits
+        return self.compute_s + sync_s + messages_s(hops_s, self.micro_batches)
 
     @property
     def least_s(self) -> float:
         """No patterns have a smaller T."""
-        hop = min((min(row) for row in self.hop_s), default=0.0) if self.pp > 1 else 0.0
-        waits = 2 * hop if self.pp > 2 else hop
-        least_sync = min(self.sync_s, default=math.inf)
-        return self.compute_s + least_sync + 2 * (self.pp - 1) * hop + (self.micro_batches - 1) * waits
+        hop_s = min((min(row) for row in self.hop_s), default=0.0)
+        least_sync_s = min(self.sync_s, default=math.inf)
+        return self.compute_s + least_sync_s + messages_s([hop_s] * (self.pp - 1), self.micro_batches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +63,13 @@ class InsideChoice:
     option: int
     stages: tuple[int, ...]
     total_s: float
+
+
+def messages_s(hops_s: Sequence[float], micro_batches: int) -> float:
+    """Return what messages of `hops_s` seconds between the stages of a pipeline add to an iteration: of every
+    micro-batch those that one stage stands still for, of the slowest, and all others once, there and back."""
+    waits_s = max(map(sum, itertools.pairwise([0.0, *hops_s, 0.0])))
+    return 2 * math.fsum(hops_s) + (micro_batches - 1) * waits_s
 
 
 def best_inside(options: Sequence[InsideOption], below_s: float = math.inf) -> InsideChoice | None:

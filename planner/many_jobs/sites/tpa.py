@@ -17,14 +17,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from estimator.layers.graph import table_parameters
 from estimator.pricing.optimizers import GRAD_WIDTH
 from models_zoo.layers import Embedding, TransformerBlock
 from planner.many_jobs.sites.alike import Alike
-from planner.many_jobs.sites.inside_tables import InsideTables
-from planner.many_jobs.sites.tpa_pipes import CutPlan, Part, PlanMaker, Priced
+from planner.many_jobs.sites.inside import messages_s
+from planner.many_jobs.sites.inside_tables import InsideTables, Part
+from planner.many_jobs.sites.tpa_pipes import CutPlan, PlanMaker, Priced
 from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
 from planner.many_jobs.sites.tpa_ways import Ways
 from planner.one_job.explicit.recording import record_plan
@@ -66,14 +67,6 @@ class Across:
     plan: Plan
     considered: tuple[Considered, ...]
     priced: int
-
-
-class _Choice(NamedTuple):
-    """A party's stages, T of `planner.many_jobs.sites.inside`, and how long one micro-batch takes through them."""
-
-    part: Part
-    total_s: float
-    fill_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +115,7 @@ class _Search:
             pricing=self.pricing,
             by_name=bool(self.pricing.link_tables) or self.ways.pass_others,
         )
-        self.choices: dict[object, list[_Choice]] = {}
+        self.choices: dict[object, list[Part]] = {}
 
     def run(self, most: int) -> Across | None:
         every = self._arrangements()
@@ -231,23 +224,23 @@ class _Search:
         ]
         if not all(ranked):
             return []
-        first = [own[0] for own in ranked]
-        found = [first]
-        for place, own in enumerate(ranked):
-            found += [[*first[:place], other, *first[place + 1 :]] for other in own[1:]]
+        first = [choices[0] for choices in ranked]
+        joined = [first]
+        for place, choices in enumerate(ranked):
+            joined += [[*first[:place], other, *first[place + 1 :]] for other in choices[1:]]
         limits = self.space.constraints
         return [
             _Candidate(
                 arrangement=arrangement,
-                parts=tuple(one.part for one in choices),
-                looks_s=max(one.total_s - one.fill_s for one in choices)
-                + math.fsum(one.fill_s for one in choices)
-                + self._between_s([one.part for one in choices])
+                parts=tuple(parts),
+                looks_s=max(part.total_s - part.fill_s for part in parts)
+                + math.fsum(part.fill_s for part in parts)
+                + self._between_s(parts)
                 + self._tied_s(arrangement),
             )
-            for choices in found
-            if limits.permits("pp", sum(one.part.segment.pp for one in choices))
-            and limits.permits("devices", sum(len(one.part.slots) for one in choices))
+            for parts in joined
+            if limits.permits("pp", sum(part.segment.pp for part in parts))
+            and limits.permits("devices", sum(len(part.slots) for part in parts))
         ]
 
     def _tied_s(self, arrangement: Arrangement) -> float:
@@ -257,55 +250,29 @@ class _Search:
 
     def _between_s(self, parts: Sequence[Part]) -> float:
         """Messages between parties that the iteration waits for: of every one of the slowest, of all others once."""
-        hops = []
-        for one, other in itertools.pairwise(parts):
-            last = replace(self.space.stage(one.segment, 0), slots=one.stage_slots(one.segment.pp - 1))
-            first = replace(self.space.stage(other.segment, 0), slots=other.stage_slots(0))
-            hops.append(float(self.pricer.hop_s(last, first, one.segment.micro_batch)[1]))
-        if not hops:
-            return 0.0
-        waits = max(a + b for a, b in zip([0.0, *hops], [*hops, 0.0], strict=True))
-        return 2 * math.fsum(hops) + (self.pricer.batches(parts[0].segment) - 1) * waits
+        hops_s = []
+        for before, after in itertools.pairwise(parts):
+            last = replace(self.space.stage(before.segment, 0), slots=before.stage_slots(before.segment.pp - 1))
+            first = replace(self.space.stage(after.segment, 0), slots=after.stage_slots(0))
+            hops_s.append(float(self.pricer.hop_s(last, first, before.segment.micro_batch)[1]))
+        return messages_s(hops_s, self.pricer.batches(parts[0].segment))
 
-    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
-        """The party's best choices with what each looks like: those of the first party like it, on its own slots."""
+    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[Part]:
+        """The party's best choices: those of the first party like it, on its own slots."""
         first = self.alike.first_of(party)
         key = (first, micro_batch, share, many)
         if key not in self.choices:
-            if len(party) == 1:
-                inside = self.inside.ranked(first[0], micro_batch, share, most=MOST_INSIDE, many=many)
-                self.choices[key] = [
-                    _Choice(Part(segment=one.segment, slots=one.slots), one.total_s, one.fill_s) for one in inside
-                ]
-            else:
-                self.choices[key] = self._over_sites(first, micro_batch, share, many=many)
-        if first == party:
-            return self.choices[key]
-        return [
-            one._replace(part=replace(one.part, slots=self.alike.moved(one.part.slots, first, party)))
-            for one in self.choices[key]
-        ]
+            self.choices[key] = self.inside.ranked(
+                self._segments(first, micro_batch), share, most=MOST_INSIDE, many=many
+            )
+        return [replace(part, slots=self.alike.moved(part.slots, first, party)) for part in self.choices[key]]
 
-    def _over_sites(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
-        """Replicas on several groups: the same degrees in each, which share every stage."""
+    def _segments(self, party: Party, micro_batch: int) -> Iterator[Segment]:
+        """What the party's stages can be; replicas on several groups have the same degrees in each."""
         if len({self.space.groups[number].own.device for number in party}) > MOST_TYPES:
-            return []
-        segments = (
-            one
-            for choices in self.space.segments(self.ways.in_ring(party), micro_batch)
-            for one in self._evenest(choices)
-        )
-        found: list[_Choice] = []
-        for least_s, segment in self.inside.by_bound(segments, share, many=many):
-            if len(found) >= MOST_INSIDE and least_s >= sorted(one.total_s for one in found)[MOST_INSIDE - 1]:
-                break
-            option = self.inside.option_in_order(segment, share, many=many)
-            if option is None:
-                continue
-            slots = tuple(slot for number in range(segment.pp) for slot in self.space.stage_slots(segment, number))
-            fill_s = option.compute_s * segment.pp / (option.micro_batches - 1 + segment.pp)
-            found.append(_Choice(Part(segment=segment, slots=slots), option.least_s, fill_s))
-        return sorted(found, key=lambda one: one.total_s)[:MOST_INSIDE]
+            return
+        for choices in self.space.segments(self.ways.in_ring(party), micro_batch):
+            yield from self._evenest(choices)
 
     def _evenest(self, choices: Sequence[Segment]) -> list[Segment]:
         """Of segments that differ in shares alone those in which the types take about as long."""

@@ -13,31 +13,16 @@ from numpy.typing import NDArray
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import Overlap, Setup, StageSetup
+from estimator.pricing.recipe import Setup, StageSetup
 from estimator.schedules import flying_micro_batches
 from planner.many_jobs.sites.cut_layers import cut_layers
-from planner.one_job.explicit.request import canonical
+from planner.many_jobs.sites.inside_tables import Part
 from planner.one_job.search.mixed.pricer import Pricer
-from planner.one_job.search.mixed.space import Segment
 from planner.one_job.search.mixed.stage_tables import StageTable
-from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 
 PIECE_BYTES = 2.0**28
 """Bytes of gradients by which what a byte of them takes is measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """Stages of a pipeline that are shared alike: the segment, and its devices stage by stage."""
-
-    segment: Segment
-    slots: tuple[DeviceSlot, ...]
-
-    def stage_slots(self, number: int) -> tuple[DeviceSlot, ...]:
-        """Of stage `number`."""
-        size = len(self.slots) // self.segment.pp
-        return self.slots[number * size : (number + 1) * size]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +77,7 @@ class PlanMaker:
         micro_batches = self.pricer.batches(parts[0].segment)
         nothing = self.pricer.no_hop
         hops = [
-            self.pricer.hop_s(here.setup, there.setup, micro_batch) if self._waits else nothing
+            self.pricer.hop_s(here.setup, there.setup, micro_batch) if self.pricer.waits else nothing
             for here, there in pairwise(stages)
         ]
         below, above = [nothing, *hops], [*hops, nothing]
@@ -132,10 +117,6 @@ class PlanMaker:
         micro_batches = self.pricer.recipe.global_batch // cut.micro_batch
         rules = self._rules(cut.stages, cut.masks, cut.contents, micro_batches)
         return self._priced(cut.stages, cut.ends, rules, cut.micro_batch)
-
-    @property
-    def _waits(self) -> bool:
-        return "p2p" not in self.pricer.recipe.overlap
 
     def _stages(self, parts: Sequence[Part]) -> list[_Stage] | None:
         count = sum(part.segment.pp for part in parts)
@@ -191,7 +172,7 @@ class PlanMaker:
     ) -> list[int]:
         """The rule of each stage: of those that suit its part the one of the least passes, gradients and steps."""
         rules = [0] * len(stages)
-        beside = self._beside()
+        beside = self.pricer.overlaps(0)
         for _, own in self._alike(stages):
             kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in own])
             # Stages of the same table and layers take as long.
@@ -206,9 +187,6 @@ class PlanMaker:
                 rules[number] = int(np.argmin(costs))
         return rules
 
-    def _beside(self) -> bool:
-        return "dp" in self.pricer.space.first.evaluator.overlap_under(0)
-
     def _whole_s(self, stage: _Stage, rule: int, content: int, micro_batches: int, *, overlapped: bool) -> float:
         exact = stage.table.exact(np.array([rule]), np.array([content]), overlapped=overlapped)
         passes = exact.forward_s[rule, content] + exact.backward_s[rule, content]
@@ -219,25 +197,14 @@ class PlanMaker:
         self, stages: Sequence[_Stage], ends: Sequence[int], rules: Sequence[int], micro_batch: int
     ) -> Priced | None:
         """By the estimator."""
-        made, zeros = [], set()
-        for stage, (first, end), number in zip(stages, pairwise((0, *ends)), rules, strict=True):
-            (kind, layers), zero = stage.table.rules[number]
-            zeros.add(zero)
-            made.append(
-                replace(stage.setup, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero)
-            )
-        recipe, evaluator = self.pricer.recipe, self.pricer.space.first.evaluator
-        gradients: frozenset[Overlap] = frozenset(
-            {"dp"} if all("dp" in evaluator.overlap_under(zero) for zero in zeros) else ()
-        )
-        setup = canonical(
-            Setup(
-                model=self.pricer.space.model,
-                cluster=self.pricer.links.cluster,
-                recipe=replace(recipe, schedule="1f1b", overlap=(recipe.overlap - {"dp"}) | gradients),
-                stages=tuple(made),
-                micro_batch=micro_batch,
-            )
+        chosen = [stage.table.rules[number] for stage, number in zip(stages, rules, strict=True)]
+        setup = self.pricer.setup(
+            [stage.setup for stage in stages],
+            ends,
+            chosen,
+            schedule="1f1b",
+            micro_batch=micro_batch,
+            overlapped=all(self.pricer.overlaps(zero) for _, zero in chosen),
         )
         evaluation = evaluate(setup, self.pricer.pricing)
         if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:

@@ -109,43 +109,48 @@ def _subsets(graph: SiteGraph) -> list[list[Party]]:
     fastest groups one after another, each joined to those before it."""
     numbers = range(len(graph.speed))
     merged: list[Party] = [(number,) for number in numbers]
-    found: dict[Party, None] = dict.fromkeys(merged)
+    subsets: dict[Party, None] = dict.fromkeys(merged)
     while len(merged) > 1:
         one, other = max(itertools.combinations(merged, 2), key=lambda pair: graph.width(*pair))
         if graph.width(one, other) <= 0:
             break
-        merged = [party for party in merged if party not in (one, other)]
-        merged.append(tuple(sorted((*one, *other))))
-        found[merged[-1]] = None
+        merged = _joined(merged, one, other)
+        subsets[merged[-1]] = None
     start = max(numbers, key=lambda number: (graph.speed[number], -number))
     grown = [start]
     while True:
         near = [
-            (max(graph.bandwidth_bytes_per_s[number][own] for own in grown), graph.speed[number], -number)
+            (max(graph.bandwidth_bytes_per_s[number][other] for other in grown), graph.speed[number], -number)
             for number in numbers
             if number not in grown
         ]
         if not near or max(near)[0] <= 0:
             break
         grown.append(-max(near)[2])
-        found[tuple(sorted(grown))] = None
-    return [[(number,) for number in subset] for subset in found]
+        subsets[tuple(sorted(grown))] = None
+    return [[(number,) for number in subset] for subset in subsets]
+
+
+def _joined(parties: Sequence[Party], one: Party, other: Party) -> list[Party]:
+    """The parties with two of them as one, the last."""
+    return [*(party for party in parties if party not in (one, other)), tuple(sorted((*one, *other)))]
 
 
 def _cuts(graph: SiteGraph, alone: Sequence[Party]) -> list[list[Party]]:
     """From each group alone to all as one party, joined along the widest links."""
     current = list(alone)
-    found = [list(current)]
+    cuts = [current]
     while len(current) > 1:
-        one, other = max(itertools.combinations(current, 2), key=lambda pair: graph.thinnest(*pair))
-        if graph.thinnest(one, other) <= 0:
-            one, other = max(itertools.combinations(current, 2), key=lambda pair: graph.width(*pair))
-            if graph.width(one, other) <= 0:
-                break
-        current = [party for party in current if party not in (one, other)]
-        current.append(tuple(sorted((*one, *other))))
-        found.append(list(current))
-    return found
+        pairs = itertools.combinations(current, 2)
+        # Where some groups of all pairs are not joined, by those that are.
+        one, other = max(
+            pairs, key=lambda pair: (graph.thinnest(*pair), not graph.thinnest(*pair) and graph.width(*pair))
+        )
+        if graph.width(one, other) <= 0:
+            break
+        current = _joined(current, one, other)
+        cuts.append(current)
+    return cuts
 
 
 def _greedy(graph: SiteGraph, parties: Sequence[Party], start: int) -> list[Party]:

@@ -8,11 +8,11 @@ from functools import reduce
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
-from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.search.best import Best, Progress, find_best
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.search.spaces.found import Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, NodeGroup
 from profiles.errors import NothingFits
 from profiles.vocabulary import Device, LinkTable
@@ -169,10 +169,6 @@ def _named(name: str) -> str:
 def neighbours(request: SearchRequest, found: Found, device: str) -> tuple[Variant, ...]:
     """The request without the plan's choice, for each choice of the plan that was found on devices of a type: the parts
     of the space on either side."""
-    experts = any(
-        isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
-        for layer in request.model.layers
-    )
     degrees, limits = found.degrees, request.spaces[0].space.constraints
     chunks = len(found.cut[0])
     numbers: list[tuple[str, Number, int, int]] = [
@@ -181,7 +177,7 @@ def neighbours(request: SearchRequest, found: Found, device: str) -> tuple[Varia
         ("cp", "cp", degrees.cp, 1),
         ("micro-batch", "micro_batch", degrees.samples, 1),
     ]
-    if experts:
+    if experts_of(request.model) is not None:
         numbers.append(("ep", "ep", degrees.ep, 1))
     if degrees.pp > 1:
         numbers.append(("chunks a stage", "vpp", chunks, 1))

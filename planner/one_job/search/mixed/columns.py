@@ -14,6 +14,7 @@ from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
 from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.spaces.space import fewest_replicas
 
 Integers = NDArray[np.int64]
 SCALES = 3
@@ -121,11 +122,10 @@ def list_segments(
 def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iteration_s: float) -> float:
     """What a pipeline of nothing but the segment costs at least: by compute alone, every stage waiting in turn."""
     layout, group = segment.layout, space.groups[segment.groups[0]]
-    holders = layout.ep * layout.etp
     degrees = BatchedDegrees(
         tp=layout.tp,
         pp=1,
-        dp=holders // math.gcd(layout.tp, holders),
+        dp=fewest_replicas(layout.tp, layout.ep * layout.etp),
         ep=layout.ep,
         etp=layout.etp,
         samples=segment.samples[0],

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.columns import SCALES, Column, Columns
 from planner.one_job.search.mixed.space import MixedSpace, Segment
-from planner.one_job.search.spaces.constraints import Constraints, Number
 
 Integers = NDArray[np.int64]
 MOST_FRAMES = 2_000_000
@@ -204,16 +203,14 @@ class Lister:
                 order = np.argsort(done.bound, kind="stable")
                 beyond = min(beyond, float(done.bound[order[MOST_FRAMES]]))
                 done = done.only(np.sort(order[:MOST_FRAMES]))
-        done = done.only(
-            np.flatnonzero(_permitted(limits, "pp", done.pp) & _permitted(limits, "devices", done.devices))
-        )
-        return done, beyond
+        least_stages, least_devices = limits.bounds("pp")[0], limits.bounds("devices")[0]
+        return done.only(np.flatnonzero((done.pp >= least_stages) & (done.devices >= least_devices))), beyond
 
     def _possible(self, parts: _Parts) -> NDArray[np.bool_]:
         """Whether parts of a sequence do not break the user's limits already."""
         limits, layers = self.space.constraints, len(self.space.model.layers)
-        kept = parts.pp <= min(layers, limits.fix.get("pp", limits.most.get("pp", layers)))
-        kept &= parts.devices <= limits.fix.get("devices", limits.most.get("devices", 1 << 60))
+        kept = parts.pp <= min(layers, limits.bounds("pp")[1])
+        kept &= parts.devices <= limits.bounds("devices")[1]
         return np.asarray(kept & parts.alike if limits.alike else kept)
 
     def value(self, weight: Floats, passes_s: Floats) -> Floats:
@@ -239,10 +236,3 @@ def sequences(parties: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...],
         found += [(*found[place], party) for party in parties if not used & {*party}]
         place += 1
     return found[: MOST_SEQUENCES + 1]
-
-
-def _permitted(limits: Constraints, name: Number, values: Integers) -> NDArray[np.bool_]:
-    if name in limits.fix:
-        return np.asarray(values == limits.fix[name])
-    low, high = limits.least.get(name, 0), limits.most.get(name, 1 << 60)
-    return np.asarray((values >= low) & (values <= high))

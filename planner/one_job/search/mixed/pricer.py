@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,8 +20,9 @@ from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.rank_kinds import on_one_device
-from estimator.pricing.recipe import Recipe, Setup, StageSetup
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import stage_machine
+from planner.one_job.explicit.request import canonical
 from planner.one_job.search.mixed.space import MixedSpace, Segment
 from planner.one_job.search.mixed.stage_tables import (
     Contents,
@@ -64,6 +65,44 @@ class Pricer:
         """What the prices rest on."""
         return self.space.pricing
 
+    @property
+    def waits(self) -> bool:
+        """Whether stages stand still for their messages; else plans priced here leave messages out, and their times are
+        bounds."""
+        return "p2p" not in self.recipe.overlap
+
+    def overlaps(self, zero: ZeroStage) -> bool:
+        """Return whether the software sums gradients beside compute under that stage of ZeRO."""
+        return "dp" in self.space.first.evaluator.overlap_under(zero)
+
+    def setup(
+        self,
+        stages: Sequence[StageSetup],
+        ends: Sequence[int],
+        rules: Sequence[StageRule],
+        *,
+        schedule: ScheduleName,
+        micro_batch: int,
+        overlapped: bool,
+    ) -> Setup:
+        """Return the plan of these stages, each of which holds the layers up to its end under its rule; `overlapped`:
+        gradients are summed beside compute."""
+        made, first = [], 0
+        for stage, end, ((kind, layers), zero) in zip(stages, ends, rules, strict=True):
+            made.append(replace(stage, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero))
+            first = end
+        gradients: frozenset[Overlap] = frozenset({"dp"} if overlapped else ())
+        overlap = (self.recipe.overlap - {"dp"}) | gradients
+        return canonical(
+            Setup(
+                model=self.space.model,
+                cluster=self.links.cluster,
+                recipe=replace(self.recipe, schedule=schedule, overlap=overlap),
+                stages=tuple(made),
+                micro_batch=micro_batch,
+            )
+        )
+
     @cached_property
     def no_hop(self) -> Floats:
         """No message after any layer."""
@@ -86,8 +125,8 @@ class Pricer:
         )
         if limits.training_tool is not None and not limits.training_tool.allows_degrees(shape):
             return ()
-        zeros = limits.open_zero(shape)
-        zeros = tuple(zero for zero in zeros if zero != 2) or zeros
+        stages = tuple(rule.zero for rule in limits.open_states(shape))
+        zeros = tuple(zero for zero in stages if zero != 2) or stages
         return tuple((rule, zero) for rule in self.recomputed() for zero in zeros)
 
     def recomputed(self) -> tuple[Rule, ...]:

@@ -93,7 +93,7 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
     divide the batch leave devices idle."""
     limits = space.constraints
     if len(space.groups) == 1:
-        devices = min(len(space.groups[0].slots), limits.fix.get("devices", limits.most.get("devices", 1 << 60)))
+        devices = min(len(space.groups[0].slots), limits.bounds("devices")[1])
         if limits.alike or space.first.space.global_batch % devices == 0:
             return ()
     if any(group.own.pricing.lookup is not nothing_measured for group in space.groups):
@@ -255,7 +255,7 @@ class _Search:
         if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
             raise RuntimeError(f"a plan that was priced is not possible: {evaluation}")
         took_s = evaluation.iteration_time_s
-        if not self.maker.waits:
+        if not self.pricer.waits:
             self.doubtful = min(self.doubtful, best.total_s * factor)
         elif not math.isclose(took_s, best.total_s, rel_tol=SAME):
             raise RuntimeError(f"priced at {best.total_s} s by tables and at {took_s} s by itself")

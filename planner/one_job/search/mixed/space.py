@@ -7,22 +7,21 @@ group, or on several at once, whose replicas then have shares of the micro-batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, combinations, islice, product
+from dataclasses import dataclass
+from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
 from estimator.layer_times import nothing_measured
-from estimator.pricing.build import uniform_setup
+from estimator.pricing.build import refuse_degrees
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
-from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace
 from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
+from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import Device, Infeasible
+from profiles.vocabulary import Degrees, Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +103,6 @@ class MixedSpace:
     def constraints(self) -> Constraints:
         """What the user leaves open."""
         return self.first.space.constraints
-
-    @cached_property
-    def most_experts(self) -> int:
-        """Of any layer; 0 where none has experts."""
-        blocks = (layer.feed_forward for layer in self.model.layers if isinstance(layer, TransformerBlock))
-        return max((block.count for block in blocks if isinstance(block, Experts)), default=0)
 
     @property
     def parties(self) -> tuple[tuple[int, ...], ...]:
@@ -224,43 +217,20 @@ class MixedSpace:
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space = self.constraints, self.first.space
-        experts = self.most_experts
+        experts = experts_of(self.model)
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
         splits = tp > 1 and space.seq_len > 0 and space.seq_len % tp == 0
-        spreads = [ep for ep in range(1, min(ranks, experts) + 1) if ranks % ep == 0] if experts else [1]
+        spreads = range(1, min(ranks, experts.count) + 1) if experts else (1,)
         for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
-            if not self._holds(party, tp, dp, ep, etp):
+            degrees = Degrees(tp=tp, dp=dp, ep=ep, etp=etp)
+            if refuse_degrees(self.model, degrees, seq_len=space.seq_len) is not None:
                 continue
             for shares in (True, False) if splits else (False,):
                 if not splits or shares in limits.open_sequence_parallel:
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
-
-    def _holds(self, party: tuple[int, ...], tp: int, dp: int, ep: int, etp: int) -> bool:
-        """Whether the model's sizes allow it."""
-        replicas = dp if ep * etp > 1 else 1
-        places = chain.from_iterable(self.places(number, tp) for number in party)
-        # Whatever devices they are, they hold as much of a layer.
-        return self.pricing.keep(
-            (self._holds, tp, replicas, ep, etp),
-            lambda: (
-                not isinstance(
-                    uniform_setup(
-                        self.model,
-                        self.first.evaluator.cluster,
-                        replace(self.first.evaluator.recipe, global_batch=replicas),
-                        tp=tp,
-                        dp=replicas,
-                        ep=ep,
-                        etp=etp,
-                        devices=tuple(islice(places, tp * dp)),
-                    ),
-                    Infeasible,
-                )
-            ),
-        )
 
 
 def _parts(whole: int, size: int) -> int:
