@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import t as student
 
+from bench.tuning.approaches import ask_in_turn
 from planner.one_job.tuning.measured import ErrorModel, Rules, ask_where_it_matters, foresee, log_spread
-from planner.one_job.tuning.records import Candidate, Measurement, ask_in_turn, tune
+from planner.one_job.tuning.records import Candidate, Measurement, tune
 from planner.one_job.tuning.student import Student
 from tests.oracles.tuning_oracle import condition_in_turn, fastest
 from tests.planner.tuning_examples import Counting, groups, make_candidates

@@ -89,13 +89,3 @@ def tune(
         found = oracle.measure(candidates[number].plan)
         done.append(Measurement(number=number, seconds=None if isinstance(found, OutOfMemory) else found))
     return Tuning(measurements=tuple(done), final=True)
-
-
-def ask_in_turn(numbers: Sequence[int]) -> Ask[P]:
-    """Asks for all candidates of these numbers in their order, whatever comes of them."""
-
-    def ask(candidates: Sequence[Candidate[P]], done: Sequence[Measurement]) -> int | None:
-        del candidates
-        return numbers[len(done)] if len(done) < len(numbers) else None
-
-    return ask

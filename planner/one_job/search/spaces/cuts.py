@@ -61,11 +61,6 @@ def _cuts(
     return tuple(found)
 
 
-def count_all_cuts(model: Model, *, pp: int, vpp: int) -> int:
-    """How many contiguous ways there are."""
-    return comb(len(model.layers) - 1, pp * vpp - 1)
-
-
 def _staged(edges: Sequence[int], pp: int, vpp: int) -> Cut:
     """Chunk c of stage s is the (c * pp + s)-th."""
     return tuple(
