@@ -163,6 +163,8 @@ def test_students_distribution_is_scipys(freedom: int, at: float) -> None:
     found = Student(freedom)
     assert found.below(at) == pytest.approx(student.cdf(at, freedom), abs=1e-12)
     assert found.density(at) == pytest.approx(student.pdf(at, freedom), rel=1e-9)
+    for share in (0.025, 0.6, 0.975):
+        assert found.quantile(share) == pytest.approx(student.ppf(share, freedom), rel=1e-9)
 
 
 @pytest.mark.parametrize("at", [-2.0, 0.0, 0.7])
