@@ -92,8 +92,8 @@ class InsideTables:
         size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
         sync = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
         hops = tuple(
-            tuple(self._hop_s(segment, units, one, other) if segment.pp > 1 else 0.0 for other in patterns)
-            for one in patterns
+            tuple(self._hop_s(segment, units, before, after) if segment.pp > 1 else 0.0 for after in patterns)
+            for before in patterns
         )
         return InsideOption(
             pp=segment.pp,
@@ -159,16 +159,16 @@ class InsideTables:
         stage = self._stage(segment, _first_of(units, pattern, segment.layout.tp))
         return self.pricer.pricing.remember(self.pricer.sum_s, stage, size_bytes)
 
-    def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
+    def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern) -> float:
         """Seconds of a message where every replica's partner sits on its own unit as far as there is one."""
         # Alike however many stages there are.
-        key = (self._hop_s, segment.groups, segment.layout, segment.micro_batch, one, other)
-        return self.pricer.pricing.keep(key, lambda: self._make_hop_s(segment, units, one, other))
+        key = (self._hop_s, segment.groups, segment.layout, segment.micro_batch, before, other)
+        return self.pricer.pricing.keep(key, lambda: self._make_hop_s(segment, units, before, other))
 
-    def _make_hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
+    def _make_hop_s(self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern) -> float:
         tp, taken = segment.layout.tp, [0] * len(units)
-        here = _blocks(units, list(_units_in_turn(one)), taken, tp)
-        there = _blocks(units, _partners(list(_units_in_turn(one)), other), taken, tp)
+        here = _blocks(units, list(_units_in_turn(before)), taken, tp)
+        there = _blocks(units, _partners(list(_units_in_turn(before)), other), taken, tp)
         if here is None or there is None:
             # They do not both fit at once, so no two stages ever have them.
             return 0.0
@@ -183,10 +183,10 @@ class InsideTables:
         alone."""
         nodes = group.own.evaluator.cluster.group_of(group.slots[0])
         island = nodes.island_size if tp <= nodes.island_size < nodes.devices else nodes.devices
-        found: dict[tuple[int, int], list[DeviceSlot]] = {}
+        units: dict[tuple[int, int], list[DeviceSlot]] = {}
         for slot in group.slots:
-            found.setdefault((slot.node, slot.index // island), []).append(slot)
-        return {key: own[: len(own) // tp * tp] for key, own in found.items() if len(own) >= tp}
+            units.setdefault((slot.node, slot.index // island), []).append(slot)
+        return {key: slots[: len(slots) // tp * tp] for key, slots in units.items() if len(slots) >= tp}
 
     def _slots(self, segment: Segment, option: InsideOption, choice: InsideChoice) -> tuple[DeviceSlot, ...]:
         """The devices, stage by stage, replicas in the same order in all."""
@@ -196,15 +196,15 @@ class InsideTables:
             return tuple(
                 slot for number in range(segment.pp) for slot in self.pricer.space.stage_slots(segment, number)
             )
-        taken, found = [0] * len(units), list[DeviceSlot]()
+        taken, slots = [0] * len(units), list[DeviceSlot]()
         order = list(_units_in_turn(option.patterns[choice.stages[0]]))
         for number in choice.stages:
             order = _partners(order, option.patterns[number])
             blocks = _blocks(units, order, taken, tp)
             if blocks is None:
                 raise RuntimeError(f"inside: stages {choice.stages} do not fit into {option.room}")
-            found += blocks
-        return tuple(found)
+            slots += blocks
+        return tuple(slots)
 
 
 def _is_small(room: Sequence[int], replicas: int) -> bool:
@@ -231,26 +231,26 @@ def _units_in_turn(pattern: Pattern) -> list[int]:
 def _partners(order: Sequence[int], pattern: Pattern) -> list[int]:
     """The unit of each replica of the next stage: the one of its partner before, as far as there is room."""
     left = list(pattern)
-    found: list[int] = []
+    partners: list[int] = []
     for unit in order:
-        found.append(unit if left[unit] > 0 else -1)
+        partners.append(unit if left[unit] > 0 else -1)
         left[unit] -= left[unit] > 0
     spare = iter(_units_in_turn(tuple(left)))
-    return [next(spare) if unit < 0 else unit for unit in found]
+    return [next(spare) if unit < 0 else unit for unit in partners]
 
 
 def _blocks(
     units: Sequence[Sequence[DeviceSlot]], order: Sequence[int], taken: list[int], tp: int
 ) -> tuple[DeviceSlot, ...] | None:
     """The next free block of tp devices of each unit in `order`; None where one has none left."""
-    found: list[DeviceSlot] = []
+    slots: list[DeviceSlot] = []
     for unit in order:
         block = units[unit][taken[unit] * tp : (taken[unit] + 1) * tp]
         if len(block) < tp:
             return None
-        found += block
+        slots += block
         taken[unit] += 1
-    return tuple(found)
+    return tuple(slots)
 
 
 def _first_of(units: Sequence[Sequence[DeviceSlot]], pattern: Pattern, tp: int) -> tuple[DeviceSlot, ...]:

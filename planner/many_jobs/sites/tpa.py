@@ -82,10 +82,10 @@ def on_devices(request: SearchRequest, slots: Sequence[DeviceSlot]) -> SearchReq
     """The request on these devices alone, which are some of its own: what an allocation of sites gives a job."""
     chosen = set(slots)
     kept = []
-    for own in request.spaces:
-        mine = tuple(slot for slot in own.space.slots if slot in chosen)
+    for part in request.spaces:
+        mine = tuple(slot for slot in part.space.slots if slot in chosen)
         if mine:
-            kept.append(replace(own, space=replace(own.space, slots=mine)))
+            kept.append(replace(part, space=replace(part.space, slots=mine)))
     return replace(request, spaces=tuple(kept))
 
 
@@ -120,36 +120,36 @@ class _Search:
     def run(self, most: int) -> Across | None:
         every = self._arrangements()
         candidates = [
-            found
+            candidate
             for arrangement in every
             for micro_batch in self._micro_batches()
-            for found in self._candidates(arrangement, micro_batch)
+            for candidate in self._candidates(arrangement, micro_batch)
         ]
-        candidates.sort(key=lambda one: one.looks_s)
+        candidates.sort(key=lambda candidate: candidate.looks_s)
         cuts = []
-        for one in _spread(candidates, CUT_FOR_ONE * most):
-            cut = self.maker.cut(one.parts)
+        for candidate in _spread(candidates, CUT_FOR_ONE * most):
+            cut = self.maker.cut(candidate.parts)
             if cut is not None:
-                cuts.append((cut.looks_s + self._tied_s(one.arrangement), one.arrangement, cut))
-        cuts.sort(key=lambda found: found[0])
+                cuts.append((cut.looks_s + self._tied_s(candidate.arrangement), candidate.arrangement, cut))
+        cuts.sort(key=lambda looks: looks[0])
         best: Priced | None = None
         by_arrangement: dict[Arrangement, float] = {}
         priced = 0
         for arrangement, cut in self._worth_pricing([(arrangement, cut) for _, arrangement, cut in cuts], most):
-            found = self.maker.price(cut)
+            plan_of_cut = self.maker.price(cut)
             priced += 1
-            if found is None:
+            if plan_of_cut is None:
                 continue
-            by_arrangement[arrangement] = min(found.time_s, by_arrangement.get(arrangement, math.inf))
-            if best is None or found.time_s < best.time_s:
-                best = found
+            by_arrangement[arrangement] = min(plan_of_cut.time_s, by_arrangement.get(arrangement, math.inf))
+            if best is None or plan_of_cut.time_s < best.time_s:
+                best = plan_of_cut
         if best is None:
             return None
         considered = [
             Considered(sites=self._names(arrangement), iteration_time_s=by_arrangement.get(arrangement))
             for arrangement in every
         ]
-        considered.sort(key=lambda one: math.inf if one.iteration_time_s is None else one.iteration_time_s)
+        considered.sort(key=lambda way: math.inf if way.iteration_time_s is None else way.iteration_time_s)
         said = "planned in two levels (SpiderFlow, section 4.2): the best of few arrangements of the sites"
         plan = record_plan(
             best.setup,
@@ -163,12 +163,12 @@ class _Search:
     def _arrangements(self) -> list[Arrangement]:
         """Those worth a look, both ways round: messages cost the same, but the head is at one end, and most activations
         are at the other. Of those that differ in names alone the first."""
-        found: dict[object, Arrangement] = {}
-        for one in arrangements(self.graph, self.traffic):
-            for way in (one, one[::-1]) if self._is_wanted(one) else ():
+        firsts: dict[object, Arrangement] = {}
+        for arrangement in arrangements(self.graph, self.traffic):
+            for way in (arrangement, arrangement[::-1]) if self._is_wanted(arrangement) else ():
                 numbers = tuple(number for party in way for number in party)
-                found.setdefault((tuple(map(len, way)), self.alike.first_of(numbers)), way)
-        return list(found.values())
+                firsts.setdefault((tuple(map(len, way)), self.alike.first_of(numbers)), way)
+        return list(firsts.values())
 
     def _worth_pricing(
         self, cuts: Sequence[tuple[Arrangement, CutPlan]], most: int
@@ -198,7 +198,7 @@ class _Search:
 
     def _traffic(self) -> Traffic:
         recipe, model = self.pricer.recipe, self.space.model
-        hidden = next((one.hidden for one in model.layers if isinstance(one, TransformerBlock | Embedding)), 0)
+        hidden = next((layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock | Embedding)), 0)
         tied = 0.0
         if not recipe.lora_rank:
             table = table_parameters(model, 1, vocabulary_multiple=recipe.vocabulary_multiple)
@@ -283,7 +283,7 @@ class _Search:
         ]
 
         def slowest(segment: Segment) -> float:
-            return max(own / speed for own, speed in zip(segment.samples, speeds, strict=True))
+            return max(samples / speed for samples, speed in zip(segment.samples, speeds, strict=True))
 
         return sorted(choices, key=slowest)[:2]
 
@@ -291,13 +291,13 @@ class _Search:
 def _spread(candidates: Sequence[_Candidate], most: int) -> list[_Candidate]:
     """The first `most` to cut: half by how fast they look, half the first of each arrangement in turn."""
     firsts: dict[Arrangement, _Candidate] = {}
-    for one in candidates:
-        firsts.setdefault(one.arrangement, one)
+    for candidate in candidates:
+        firsts.setdefault(candidate.arrangement, candidate)
     chosen = list(candidates[: most // 2])
-    chosen += [one for one in firsts.values() if all(one is not other for other in chosen)]
+    chosen += [candidate for candidate in firsts.values() if all(candidate is not other for other in chosen)]
     chosen = chosen[:most]
-    rest = (one for one in candidates if all(one is not other for other in chosen))
-    return [*chosen, *(one for one, _ in zip(rest, range(most - len(chosen)), strict=False))]
+    rest = (candidate for candidate in candidates if all(candidate is not other for other in chosen))
+    return [*chosen, *(candidate for candidate, _ in zip(rest, range(most - len(chosen)), strict=False))]
 
 
 def _even_choice(sizes: Sequence[int], count: int) -> list[int]:

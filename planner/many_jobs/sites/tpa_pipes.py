@@ -84,10 +84,12 @@ class PlanMaker:
         masks = [stage.fits for stage in stages]
         for _ in range(len(parts) + 1):
             takes = [
-                self._takes(stage, fits, ids) + one[: layers + 1, None] + other[None, : layers + 1]
-                for stage, fits, one, other in zip(stages, masks, below, above, strict=True)
+                self._takes(stage, fits, ids) + before[: layers + 1, None] + other[None, : layers + 1]
+                for stage, fits, before, other in zip(stages, masks, below, above, strict=True)
             ]
-            loads = [own + self._sync(stage, ids) / micro_batches for own, stage in zip(takes, stages, strict=True)]
+            loads = [
+                takes_s + self._sync(stage, ids) / micro_batches for takes_s, stage in zip(takes, stages, strict=True)
+            ]
             ends = cut_layers(takes, loads, micro_batches)
             if ends is None:
                 return None
@@ -124,7 +126,7 @@ class PlanMaker:
             return None
         micro_batches = self.pricer.batches(parts[0].segment)
         flying = flying_micro_batches("1f1b", count, 1, micro_batches)[:, 0].astype(int).tolist()
-        found: list[_Stage] = []
+        stages: list[_Stage] = []
         for number, part in enumerate(parts):
             priced = self.pricer.price(part.segment, many=count > 1)
             if priced is None:
@@ -132,13 +134,13 @@ class PlanMaker:
             for place in range(part.segment.pp):
                 setup = replace(priced.stages[place], slots=part.stage_slots(place))
                 table = priced.tables[place]
-                found.append(_Stage(setup=setup, table=table, fits=table.fits(flying[len(found)]), part=number))
-        return found
+                stages.append(_Stage(setup=setup, table=table, fits=table.fits(flying[len(stages)]), part=number))
+        return stages
 
     def _takes(self, stage: _Stage, fits: NDArray[np.bool_], ids: NDArray[np.int64]) -> Floats:
         """Passes of a micro-batch by first and last layer, under the fastest rule that fits."""
-        own = np.where(fits, stage.table.relaxed_s, np.inf).min(axis=0)
-        return np.where(ids >= 0, own[ids], np.inf)
+        least_s = np.where(fits, stage.table.relaxed_s, np.inf).min(axis=0)
+        return np.where(ids >= 0, least_s[ids], np.inf)
 
     def _sync(self, stage: _Stage, ids: NDArray[np.int64]) -> Floats:
         """What a stage's gradients take, by first and last layer, as their bytes."""
@@ -152,8 +154,8 @@ class PlanMaker:
     ) -> int | None:
         """A part for whose stages there is no rule under which all of them fit (all parts where a tool wants one rule
         for all)."""
-        for part, own in self._alike(stages):
-            if not np.logical_and.reduce([masks[number][:, contents[number]] for number in own]).any():
+        for part, numbers in self._alike(stages):
+            if not np.logical_and.reduce([masks[number][:, contents[number]] for number in numbers]).any():
                 return part
         return None
 
@@ -173,17 +175,17 @@ class PlanMaker:
         """The rule of each stage: of those that suit its part the one of the least passes, gradients and steps."""
         rules = [0] * len(stages)
         beside = self.pricer.overlaps(0)
-        for _, own in self._alike(stages):
-            kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in own])
+        for _, numbers in self._alike(stages):
+            kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in numbers])
             # Stages of the same table and layers take as long.
-            pairs = {(stages[number].table, contents[number]): number for number in own}.values()
+            pairs = {(stages[number].table, contents[number]): number for number in numbers}.values()
             costs = np.full(len(kept), np.inf)
             for rule in np.flatnonzero(kept).tolist():
                 costs[rule] = max(
                     self._whole_s(stages[number], rule, contents[number], micro_batches, overlapped=beside)
                     for number in pairs
                 )
-            for number in own:
+            for number in numbers:
                 rules[number] = int(np.argmin(costs))
         return rules
 
@@ -215,6 +217,6 @@ class PlanMaker:
 def _only_thriftiest(fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Of the rules the one under which most contents fit."""
     best = int(np.argmax(fits.sum(axis=1)))
-    found = np.zeros_like(fits)
-    found[best] = fits[best]
-    return found
+    kept = np.zeros_like(fits)
+    kept[best] = fits[best]
+    return kept

@@ -71,8 +71,8 @@ class Linear:
 
     def room_bytes(self, number: int) -> float:
         """What a device of that group has for layers, at most."""
-        known = features_of(self.pricer.recipe)
-        return self.pricer.space.groups[number].device.memory_bytes - known.context_bytes - known.workspace_bytes
+        features = features_of(self.pricer.recipe)
+        return self.pricer.space.groups[number].device.memory_bytes - features.context_bytes - features.workspace_bytes
 
     def _rank(self, segment: Segment, number: int, samples: int) -> LinearRank | None:
         pricer, layout = self.pricer, segment.layout

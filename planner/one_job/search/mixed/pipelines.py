@@ -30,21 +30,21 @@ class PipeMaker:
         many = frame.stages > 1
         prices = []
         for segment in frame.segments:
-            own = self.pricer.price(segment, many=many)
-            if own is None:
+            priced = self.pricer.price(segment, many=many)
+            if priced is None:
                 return
-            prices.append(own)
-        stages = [stage for own in prices for stage in own.stages]
-        tables = [table for own in prices for table in own.tables]
+            prices.append(priced)
+        stages = [stage for priced in prices for stage in priced.stages]
+        tables = [table for priced in prices for table in priced.tables]
         # What a tool recomputes and shards is the same in all stages.
         anew = not self.pricer.space.constraints.alike
         opens = [
             number == 0 and (anew or place == 0)
-            for place, own in enumerate(prices)
-            for number in range(len(own.stages))
+            for place, priced in enumerate(prices)
+            for number in range(len(priced.stages))
         ]
         nothing = self.pricer.no_hop
-        hops = [nothing, *(hop for own in prices for hop in (*own.hops_s, nothing))]
+        hops = [nothing, *(hop for priced in prices for hop in (*priced.hops_s, nothing))]
         if not self.pricer.waits:
             hops = [nothing] * len(hops)
         micro_batches = self.pricer.recipe.global_batch // frame.segments[0].micro_batch
@@ -78,10 +78,10 @@ class PipeMaker:
         if len(frame.segments) == 1 or not self.pricer.waits:
             return pipe
         stages, place = list(pipe.stages), 0
-        for one, other in pairwise(frame.segments):
-            place += one.pp
-            last, first = self.pricer.space.stage(one, one.pp - 1), self.pricer.space.stage(other, 0)
-            took = self.pricer.hop_s(last, first, one.micro_batch)
+        for before, other in pairwise(frame.segments):
+            place += before.pp
+            last, first = self.pricer.space.stage(before, before.pp - 1), self.pricer.space.stage(other, 0)
+            took = self.pricer.hop_s(last, first, before.micro_batch)
             stages[place - 1] = replace(stages[place - 1], above_s=took)
             stages[place] = replace(stages[place], below_s=took)
         return replace(pipe, stages=tuple(stages))

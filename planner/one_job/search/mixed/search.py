@@ -201,9 +201,9 @@ class _Search:
     def _weight_of(self, segment: Segment) -> float:
         """What a second of the segment's devices takes of the objective."""
         if segment not in self.weights:
-            found = amount(self.request.objective, self.pricer.links.cluster, self.space.slots_of(segment), 1.0)
+            taken = amount(self.request.objective, self.pricer.links.cluster, self.space.slots_of(segment), 1.0)
             # The search on each type alone has refused a cluster that does not tell.
-            self.weights[segment] = math.inf if isinstance(found, Infeasible) else found
+            self.weights[segment] = math.inf if isinstance(taken, Infeasible) else taken
         return self.weights[segment]
 
     def _factor(self, frame: Frame) -> float:
@@ -224,10 +224,10 @@ class _Search:
                 continue
             pipe = self.maker.with_messages(frame, pipe)
             least_s = pipe.least_s(low_s, high_s, CLOSE)
-            found = max(bound, (least_s + pipe.fixed_s) * factor)
-            if not self._is_settled(found):
+            pipe_bound = max(bound, (least_s + pipe.fixed_s) * factor)
+            if not self._is_settled(pipe_bound):
                 self.serial += 1
-                heapq.heappush(waiting, _Item(found, self.serial, frame, pipe, least_s))
+                heapq.heappush(waiting, _Item(pipe_bound, self.serial, frame, pipe, least_s))
         if self.progress is not None and self.bounded % 200 == 0:
             best = "no plan fits yet" if math.isinf(self.value) else f"best {self.value:.4g}"
             self.progress(f"mixed devices: {self.cut} families of plans cut, {best}, nothing below {bound:.4g}")

@@ -76,10 +76,10 @@ class Segment:
         segment's last replicas."""
         if self.micro_batch % self.dp == 0 and set(self.samples) == {self.micro_batch // self.dp}:
             return None
-        found = [most for most, count in zip(self.samples, self.replicas, strict=True) for _ in range(count)]
-        for place in range(1, sum(found) - self.micro_batch + 1):
-            found[-place] -= 1
-        return tuple(found)
+        shares = [most for most, count in zip(self.samples, self.replicas, strict=True) for _ in range(count)]
+        for place in range(1, sum(shares) - self.micro_batch + 1):
+            shares[-place] -= 1
+        return tuple(shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ class MixedSpace:
                 for replicas, choices in self._shared(party, most, micro_batch):
                     if not limits.permits("dp", sum(replicas)):
                         continue
-                    kept = [one for one in choices if all(limits.permits("micro_batch", each) for each in one)]
+                    kept = [shares for shares in choices if all(limits.permits("micro_batch", each) for each in shares)]
                     for layout in self._layouts(party, tp, sum(replicas)) if kept else ():
                         yield tuple(
                             Segment(
@@ -211,9 +211,9 @@ class MixedSpace:
             pairs = [(share, _parts(micro_batch - first * share, second)) for share in shares]
         if limits.alike:
             pairs = [pair for pair in pairs if micro_batch % sum(most) == 0 and (pair[0] == pair[1] or not second)]
-        found = [(one,) * alike + (other,) * (len(party) - alike) for one, other in pairs if max(one, other) <= cap]
-        if found:
-            yield most, found
+        ways = [(mine,) * alike + (other,) * (len(party) - alike) for mine, other in pairs if max(mine, other) <= cap]
+        if ways:
+            yield most, ways
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space = self.constraints, self.first.space
@@ -241,16 +241,16 @@ def _parts(whole: int, size: int) -> int:
 def groups_of(spaces: Sequence[DeviceSpace]) -> tuple[Group, ...]:
     """Return the groups of the devices that may be used."""
     groups = []
-    for own in spaces:
+    for part in spaces:
         by_site: dict[str, list[DeviceSlot]] = {}
-        for slot in own.space.slots:
+        for slot in part.space.slots:
             by_site.setdefault(slot.site, []).append(slot)
-        groups += [Group(site=site, slots=tuple(slots), own=own) for site, slots in by_site.items()]
+        groups += [Group(site=site, slots=tuple(slots), own=part) for site, slots in by_site.items()]
     return tuple(groups)
 
 
 def pricing_of(spaces: Sequence[DeviceSpace]) -> Pricing:
     """Return what plans on all of them are priced by: the link tables of every type, and no measured layer times,
     which are of one type each."""
-    tables = {table.id: table for own in spaces for table in own.pricing.link_tables}
+    tables = {table.id: table for part in spaces for table in part.pricing.link_tables}
     return spaces[0].pricing.but(link_tables=tuple(tables.values()), lookup=nothing_measured)

@@ -122,21 +122,21 @@ def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:
     >>> read_numbers("--max", ("tp=8",))
     {'tp': 8}
     """
-    found: dict[Number, int] = {}
+    numbers: dict[Number, int] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        known = next((number for number in NUMBERS if number == name.strip().replace("-", "_")), None)
+        known_name = next((number for number in NUMBERS if number == name.strip().replace("-", "_")), None)
         digits = value.strip()
-        if known is None or not equals or not digits.isdecimal():
+        if known_name is None or not equals or not digits.isdecimal():
             raise InputError(
                 where="plan",
                 key=option,
                 found=repr(text),
                 expected=f"NAME=N such as tp=8, NAME one of {', '.join(NUMBERS)}",
             )
-        if known in found:
-            raise InputError(where="plan", key=option, found=f"{known} twice", expected="each name once")
-        found[known] = int(digits)
-        if found[known] < (0 if known == "zero" else 1):
+        if known_name in numbers:
+            raise InputError(where="plan", key=option, found=f"{known_name} twice", expected="each name once")
+        numbers[known_name] = int(digits)
+        if numbers[known_name] < (0 if known_name == "zero" else 1):
             raise InputError(where="plan", key=option, found=repr(text), expected="at least 1")
-    return found
+    return numbers

@@ -79,9 +79,9 @@ class Ways:
 
     def degrees(self, number: int) -> BatchedDegrees:
         """The way of that number."""
-        found = {name: int(column[number]) for name, column in self.columns.items()}
-        sequence_parallel = bool(found.pop("sequence_parallel"))
-        return BatchedDegrees(sequence_parallel=sequence_parallel, **found)
+        numbers = {name: int(column[number]) for name, column in self.columns.items()}
+        sequence_parallel = bool(numbers.pop("sequence_parallel"))
+        return BatchedDegrees(sequence_parallel=sequence_parallel, **numbers)
 
 
 def ways_of(space: Space) -> Ways:
@@ -128,9 +128,9 @@ def _under(layout: tuple[int, ...], grid: NDArray[np.int64], devices: int) -> di
     pp, dp, samples = grid
     ranks = tp * cp * dp
     kept = (ranks * pp <= devices) & (ranks % (ep * etp) == 0)
-    found = {"pp": pp[kept], "dp": dp[kept], "samples": samples[kept]}
-    rows = len(found["pp"])
-    return found | {name: np.full(rows, value) for name, value in zip(("tp", "cp", "ep", "etp"), layout, strict=True)}
+    columns = {"pp": pp[kept], "dp": dp[kept], "samples": samples[kept]}
+    rows = len(columns["pp"])
+    return columns | {name: np.full(rows, value) for name, value in zip(("tp", "cp", "ep", "etp"), layout, strict=True)}
 
 
 def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[str, int]) -> None:
@@ -148,7 +148,7 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
     if "micro_batch" not in limits.fix:
         keep(columns["samples"] <= max(1, most), "micro-batches of more than 128 Ki tokens a rank")
     for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
-        if any(name in known for known in (limits.fix, limits.least, limits.most)):
+        if any(name in stated for stated in (limits.fix, limits.least, limits.most)):
             keep(_permitted(space, columns, name), f"your constraints on {name.replace('_', '-')}")
     _share_tokens(space, columns)
     tool = limits.training_tool
@@ -236,16 +236,16 @@ def recompute_rules(space: Space, layers: int, *, vpp: int = 1) -> tuple[Rule, .
     """What may be recomputed where a stage of `vpp` chunks has at most `layers` layers that can be."""
     limits, tool = space.constraints, space.constraints.training_tool
     counts = tool is None or (tool.counts_recomputed_layers and (vpp == 1 or not tool.alike))
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for kind in limits.open_recompute:
         if kind == "full" and limits.recompute_layers is not None:
-            found += [("full", limits.recompute_layers)] * (counts or limits.recompute_layers >= layers)
+            rules += [("full", limits.recompute_layers)] * (counts or limits.recompute_layers >= layers)
         elif kind == "full" and counts:
-            found += [("full", count) for count in range(1, layers)]
-            found.append(("full", None))
+            rules += [("full", count) for count in range(1, layers)]
+            rules.append(("full", None))
         else:
-            found.append((kind, None))
-    return tuple(found)
+            rules.append((kind, None))
+    return tuple(rules)
 
 
 def state_rules(space: Space, degrees: BatchedDegrees) -> tuple[StateRule, ...]:
