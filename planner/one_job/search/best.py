@@ -18,6 +18,7 @@ from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, 
 from planner.one_job.search.mixed.search import MixedResult, search_mixed
 from planner.one_job.search.spaces.found import Counts, Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.vocabulary import Infeasible
@@ -197,12 +198,26 @@ def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchR
     ]
     if len(lacking) == len(request.spaces):
         return f"{named}: no plan is possible: {'; '.join(lacking)}"
+    refusals = dict.fromkeys(filter(None, map(_state_refusal, request.spaces)))
+    if len(refusals) == 1:
+        return f"{named}: no plan is possible: {next(iter(refusals))}"
     removed = sum_counts([result.counts for _, result in results]).removed
     reasons = "; ".join(
         f"{why} ({number} ways)"
         for why, number in sorted(removed.items(), key=lambda pair: (not pair[0].startswith("your"), -pair[1]))
     )
     return f"{named}: no plan is possible; of the ways to share the devices each falls to one of: {reasons or 'no way'}"
+
+
+def _state_refusal(own: DeviceSpace) -> str | None:
+    """Why the named tool holds weights, gradients and optimizer state in none of the ways that are open to replicas."""
+    limits, tool = own.space.constraints, own.space.constraints.training_tool
+    shape = Shape(job=own.space.training, dp=2, pp=limits.fix.get("pp", limits.least.get("pp", 1)))
+    if tool is None or not tool.allows_degrees(shape) or limits.open_zero(shape):
+        return None
+    stages = [zero for zero in limits.zero if limits.permits("zero", zero)]
+    states = (replace(shape, zero=zero, shard=2 if zero else 1) for zero in stages)
+    return "; ".join(dict.fromkeys(str(refusal) for state in states if (refusal := tool.state_refusal(state))))
 
 
 def describe_found(found: Found) -> str:

@@ -101,8 +101,8 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
         return (words,) if len(space.groups) > 1 else ()
     if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and limits.open_recompute):
         return ()
-    if limits.training_tool is not None and limits.training_tool.even_blocks:
-        return (f"plans on several types of device are not searched: {limits.tool} wants as many blocks in each stage",)
+    if limits.training_tool is not None and (division := limits.training_tool.division) is not None:
+        return (f"plans on several types of device are not searched: {limits.tool} wants {division.words}",)
     return None
 
 

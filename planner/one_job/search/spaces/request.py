@@ -13,6 +13,7 @@ from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
+from estimator.pricing.software import Framework as SoftwareFramework
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
@@ -21,7 +22,7 @@ from planner.one_job.search.spaces.assumptions import freedom_assumed, training_
 from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.space import Space
-from planner.one_job.tools.base.shape import job_of_recipe
+from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.inputs import load_place, token_count
@@ -105,6 +106,8 @@ def read_search(
         options = replace(options, software=tool.software)
         assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
     framework = named_framework(options, assumed)
+    if tool is not None:
+        options = _without_habit(options, model, framework, constraints, assumed)
     spaces = []
     for device, slots in by_type.items():
         if options.devices is not None and options.devices > len(place.free_slots):
@@ -154,6 +157,25 @@ def read_search(
         limit=limit,
         assumptions=tuple(dict.fromkeys(assumed)),
     )
+
+
+def _without_habit(
+    options: SpaceOptions, model: Model, framework: SoftwareFramework, constraints: Constraints, assumed: list[str]
+) -> SpaceOptions:
+    """`options` without fused accumulation of gradients where the tool holds the state in none of the open ways with
+    it: a habit gives way to the stage of ZeRO that is asked for, but not a feature that was stated itself."""
+    if any(text.startswith("fused_accumulation") for text in options.feature):
+        return options
+    job = Job(model=model, seq_len=0, dtype=options.dtype, optimizer=options.optimizer)
+    fused = framework.software.fused_accumulation
+    habitual, other = (
+        constraints.open_zero(Shape(job=replace(job, fused_accumulation=each), dp=2)) for each in (fused, False)
+    )
+    if habitual or not other:
+        return options
+    stages = " and ".join(map(str, other))
+    assumed.append(f"gradients are accumulated by passes of their own: so {constraints.tool} runs ZeRO {stages}")
+    return replace(options, feature=(*options.feature, "fused_accumulation=false"))
 
 
 def request_on(
