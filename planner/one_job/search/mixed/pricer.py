@@ -125,8 +125,8 @@ class Pricer:
         )
         if limits.training_tool is not None and not limits.training_tool.allows_degrees(shape):
             return ()
-        stages = tuple(rule.zero for rule in limits.open_states(shape))
-        zeros = tuple(zero for zero in stages if zero != 2) or stages
+        zeros = limits.open_zero(shape)
+        zeros = tuple(zero for zero in zeros if zero != 2) or zeros
         return tuple((rule, zero) for rule in self.recomputed() for zero in zeros)
 
     def recomputed(self) -> tuple[Rule, ...]:

@@ -81,6 +81,10 @@ class Constraints:
         allowed = (True, False) if tool is None else tool.sequence_parallel()
         return tuple(shares for shares in self.sequence_parallel if shares in allowed) or allowed
 
+    def open_zero(self, shape: Shape) -> tuple[ZeroStage, ...]:
+        """Return the stages of ZeRO over all replicas that the user and the tool allow under the degrees of `shape`."""
+        return tuple(rule.zero for rule in self.open_states(shape))
+
     def open_states(
         self,
         shape: Shape,
