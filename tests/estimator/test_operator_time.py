@@ -408,4 +408,4 @@ def test_more_of_a_grouped_product_never_takes_less(
         )
 
     larger = tuple(size + extra for size, extra in zip(sizes, more, strict=True))
-    assert seconds(*larger) >= seconds(*sizes) * (1 - 1e-12)  # type: ignore[call-arg]
+    assert seconds(*larger) >= seconds(*sizes) * (1 - 1e-12)
