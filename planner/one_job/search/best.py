@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
@@ -172,19 +173,11 @@ def _plan_of(
 
 def sum_counts(counts: list[Counts]) -> Counts:
     """Of several spaces together."""
-    removed: dict[str, int] = {}
-    for one in counts:
-        for why, number in one.removed.items():
-            removed[why] = removed.get(why, 0) + number
-    return Counts(
-        considered=sum(one.considered for one in counts),
-        removed=removed,
-        ways=sum(one.ways for one in counts),
-        bounded=sum(one.bounded for one in counts),
-        families=sum(one.families for one in counts),
-        plans=sum(one.plans for one in counts),
-        out_of_memory=sum(one.out_of_memory for one in counts),
-    )
+    removed: Counter[str] = Counter()
+    for count in counts:
+        removed.update(count.removed)
+    names = [part.name for part in fields(Counts) if part.name != "removed"]
+    return Counts(removed=dict(removed), **{name: sum(getattr(count, name) for count in counts) for name in names})
 
 
 def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchResult]]) -> str:

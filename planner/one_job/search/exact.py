@@ -25,7 +25,14 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.spaces.cuts import Cut, cuts_of
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
-from planner.one_job.search.spaces.space import Space, recompute_rules, schedules_of, state_rules, ways_of
+from planner.one_job.search.spaces.space import (
+    Space,
+    fewest_replicas,
+    recompute_rules,
+    schedules_of,
+    state_rules,
+    ways_of,
+)
 from profiles.vocabulary import Infeasible
 
 WAITING = ("gpipe", "1f1b")
@@ -358,14 +365,6 @@ class _Search:
 
 def _degrees(known: dict[str, int]) -> BatchedDegrees:
     """With one stage and as few replicas as share the experts."""
-    ranks, holders = known["tp"] * known["cp"], known["ep"] * known["etp"]
-    return BatchedDegrees(
-        tp=known["tp"],
-        pp=1,
-        dp=holders // math.gcd(ranks, holders),
-        cp=known["cp"],
-        ep=known["ep"],
-        etp=known["etp"],
-        samples=known["samples"],
-        sequence_parallel=bool(known["sequence_parallel"]),
-    )
+    numbers = {name: known[name] for name in ("tp", "cp", "ep", "etp", "samples")}
+    replicas = fewest_replicas(known["tp"] * known["cp"], known["ep"] * known["etp"])
+    return BatchedDegrees(pp=1, dp=replicas, sequence_parallel=bool(known["sequence_parallel"]), **numbers)

@@ -62,11 +62,11 @@ class SearchRequest:
     limit: int | None
     assumptions: tuple[str, ...]
 
-    def weight(self, found: DeviceSpace, devices: int) -> float:
+    def weight(self, part: DeviceSpace, devices: int) -> float:
         """What an iteration's second costs on so many of the devices, in the unit of the objective."""
         if self.objective == "time":
             return 1.0
-        value = amount(self.objective, self.cluster, found.space.slots[:devices], 1.0)
+        value = amount(self.objective, self.cluster, part.space.slots[:devices], 1.0)
         if isinstance(value, Infeasible):
             _refuse("--objective", self.objective, f"one that the cluster file tells of: {value.reason}")
         return value
@@ -130,7 +130,7 @@ def read_search(
         said += training_assumed(model, recipe, options)
         assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
         overlap = None if options.overlap is None else recipe.overlap
-        own = make_space(
+        part = make_space(
             model,
             place,
             tuple(slots),
@@ -143,11 +143,11 @@ def read_search(
             modelled="modelled" in options.allow,
             store=store,
         )
-        if own.evaluator.measured_alone:
+        if part.evaluator.measured_alone:
             assumed.append(
                 f"on {device} only plans whose layers are all measured in the store (--allow modelled for others)"
             )
-        spaces.append(own)
+        spaces.append(part)
     return SearchRequest(
         reference=options.model,
         model=model,
@@ -192,12 +192,12 @@ def request_on(
 ) -> SearchRequest:
     """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
     those of `recipe`. The rest as in `make_space`."""
-    own = cluster.free_slots if slots is None else slots
+    usable = cluster.free_slots if slots is None else slots
     spaces = tuple(
         make_space(
             model,
             cluster,
-            tuple(slot for slot in own if slot.device == device),
+            tuple(slot for slot in usable if slot.device == device),
             recipe,
             constraints=constraints,
             overlap_under=partial(_always, recipe.overlap),
@@ -205,7 +205,7 @@ def request_on(
             modelled=modelled,
             store=store,
         )
-        for device in dict.fromkeys(slot.device for slot in own)
+        for device in dict.fromkeys(slot.device for slot in usable)
     )
     return SearchRequest(
         reference=reference or model.name,
@@ -237,9 +237,9 @@ def make_space(
     measured = lookup is not nothing_measured and not modelled
     # A CPU has no host memory beside its own; and of what was measured, with sequence parallelism or without, the
     # measurements decide.
-    own = replace(constraints, offload=constraints.offload and device != LOCAL_DEVICE)
+    open_there = replace(constraints, offload=constraints.offload and device != LOCAL_DEVICE)
     if measured:
-        own = replace(own, sequence_parallel=(True, False))
+        open_there = replace(open_there, sequence_parallel=(True, False))
     return DeviceSpace(
         device=device,
         space=Space(
@@ -250,7 +250,7 @@ def make_space(
             global_batch=recipe.global_batch,
             seq_len=recipe.seq_len,
             dtype=recipe.dtype,
-            constraints=own,
+            constraints=open_there,
             job=job_of_recipe(model, recipe),
         ),
         evaluator=BulkEvaluator(
@@ -365,10 +365,10 @@ def _global_batch(
         assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
         return model.global_batch
     devices = options.devices or max(map(len, by_type.values()))
-    found, sentence = default_global_batch(model, tokens, devices)
+    batch, sentence = default_global_batch(model, tokens, devices)
     assumed.append(sentence)
-    return found
+    return batch
 
 
-def _refuse(key: str, found: object, expected: str) -> NoReturn:
-    raise InputError(where="plan", key=key, found=found, expected=expected)
+def _refuse(key: str, stated: object, expected: str) -> NoReturn:
+    raise InputError(where="plan", key=key, found=stated, expected=expected)
