@@ -148,7 +148,7 @@ def test_measurements_are_smoothed_and_age() -> None:
     expected = (5e8 + 0.5 * 2e9 + 1e9 / 16) / (1.5 + 1 / 16)
     assert figures(first, probe(100.0, 5e8), now_s=100.0)[0] == pytest.approx(expected)
     alone = figures_at([first, probe(100.0, 5e8)], None, 1e6, half_life_s=100.0)
-    assert alone == (pytest.approx((5e8 + 0.5 * 2e9) / 1.5), pytest.approx(0.02), "measured")
+    assert alone[:2] == pytest.approx(((5e8 + 0.5 * 2e9) / 1.5, 0.02))
 
 
 def test_a_vanished_link_is_a_link_of_zero() -> None:

@@ -65,12 +65,12 @@ def _smoothed(rows: Sequence[tuple[float, float]], filed: float | None, now_s: f
     if not rows:
         return filed or 0.0
     latest_s = max(at_s for at_s, _ in rows)
-    weights = [2.0 ** ((at_s - latest_s) / half_life_s) for at_s, _ in rows]
+    weights = [math.pow(2.0, (at_s - latest_s) / half_life_s) for at_s, _ in rows]
     whole = math.fsum(weights)
     mean = math.fsum(weight * figure for weight, (_, figure) in zip(weights, rows, strict=True)) / whole
     if filed is None:
         return mean
-    whole *= 2.0 ** ((latest_s - now_s) / half_life_s)
+    whole *= math.pow(2.0, (latest_s - now_s) / half_life_s)
     return (mean * whole + filed * FILE_WEIGHT) / (whole + FILE_WEIGHT)
 
 
