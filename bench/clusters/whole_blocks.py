@@ -67,7 +67,7 @@ class _NearestBlocks:
 
 def uniform_domain(nodes: int, devices: int, *, island: int | None = None, nodes_per_rack: int = 0) -> Domain:
     """A site of equal nodes, with islands of so many devices (None: the node is one), and racks of so many nodes."""
-    node = node_domain(devices, island or devices, 1)
+    node = node_domain(devices, island or devices)
     if not nodes_per_rack or nodes_per_rack >= nodes:
         return Domain(level="site", parts=(node,) * nodes)
     counts = [nodes_per_rack] * (nodes // nodes_per_rack) + [nodes % nodes_per_rack] * bool(nodes % nodes_per_rack)

@@ -196,20 +196,19 @@ def test_domains_of_a_site() -> None:
     assert [part.size for part in domain.parts] == [16, 24]
     assert (len(slots), slots[0].node, slots[8].node, slots[8].index) == (40, 2, 3, 0)
     tree = Tree(domain)
-    assert [len(blocks) for blocks in tree.domains] == [0, 5, 0, 0, 0, 2, 1]
+    assert [len(blocks) for blocks in tree.domains] == [0, 5, 0, 0, 2, 1]
     with pytest.raises(ValueError, match="a40"):
         domain_of_site(site, "a40")
 
 
-def test_numa_domains_and_islands_over_nodes() -> None:
+def test_islands_in_nodes_and_over_nodes() -> None:
     device, link = load_device("a100-80gb"), load_link("ib-hdr200")
     pairs = default_nodes(device, count=2, devices=8)
     pairs = type(pairs)(**{name: getattr(pairs, name) for name in pairs.__slots__} | {"island_size": 2})
     site = Site(name="north", nodes=(pairs,), fabric_link=link)
-    tree = Tree(domain_of_site(site, device.name, numa_per_node=2)[0])
+    tree = Tree(domain_of_site(site, device.name)[0])
     assert {LEVELS[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
         "island": 8,
-        "numa": 4,
         "node": 2,
         "site": 1,
     }
