@@ -5,7 +5,7 @@ Biases, norms and defaults are those of the classes in transformers; tests compa
 
 from __future__ import annotations
 
-from estimator.frontends.hugging_face.chain import (
+from models_zoo.hugging_face.chain import (
     Chain,
     read_attention,
     read_feed_forward,
@@ -13,7 +13,7 @@ from estimator.frontends.hugging_face.chain import (
     read_sizes,
     split_hidden,
 )
-from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.hugging_face.keys import Keys
 from models_zoo.layers import Attention, Embedding, FeedForward, Head, TransformerBlock
 
 OPT_POSITION_OFFSET = 2
@@ -85,8 +85,7 @@ def bert(keys: Keys) -> Chain:
     """Post-norm encoder with the masked-language head; as a decoder (`is_decoder`) it is causal."""
     sizes = read_sizes(keys, hidden=768, layers=12, heads=12, vocab=30522, positions=512)
     keys.refuse("add_cross_attention", default=False, meaning="cross-attention to another model")
-    if keys.get("position_embedding_type", "absolute") != "absolute":
-        raise keys.wrong("position_embedding_type", repr(keys.get("position_embedding_type", None)), "'absolute'")
+    keys.word("position_embedding_type", "absolute", ("absolute",))
     dropout = keys.share("hidden_dropout_prob", 0.1) > 0
     causal = keys.flag("is_decoder", False)
     block = TransformerBlock(
