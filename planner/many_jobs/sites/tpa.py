@@ -33,7 +33,7 @@ from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of, p
 from planner.one_job.search.request import SearchRequest
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import DTYPE_BYTES
+from profiles.vocabulary import held_bytes
 
 Wanted = Literal["any", "all-sites"]
 """Which plans count: any on the devices given, or those alone that use every site."""
@@ -211,7 +211,7 @@ class _Search:
             table = table_parameters(model, 1, vocabulary_multiple=recipe.vocabulary_multiple)
             tied = 2.0 * table * GRAD_WIDTH[recipe.grad_dtype]
         samples = recipe.global_batch * max(1, recipe.seq_len)
-        return Traffic(message_bytes=max(1.0, 2.0 * samples * hidden * DTYPE_BYTES[recipe.dtype]), tied_bytes=tied)
+        return Traffic(message_bytes=max(1.0, 2.0 * samples * hidden * held_bytes(recipe.dtype)), tied_bytes=tied)
 
     def _micro_batches(self) -> list[int]:
         limits, batch = self.space.constraints, self.pricer.recipe.global_batch

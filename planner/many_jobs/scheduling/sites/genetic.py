@@ -20,7 +20,7 @@ from planner.many_jobs.scheduling.sites.partition import PartitionGraph
 from planner.many_jobs.scheduling.sites.partition_genetic import Breeding, breed_partition
 from planner.many_jobs.traces.assign import count_parameters
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import DTYPE_BYTES
+from profiles.vocabulary import held_bytes
 
 SMALL = 32
 """Pieces up to which the search has its larger budget."""
@@ -80,7 +80,7 @@ def genetic_setups(model: Model, recipe: Recipe, cluster: Cluster) -> Iterator[S
         replicas = devices // stages
         if devices % stages or recipe.global_batch % replicas:
             continue
-        sent = 2.0 * recipe.global_batch / replicas * max(1, recipe.seq_len) * hidden * DTYPE_BYTES[recipe.dtype]
+        sent = 2.0 * recipe.global_batch / replicas * max(1, recipe.seq_len) * hidden * held_bytes(recipe.dtype)
         summed = 2.0 * parameters / stages * GRAD_WIDTH[recipe.grad_dtype] * (replicas - 1) / replicas
         graph = piece_graph(
             replicas, stages, message=max(1, round(sent / UNIT_BYTES)), gradient=max(1, round(summed / UNIT_BYTES))
