@@ -22,7 +22,8 @@ from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_cost import stage_machine
-from planner.one_job.search.mixed_prices import (
+from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.mixed.stage_tables import (
     Contents,
     RankKind,
     ShardTable,
@@ -31,7 +32,6 @@ from planner.one_job.search.mixed_prices import (
     contents_of,
     holdings,
 )
-from planner.one_job.search.mixed_space import MixedSpace, Segment
 from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import CollectiveOp

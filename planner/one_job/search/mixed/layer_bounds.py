@@ -21,8 +21,8 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.memory import Holdings, features_of, joined_holdings, standing_bytes
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Setup, StageSetup
-from planner.one_job.search.mixed_segments import Pricer
-from planner.one_job.search.mixed_space import Segment
+from planner.one_job.search.mixed.pricer import Pricer
+from planner.one_job.search.mixed.space import Segment
 from profiles.vocabulary import CollectiveOp
 
 
