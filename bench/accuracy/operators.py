@@ -53,8 +53,8 @@ DEVICES = {
     "TPU v6e (second README example)": "tpu-v6e",
 }
 UNITS = {"B200": 0.79}
-"""Machines whose large products run at this share of what others of their kind reach under lasting load, long and short,
-forward and backward alike: SimuMax's B200 beside NVIDIA's and two clouds' (1,110 beside 1,380 to 1,450 TFLOP/s)."""
+"""Machines whose large products run at this share of what others of their kind reach under lasting load, forward and
+backward alike: SimuMax's B200 at 1,110 TFLOP/s, NVIDIA's nodes at 1,380 to 1,450."""
 KERNELS = {"attention_FA2": "flash2", "attention_FA3": "flash3", "attention_cuDNN": "cudnn"}
 PRODUCTS: dict[str, Product] = {"fwd": "forward", "dgrad": "input_grad", "wgrad(fp32 accumulate)": "weight_grad"}
 GROUPED: dict[str, Product] = {"fwd": "forward", "bwd_grad_act": "input_grad", "bwd_grad_w": "weight_grad"}
