@@ -1,6 +1,7 @@
 """Fits the product model's parameters of an architecture on measured products, bursts and lasting load together.
 
-Of 16 bits all parameters are fitted, and each device's share of its peak; of a narrow type all but the clock's. One set
+Of 16 bits all parameters are fitted, and each device's share of its peak; of a narrow type all but the clock's (no device
+has enough rows of them under lasting load). One set
 of parameters stands for all devices of an architecture but for the share of the peak. Robust least squares (soft L1) on
 the logarithm of modelled over measured seconds, over shapes of the fit half with no size below 256.
 """
@@ -76,7 +77,7 @@ def fit_products(rows: Sequence[ProductRow], dtype: DType, *, evaluations: int =
     ]
     devices = sorted({row.device for row in chosen})
     stands = {name: without_tables(load_operator_efficiencies(name)) for name in devices}
-    names = [*SHAPE, *TILES, *(CLOCK if any(not row.burst for row in chosen) else ())]
+    names = [*SHAPE, *TILES, *(CLOCK if dtype == "bf16" else ())]
     first = stands[devices[0]].gemm_of(dtype)
     begin = [_value(first, name) for name in names] + [stands[name].gemm_of(dtype).peak_share for name in devices]
     ranges = [BOUNDS[name] for name in names] + [BOUNDS["peak_share"]] * len(devices)

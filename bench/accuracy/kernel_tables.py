@@ -67,12 +67,12 @@ def _kriged(places: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.nd
     among = _covariance(places, places) + NOISE**2 * np.eye(len(places))
     weights = np.linalg.solve(among, values - middle)
     chunks = [_covariance(part, places) @ weights for part in np.array_split(wanted, 1 + len(wanted) // 2000)]
-    return middle + np.concatenate(chunks)
+    return np.asarray(middle + np.concatenate(chunks))
 
 
 def _covariance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     square = np.sum(a**2, axis=1)[:, None] + np.sum(b**2, axis=1)[None, :] - 2 * a @ b.T
-    return SPREAD**2 * np.exp(-np.maximum(square, 0.0) / (2 * REACH**2))
+    return np.asarray(SPREAD**2 * np.exp(-np.maximum(square, 0.0) / (2 * REACH**2)))
 
 
 def _levelled(log_s: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def _levelled(log_s: np.ndarray) -> np.ndarray:
     for axis in range(log_s.ndim):
         above = np.maximum.accumulate(above, axis=axis)
         below = np.flip(np.minimum.accumulate(np.flip(below, axis), axis=axis), axis)
-    return (above + below) / 2
+    return np.asarray((above + below) / 2)
 
 
 def grid_of(rows: Sequence[ProductRow]) -> KernelGrid:
@@ -117,7 +117,9 @@ def write_products(rows: Iterable[ProductRow], device: str) -> bytes:
     """Return the file of a device's products, all dtypes that were measured on it."""
     members = [row for row in rows if row.device == device and row.usable]
     dtypes: list[DType] = sorted({row.dtype for row in members})
-    grids = {(dtype,): smooth_grid([row for row in members if row.dtype == dtype]) for dtype in dtypes}
+    grids: dict[tuple[str, ...], Mapping[tuple[float, ...], float]] = {
+        (dtype,): smooth_grid([row for row in members if row.dtype == dtype]) for dtype in dtypes
+    }
     return _file(grids, members)
 
 
