@@ -96,7 +96,7 @@ class Linear:
         inside = layout.tp <= min(nodes.island_size, nodes.devices)
         on_tp = links.on_axes_of(StageSetup(chunks=chunks, slots=slots[: layout.tp], tp=layout.tp))
 
-        def on_axis(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+        def on_axis(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             return on_tp(op, size_bytes, axis) if axis == "tp" and inside else 0.0
 
         batch = samples * dp
