@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from bench.accuracy.kernel_report import write_products_report
 from bench.accuracy.search import Axis, search_coordinates
 from estimator.pricing.attention_time import attention_seconds
 from estimator.pricing.operator_time import memory_seconds
@@ -348,6 +349,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name.endswith(" gemm"):
             pairs, spread = same_shape_spread(members)
             print(f"    {pairs} sizes measured more than once, {spread:.1%} from their mean")
+
+    if (options.data / "kernels").is_dir():
+        print(f"\n{write_products_report(options.data / 'kernels')}")
 
 
 def fit(name: str, cases: Sequence[Case], known: Mapping[str, OperatorEfficiencies]) -> dict[str, OperatorEfficiencies]:
