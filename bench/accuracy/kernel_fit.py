@@ -1,9 +1,9 @@
 """Fits the product model's parameters of an architecture on measured products, bursts and lasting load together.
 
 Of 16 bits all parameters are fitted, and each device's share of its peak; of a narrow type all but the clock's, as too
-few rows of them are under lasting load. One set of parameters stands for all devices of an architecture but for the share
-of the peak. Robust least squares (soft L1) on the logarithm of modelled over measured seconds, over shapes of the fit
-half with no size below 256.
+few rows of them are under lasting load. One set of parameters stands for all devices of an architecture but for the
+share of the peak. Robust least squares (soft L1) on the logarithm of modelled over measured seconds, over shapes of the
+fit half with no size below 256.
 """
 
 from __future__ import annotations

@@ -39,8 +39,10 @@ LONG_COLUMNS = (*COLUMNS, 10240, 12288, 16384, 24576, 32768, 51200, 65536)
 AXES = {"m": ROWS, "n": LONG_COLUMNS, "k": LONG_COLUMNS}
 REACH = 1.5
 """Over how many doublings of a size a row speaks for others (the process' length scale)."""
-SPREAD, NOISE = 0.1, 0.06
-"""How far the model is off, and how far rows of like sizes differ (standard deviations of logarithms)."""
+SPREAD = 0.1
+NOISE = {True: 0.08, False: 0.05}
+"""How far the model is off, and how far rows of like sizes differ, of bursts (whose clock the model tells) and under
+lasting load: standard deviations of logarithms."""
 MOST_ROWS = 6000
 """So many rows at most make a grid: every so-manieth of more."""
 
@@ -53,7 +55,10 @@ def smooth_grid(rows: Sequence[ProductRow], axes: Mapping[str, Sequence[int]] = 
     thinned = list(rows)[:: math.ceil(len(rows) / MOST_ROWS)]
     said = np.array([math.log(row.seconds / modelled_at(row, bursts if row.burst else model)) for row in thinned])
     points = list(product(*axes.values()))
-    near = _kriged(np.log2([(row.m, row.n, row.k) for row in thinned]), said, np.log2(np.array(points, dtype=float)))
+    noise = np.array([NOISE[row.burst] for row in thinned])
+    near = _kriged(
+        np.log2([(row.m, row.n, row.k) for row in thinned]), said, np.log2(np.array(points, dtype=float)), noise
+    )
     modelled = [gemm_seconds(*point, device=device, dtype=dtype, efficiencies=model) for point in points]
     level = _levelled((np.log(modelled) + near).reshape([len(axis) for axis in axes.values()]))
     return {
@@ -61,10 +66,10 @@ def smooth_grid(rows: Sequence[ProductRow], axes: Mapping[str, Sequence[int]] = 
     }
 
 
-def _kriged(places: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _kriged(places: np.ndarray, values: np.ndarray, wanted: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """The process' mean at `wanted`; far from all rows the rows' median."""
     middle = float(np.median(values))
-    among = _covariance(places, places) + NOISE**2 * np.eye(len(places))
+    among = _covariance(places, places) + np.diag(noise**2)
     weights = np.linalg.solve(among, values - middle)
     chunks = [_covariance(part, places) @ weights for part in np.array_split(wanted, 1 + len(wanted) // 2000)]
     return np.asarray(middle + np.concatenate(chunks))
@@ -126,12 +131,13 @@ def write_products(rows: Iterable[ProductRow], device: str) -> bytes:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds kernels/")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write to (the package's)")
     options = parser.parse_args(arguments)
     rows = read_products(options.data / "kernels")
     for device in DEVICES.values():
         if load_operator_efficiencies(device).kernels == device:
             content = write_products(rows, device)
-            write_atomically(FOLDER / f"product-{device}.csv.gz", content)
+            write_atomically(options.out / f"product-{device}.csv.gz", content)
             print(f"product-{device}.csv.gz: {len(content) / 1e3:.0f} kB")
 
 

@@ -43,7 +43,7 @@ DEVICES = {
     "H100 SXM": "h100",
     "H200 SXM": "h200",
     "GH200 SXM": "gh200",
-    "B200": "b200",
+    "B200": "b200-capped",
     "B200 SXM": "b200",
     "B300 SXM": "b300",
     "GB200 SXM": "gb200",
@@ -53,9 +53,6 @@ DEVICES = {
     "TPU v6e (first README example)": "tpu-v6e",
     "TPU v6e (second README example)": "tpu-v6e",
 }
-UNITS = {"B200": 0.79}
-"""Machines whose large products run at this share of what others of their kind reach under lasting load, forward and
-backward alike: SimuMax's B200 at 1,110 TFLOP/s, NVIDIA's nodes at 1,380 to 1,450."""
 KERNELS = {"attention_FA2": "flash2", "attention_FA3": "flash3", "attention_cuDNN": "cudnn"}
 PRODUCTS: dict[str, Product] = {"fwd": "forward", "dgrad": "input_grad", "wgrad(fp32 accumulate)": "weight_grad"}
 GROUPED: dict[str, Product] = {"fwd": "forward", "bwd_grad_act": "input_grad", "bwd_grad_w": "weight_grad"}
@@ -103,12 +100,6 @@ def read_cases(rows: Sequence[Row]) -> list[Case]:
     return cases
 
 
-def of_unit(known: OperatorEfficiencies, gpu: str) -> OperatorEfficiencies:
-    """Return `known` with the clock of the machine that a sweep was taken on."""
-    share = UNITS.get(gpu, 1.0)
-    return replace(known, gemm=replace(known.gemm, peak_share=known.gemm.peak_share * share)) if share < 1 else known
-
-
 def _gemm_case(row: Row, device: Device) -> Case:
     m, n, k = (int(row[name]) for name in "mnk")
     product = PRODUCTS[row["direction"]]
@@ -116,9 +107,8 @@ def _gemm_case(row: Row, device: Device) -> Case:
     result = 2 if product != "weight_grad" else 8 if "out_dtype=fp32" in row["shape"] else 4
 
     def model(known: OperatorEfficiencies) -> float:
-        unit = of_unit(known, row["gpu"])
         return gemm_seconds(
-            m, n, k, device=device, dtype="bf16", efficiencies=unit, product=product, result_bytes=result
+            m, n, k, device=device, dtype="bf16", efficiencies=known, product=product, result_bytes=result
         )
 
     return _case(row, f"{row['gpu']} gemm", device, 2 * m * n * k, model, f"{m}x{n}x{k} {product}")
@@ -132,9 +122,8 @@ def _grouped_case(row: Row, device: Device) -> Case:
     sizes = {"forward": (m, n, k), "input_grad": (m, k, n), "weight_grad": (k, n, m)}[product]
 
     def model(known: OperatorEfficiencies) -> float:
-        unit = of_unit(known, row["gpu"])
         return gemm_seconds(
-            *sizes, groups=groups, device=device, dtype="bf16", efficiencies=unit, product=product, result_bytes=result
+            *sizes, groups=groups, device=device, dtype="bf16", efficiencies=known, product=product, result_bytes=result
         )
 
     return _case(
@@ -161,7 +150,7 @@ def _attention_sizes(row: Row) -> tuple[tuple[int, ...], float]:
 
 def _attention_case(row: Row, device: Device) -> Case:
     shape, flops = _attention_sizes(row)
-    kernel = KERNELS.get(row["op"])
+    kernel = "cudnn" if device.name == "b200-capped" else KERNELS.get(row["op"])
     passes = [back for back, word in ((False, "fwd"), (True, "bwd")) if word in row["direction"]]
 
     def model(known: OperatorEfficiencies) -> float:
@@ -171,7 +160,14 @@ def _attention_case(row: Row, device: Device) -> Case:
         )
 
     family = row["gpu"].replace(" ", "-").split("-")[0]
-    return _case(row, f"{family} attention {kernel or 'library'}", device, flops, model, f"{shape} {row['direction']}")
+    return _case(
+        row,
+        f"{family} attention {KERNELS.get(row['op'], 'library')}",
+        device,
+        flops,
+        model,
+        f"{shape} {row['direction']}",
+    )
 
 
 def _standard_case(row: Row, device: Device) -> Case:
