@@ -14,7 +14,6 @@ Files are read when first asked for. Who writes them: `python -m bench.accuracy.
 
 from __future__ import annotations
 
-import csv
 import gzip
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,10 +77,20 @@ class KernelGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTable:
-    """The grids of one file by the names that tell them apart, and what the file says of itself."""
+    """One file: what it says of itself, and its grids by the names that tell them apart, as rows of text.
+
+    A grid is made of its rows when it is asked for: a file holds several, of which a plan needs one or two.
+    """
 
     about: Mapping[str, str]
-    grids: Mapping[tuple[str, ...], KernelGrid]
+    rows: Mapping[tuple[str, ...], Sequence[str]]
+    last_points: tuple[float, ...]
+    measured: tuple[tuple[float, float], ...]
+
+    def grid(self, *names: str) -> KernelGrid | None:
+        """Return the grid called `names`, None where there is none. Raise ValueError where it is not whole."""
+        rows = self.rows.get(names)
+        return None if rows is None else _grid(rows, len(self.measured) - 1, self.last_points, self.measured)
 
 
 @cache
@@ -97,11 +106,11 @@ def load_kernels(kind: str, device: str) -> KernelTable | None:
 def kernel_grid(kind: str, device: str, *names: str) -> KernelGrid | None:
     """Return the grid called `names` of a device's measured times, None where there is none."""
     table = load_kernels(kind, device) if device else None
-    return None if table is None else table.grids.get(names)
+    return None if table is None else table.grid(*names)
 
 
 def read_kernels(lines: Iterable[str]) -> KernelTable:
-    """Return the table that the lines of a file hold. Raise ValueError where its grids are not whole."""
+    """Return the table that the lines of a file hold."""
     about: dict[str, str] = {}
     body = []
     for line in lines:
@@ -110,29 +119,30 @@ def read_kernels(lines: Iterable[str]) -> KernelTable:
             about[name] = value
         else:
             body.append(line)
-    header, *rows = csv.reader(body)
-    last = next(index for index, cell in enumerate(header) if "=" in cell)
-    last_name, _, first_point = header[last].partition("=")
-    last_points = [float(first_point), *map(float, header[last + 1 :])]
-    measured = {
-        name.removeprefix(MEASURED): value.split() for name, value in about.items() if name.startswith(MEASURED)
-    }
-    axes = [name for name in header[:last] if name in measured]
+    header, *rows = body
+    cells = header.split(",")
+    last = next(index for index, cell in enumerate(cells) if "=" in cell)
+    last_name, _, first_point = cells[last].partition("=")
+    axes = [name for name in cells[:last] if MEASURED + name in about]
     keys = last - len(axes)
-    box = tuple((float(measured[name][0]), float(measured[name][1])) for name in (*axes, last_name))
-    parts: dict[tuple[str, ...], list[list[str]]] = {}
+    parts: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        parts.setdefault(tuple(row[:keys]), []).append(row[keys:])
+        *names, numbers = row.split(",", keys)
+        parts.setdefault(tuple(names), []).append(numbers)
+    boxes = [about[MEASURED + name].split() for name in (*axes, last_name)]
     return KernelTable(
-        about=about, grids={names: _grid(part, len(axes), last_points, box) for names, part in parts.items()}
+        about=about,
+        rows=parts,
+        last_points=(float(first_point), *map(float, cells[last + 1 :])),
+        measured=tuple((float(low), float(high)) for low, high in boxes),
     )
 
 
 def _grid(
-    rows: Sequence[Sequence[str]], axes: int, last_points: Sequence[float], box: tuple[tuple[float, float], ...]
+    rows: Sequence[str], axes: int, last_points: Sequence[float], box: tuple[tuple[float, float], ...]
 ) -> KernelGrid:
     """One grid from its rows, in whatever order they stand."""
-    ordered = sorted(([float(cell) for cell in row] for row in rows), key=lambda row: row[:axes])
+    ordered = sorted(([float(cell) for cell in row.split(",")] for row in rows), key=lambda row: row[:axes])
     points = [sorted({row[axis] for row in ordered}) for axis in range(axes)]
     return KernelGrid(
         log_points=tuple(tuple(map(log, axis)) for axis in (*points, last_points)),

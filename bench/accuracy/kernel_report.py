@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -31,6 +32,32 @@ def write_products_report(folder: Path) -> str:
     lines = [HEADER]
     for key, rows in sorted(groups.items()):
         lines += _lines(" ".join(key), rows)
+    return "\n".join(lines)
+
+
+RELATIVES = (
+    ("b300", "gb200"),
+    ("gb200", "b300"),
+    ("b200", "gb200"),
+    ("b300", "b200"),
+    ("h100", "h200"),
+    ("h200", "h100"),
+)
+"""(Device whose table is carried over, device that it is carried over to): as for one that nobody measured."""
+
+
+def write_carried_report(folder: Path) -> str:
+    """Return the errors in bf16 of devices priced by a relative's table and parameters at their own datasheet rates."""
+    rows = [row for row in read_products(folder) if row.usable and row.dtype == "bf16" and row.long and row.held]
+    lines = [f"{'carried over':34s} {'rows':>5s} {'mean':>7s} {'bias':>7s}"]
+    for relative, device in RELATIVES:
+        units = load_operator_efficiencies(device).compute_units
+        known = replace(load_operator_efficiencies(relative), compute_units=units)
+        bursts = in_bursts(known)
+        errors = [
+            modelled_at(row, bursts if row.burst else known) / row.seconds - 1 for row in rows if row.device == device
+        ]
+        lines.append(f"{relative + ' to ' + device:34s} {len(errors):5d} {_mean(errors):7.1%} {fmean(errors):+7.1%}")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ its row says nothing of clocks that training does not have. What then still fall
 from __future__ import annotations
 
 import argparse
+import gzip
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -90,14 +91,11 @@ def _levelled(log_s: np.ndarray) -> np.ndarray:
 
 
 def grid_of(rows: Sequence[ProductRow]) -> KernelGrid:
-    """Return the grid as the package would read it."""
-    return read_kernels(_text({(rows[0].dtype,): smooth_grid(rows)}, rows)).grids[(rows[0].dtype,)]
-
-
-def _text(grids: Mapping[tuple[str, ...], Mapping[tuple[float, ...], float]], rows: Sequence[ProductRow]) -> list[str]:
-    import gzip
-
-    return gzip.decompress(_file(grids, rows)).decode("utf-8").splitlines()
+    """Return the grid of rows of one device and dtype as the package would read it."""
+    data = _file({(rows[0].dtype,): smooth_grid(rows)}, rows)
+    grid = read_kernels(gzip.decompress(data).decode("utf-8").splitlines()).grid(rows[0].dtype)
+    assert grid is not None
+    return grid
 
 
 def _file(grids: Mapping[tuple[str, ...], Mapping[tuple[float, ...], float]], rows: Sequence[ProductRow]) -> bytes:

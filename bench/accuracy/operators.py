@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from bench.accuracy.kernel_report import write_products_report
+from bench.accuracy.kernel_report import write_carried_report, write_products_report
 from bench.accuracy.search import Axis, search_coordinates
 from estimator.pricing.attention_time import attention_seconds
 from estimator.pricing.operator_time import memory_seconds
@@ -122,8 +122,15 @@ def _grouped_case(row: Row, device: Device) -> Case:
     sizes = {"forward": (m, n, k), "input_grad": (m, k, n), "weight_grad": (k, n, m)}[product]
 
     def model(known: OperatorEfficiencies) -> float:
+        # The sweep is of Transformer Engine's products, a kernel for each group on several streams.
         return gemm_seconds(
-            *sizes, groups=groups, device=device, dtype="bf16", efficiencies=known, product=product, result_bytes=result
+            *sizes,
+            groups=groups,
+            device=device,
+            dtype="bf16",
+            efficiencies=known.in_streams(),
+            product=product,
+            result_bytes=result,
         )
 
     return _case(
@@ -347,6 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"    {pairs} sizes measured more than once, {spread:.1%} from their mean")
 
     if (options.data / "kernels").is_dir():
+        print(f"\n{write_carried_report(options.data / 'kernels')}", flush=True)
         print(f"\n{write_products_report(options.data / 'kernels')}")
 
 

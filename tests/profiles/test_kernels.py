@@ -18,7 +18,9 @@ ABOUT = {"source": "made up", "licence": "none", "measured m": "64 256", "measur
 
 
 def made_up() -> KernelGrid:
-    return written().grids[("bf16", "fast")]
+    grid = written().grid("bf16", "fast")
+    assert grid is not None
+    return grid
 
 
 def written() -> KernelTable:
@@ -29,7 +31,8 @@ def written() -> KernelTable:
 def test_a_file_comes_back_whole() -> None:
     table = written()
     assert table.about == ABOUT
-    assert set(table.grids) == {("bf16", "fast"), ("fp8", "slow")}
+    assert table.grid("bf16", "slow") is None
+    assert set(table.rows) == {("bf16", "fast"), ("fp8", "slow")}
     for point, seconds in SECONDS.items():
         assert made_up().seconds(*point) == pytest.approx(seconds, rel=1e-3)
 
