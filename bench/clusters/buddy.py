@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, Protocol
 
 from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.sites.buddy import BuddyAllocator
 from planner.many_jobs.sites.domains import LEVELS, Domain
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import chain, combinations, islice, product
 
 from estimator.bulk.places import whole_groups
-from estimator.layer_times import nothing_measured
 from estimator.pricing.build import uniform_setup
+from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
 from models_zoo.layers import Experts, TransformerBlock

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
