@@ -38,7 +38,7 @@ def load_any_model(reference: str) -> Model:
         return load_model(reference)
     if _FACTORY.fullmatch(reference):
         return _load_factory_model(reference)
-    from estimator.frontends.hugging_face import load_config_model
+    from models_zoo.hugging_face import load_config_model
 
     try:
         return load_config_model(_config_path(reference))
