@@ -104,7 +104,6 @@ def _inherited(name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, An
 
 def _framework(name: str, entry: dict[str, Any]) -> Framework:
     stated = {part.name: entry[part.name] for part in fields(Software) if part.name in entry}
-    stated.setdefault("fused_accumulation", False)
     stated["memory"] = MemoryFeatures(**entry.get("memory", {}))
     return Framework(
         name=name,
