@@ -98,7 +98,7 @@ def ways_of(space: Space) -> Ways:
     cps = [cp for cp in (2**i for i in range(7)) if cp <= min(MOST_CP, devices)] if space.seq_len else [1]
     pps = range(1, min(devices, len(space.model.layers)) + 1)
     layouts = _layouts(space, tps, cps)
-    batch = _divisors(space.global_batch)
+    batch = divisors(space.global_batch)
     considered = len(layouts) * len(pps) * len(batch) ** 2
     pairs = [(dp, samples) for dp in batch for samples in batch if space.global_batch % (dp * samples) == 0]
     removed = {
@@ -192,7 +192,7 @@ def _layouts(space: Space, tps: Sequence[int] | range, cps: Sequence[int]) -> li
         (tp, cp, ep, etp, _holds(space, tp, cp, ep, etp))
         for tp in tps
         for cp in cps
-        for ep in (_divisors(experts.count) if experts else (1,))
+        for ep in (divisors(experts.count) if experts else (1,))
         for etp in (dict.fromkeys((1, tp)) if experts else (1,))
     ]
 
@@ -269,6 +269,7 @@ def fewest_replicas(ranks: int, holders: int) -> int:
     return holders // math.gcd(ranks, holders)
 
 
-def _divisors(number: int) -> tuple[int, ...]:
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, ascending."""
     small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
     return tuple(dict.fromkeys([*small, *(number // i for i in reversed(small))]))
