@@ -10,7 +10,7 @@ from bench.scheduling.live.crew import Place, Seat
 from bench.scheduling.live.neighbours import CrowdedCells
 from estimator.communication.measure_torch import measure_links
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.lookup import LOCAL_DEVICE, lookup_in_store, usable_link_tables
 from estimator.profiling.plan import ProfileTask

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from estimator.cells.stage_pricing import Hardware
-from estimator.layer_times import slowed
+from estimator.pricing.layer_times import slowed
 from planner.many_jobs.jobs.records import Grant, Job, Pool
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.settings import Placement, Truth
