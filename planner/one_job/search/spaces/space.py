@@ -210,7 +210,6 @@ def schedules_of(space: Space, degrees: BatchedDegrees) -> Iterator[tuple[Schedu
     names = limits.open_schedules
     if tool is not None and degrees.pp > 1:
         names = tuple(name for name in names if tool.is_searched(replace(shape, schedule=name)))
-    micro_batches = space.global_batch // (degrees.dp * degrees.samples)
     if degrees.pp == 1 and not names:
         # With one stage all schedules are the same, the tool's too.
         names = limits.schedules[:1]
@@ -221,15 +220,21 @@ def schedules_of(space: Space, degrees: BatchedDegrees) -> Iterator[tuple[Schedu
             yield name, 1
         if degrees.pp == 1:
             break
-    if "interleaved" not in names or degrees.pp == 1 or micro_batches % degrees.pp:
+    if "interleaved" in names:
+        yield from (("interleaved", vpp) for vpp in _interleaved_chunks(space, degrees))
+
+
+def _interleaved_chunks(space: Space, degrees: BatchedDegrees) -> Iterator[int]:
+    """Chunks a stage with which the micro-batches can pass interleaved and the layers can be cut evenly."""
+    limits, layers = space.constraints, len(space.model.layers)
+    if degrees.pp == 1 or space.global_batch // (degrees.dp * degrees.samples) % degrees.pp:
         return
-    layers = len(space.model.layers)
     ends = sum(isinstance(layer, Embedding | Head) for layer in space.model.layers)
     for vpp in range(2, layers // degrees.pp + 1):
         chunks = degrees.pp * vpp
         even = (layers - ends) % chunks == 0 or layers % chunks == 0
         if limits.permits("vpp", vpp) and (even or limits.fix.get("vpp") == vpp):
-            yield "interleaved", vpp
+            yield vpp
 
 
 def recompute_rules(space: Space, layers: int, *, vpp: int = 1) -> tuple[Rule, ...]:
