@@ -73,7 +73,8 @@ LINK_WORDS: tuple[tuple[str, str], ...] = (
     (r"\befa\b", "efa"),
     (r"slingshot", "slingshot"),
     (r"infiniband|\bib\b|\bhdr|\bndr|\bedr|\bxdr", "ib"),
-    (r"tcpxo?", "tcpx"),
+    (r"tcpxo", "tcpxo"),
+    (r"tcpx", "tcpx"),
     (r"ethernet|tcp", "ethernet"),
 )
 """Kinds of network by the words for them."""
