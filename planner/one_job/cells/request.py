@@ -205,11 +205,10 @@ def describe_sources(request: Request, cell: CellEstimate, store: ProfileStore |
         degrees = ",".join(map(str, sorted({stage.tp for stage in stages})))
         samples = ",".join(map(str, sorted({cell.setup.samples_per_rank(stage) for stage in stages})))
         which = "none" if evaluation.compute_provenance == "modelled" else "not all"
-        efficiencies = load_operator_efficiencies(device)
-        carried = f", carried over from {efficiencies.carried_over}" if efficiencies.carried_over else ""
+        stand_in = load_operator_efficiencies(device).stand_in()
         said.append(
             f"{which} of the shards that the best Cell needs (tp {degrees}, {samples} samples per rank) are profiled on"
-            f" {device}: the operator model fills in ({efficiencies.architecture}{carried});"
+            f" {device}: {stand_in} fills in;"
             f" {_profile_command(request, device, origins)}"
         )
     if evaluation.communication_provenance not in ("measured", None):
