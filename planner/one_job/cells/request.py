@@ -11,7 +11,7 @@ from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import CELL_SCHEDULES, Job, cell_recipe, default_global_batch
 from estimator.cells.stage_pricing import Hardware
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules
@@ -90,7 +90,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         attention=options.attention,
         recompute="auto" if options.recompute == "auto" else recompute_rules(options.recompute)[0],
         zero=(0, 1, 2, 3) if options.zero is None else (options.zero,),
-        sequence_parallel=options.sequence_parallel,
+        sequence_parallel=bool(options.sequence_parallel),
         micro_batches=options.micro_batches,
         micro_batch_per_rank=options.micro_batch,
     )
