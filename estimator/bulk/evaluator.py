@@ -18,12 +18,16 @@ from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of
 from estimator.pricing.pass_time import Machine
 from estimator.pricing.pricing import Pricing
+from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.recipe import Overlap, Recipe, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import stage_machine
 from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.vocabulary import Infeasible
+
+PASS_AXES: tuple[GroupAxis, ...] = ("tp", "cp", "ep", "etp")
+"""Axes whose collectives stand in the passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +172,8 @@ class BulkEvaluator:
                 workers,
                 setup.samples_per_rank(stage),
                 setup.micro_batches == 1,
-                *(getattr(stage, name) for name in ("tp", "cp", "ep", "etp", "sequence_parallel")),
-                *(self.links.groups_of(stage, axis) for axis in ("tp", "cp", "ep", "etp")),
+                stage.sequence_parallel,
+                *((axis, self.links.groups_of(stage, axis)) for axis in PASS_AXES if getattr(stage, axis) > 1),
             ),
             make,
         )
