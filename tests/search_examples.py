@@ -17,9 +17,9 @@ from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, Stage
 from estimator.pricing.software import load_frameworks
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.cuts import Cut, cuts_of
-from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.cuts import Cut, cuts_of
+from planner.one_job.search.spaces.space import Space, recompute_rules, schedules_of, state_rules
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 

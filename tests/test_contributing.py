@@ -23,8 +23,8 @@ from planner import api
 from planner.cli.main import main
 from planner.one_job.exporting.formats import load_exporter
 from planner.one_job.search.best import find_best
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import request_on
 from planner.one_job.tools import catalogue
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
 from planner.shared.plan_file import load_plan

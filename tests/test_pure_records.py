@@ -19,8 +19,8 @@ from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.families import gpt, llama
 from models_zoo.model import Model
 from planner.one_job.search.best import find_best
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import request_on
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible

@@ -30,8 +30,8 @@ from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.tpa import plan_across
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.running.program import program_of
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import request_on
 from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster

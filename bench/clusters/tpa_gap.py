@@ -31,8 +31,8 @@ from estimator.pricing.recipe import Recipe
 from models_zoo.families import gpt, llama
 from planner.many_jobs.sites.tpa import plan_across
 from planner.one_job.search.best import find_best
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import SearchRequest, request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 

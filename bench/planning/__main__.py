@@ -28,10 +28,11 @@ from estimator.host_cpu import cpu_name
 from estimator.pricing.evaluate import evaluate
 from models_zoo.catalogue import load_model
 from planner.one_job.search.best import setup_of
-from planner.one_job.search.cuts import cuts_of
-from planner.one_job.search.exact import Found, search
-from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
-from planner.one_job.search.space import recompute_rules, schedules_of, state_rules, ways_of
+from planner.one_job.search.exact import search
+from planner.one_job.search.spaces.cuts import cuts_of
+from planner.one_job.search.spaces.found import Found
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, read_search
+from planner.one_job.search.spaces.space import recompute_rules, schedules_of, state_rules, ways_of
 from planner.shared.options.search import SearchOptions
 from profiles.vocabulary import Infeasible
 

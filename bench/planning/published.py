@@ -12,9 +12,9 @@ from estimator.bulk.evaluator import BulkEvaluator
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
-from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.exact import search
-from planner.one_job.search.space import Space
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.space import Space
 from planner.one_job.validation.columns import RunRow
 from planner.one_job.validation.measured import measured_time_s
 from planner.one_job.validation.prepared import PreparedRun

@@ -147,6 +147,7 @@ def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule) -> float:
     reduce_s, gather_s = pipeline.exposed_sync_s(
         state,
         np.array([cost.reduce_s]),
+        np.array([cost.partial_s]),
         np.array([cost.gather_s]),
         np.array([max(ahead for ahead, _ in passes)]),
         np.array([max(back for _, back in passes)]),
@@ -224,8 +225,9 @@ def _least_after_s(
     # On the host the step may take no time at all: what is sent is the same.
     on_device = replace(state, offload=frozenset())
     costs = {place: pipeline.once(classes.where[place], classes.ranges[place], on_device) for place in set(first)}
-    reduce_s, gather_s, step_s = (
-        np.array([getattr(costs[place], name) for place in first]) for name in ("reduce_s", "gather_s", "optimizer_s")
+    reduce_s, partial_s, gather_s, step_s = (
+        np.array([getattr(costs[place], name) for place in first])
+        for name in ("reduce_s", "partial_s", "gather_s", "optimizer_s")
     )
-    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, gather_s, forward_s, backward_s))
+    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, partial_s, gather_s, forward_s, backward_s))
     return np.asarray(exposed_s + (0.0 if state.offload else step_s) + pipeline.iteration_s)

@@ -194,14 +194,20 @@ class Pipeline:
         )
 
     def exposed_sync_s(
-        self, state: StateRule, reduce_s: Floats, gather_s: Floats, forward_s: Floats, backward_s: Floats
+        self,
+        state: StateRule,
+        reduce_s: Floats,
+        partial_s: Floats,
+        gather_s: Floats,
+        forward_s: Floats,
+        backward_s: Floats,
     ) -> tuple[Amount, Amount]:
         """Return what is left of summing gradients and gathering weights beside a micro-batch's passes."""
         overlapped = "dp" in self.overlap_under(state.zero)
         hiding = hiding_of(
             self.setup.recipe, self.pricing.parameters, [state.zero], self.micro_batches, overlapped=overlapped
         )
-        return exposed_sync_s(hiding, reduce_s, gather_s, forward_s, backward_s)
+        return exposed_sync_s(hiding, reduce_s, partial_s, gather_s, forward_s, backward_s)
 
     def _after_s(
         self,
@@ -225,7 +231,12 @@ class Pipeline:
 
         back_s = classes.spread(backward_s)
         reduce_s, gather_s = self.exposed_sync_s(
-            state, each("reduce_s"), each("gather_s"), classes.spread(forward_s.sum(axis=2)), back_s.sum(axis=1)
+            state,
+            each("reduce_s"),
+            each("partial_s"),
+            each("gather_s"),
+            classes.spread(forward_s.sum(axis=2)),
+            back_s.sum(axis=1),
         )
         latest_s = latest_sync_s(family.schedule, np.asarray(reduce_s), np.asarray(gather_s), back_s)
         once_s = each("optimizer_s").max(axis=0) + each("offload_s").max(axis=0)

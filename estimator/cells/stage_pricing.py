@@ -335,7 +335,8 @@ class StagePricing:
             overlapped="dp" in probe.recipe.overlap,
         )
         once = cost.once
-        exposed_s = exposed_sync_s(hiding, once.reduce_s, once.gather_s, sum(times.forward_s), sum(times.backward_s))
+        both_ways = sum(times.forward_s), sum(times.backward_s)
+        exposed_s = exposed_sync_s(hiding, once.reduce_s, once.partial_s, once.gather_s, *both_ways)
         return _Priced(
             stage=PricedStage(cost=cost, account=account),
             time_s=times.busy_s,

@@ -8,7 +8,7 @@ from estimator.layers.context_parallel import context_parallel_collectives
 from estimator.layers.kind import Branch, BranchKind, Place
 from estimator.layers.latent import latent_projections
 from estimator.layers.operators import batched_gemm, flash_attention
-from estimator.layers.parts import Piece, enter, gradient_sum, join, linear, memory_pass, norm, refuse_sizes
+from estimator.layers.parts import Piece, copied, enter, gradient_sum, join, linear, memory_pass, norm, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Attention, TransformerBlock
 from profiles.vocabulary import Infeasible
@@ -103,6 +103,8 @@ def _projections(
         projected = linear(
             f"{name}.qkv", rows=rows, n=columns, k=block.hidden, split=split, bias=spec.qkv_bias, input_outside=True
         )
+        key_value = 2 * heads.kv * spec.head_dim * (block.hidden + int(spec.qkv_bias))
+        projected = join((projected, copied(key_value, _copies(spec, split))))
     pieces = [projected]
     if spec.query_key_norm != "none":
         pieces += _query_key_norms(block, spec, heads, split, name)
@@ -125,11 +127,9 @@ def _projections(
 
 
 def _apart(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split, *, name: str, memory: bool) -> Piece:
-    """Queries, keys and values as three products; `memory` is where keys and values come from. Key-value weights are
-    held by `copies` ranks alike. Encoder memory that is not gathered is one tensor for all decoder layers, and kept by
-    none of them."""
-    hidden, copies = block.hidden, max(1, split.tp // spec.kv_heads)
-    kv_ranks = copies if copies > 1 else None
+    """Queries, keys and values as three products; `memory` is where keys and values come from. Encoder
+    memory that is not gathered is one tensor for all decoder layers, and kept by none of them."""
+    hidden, kv_ranks = block.hidden, _copies(spec, split)
     kept_memory = memory and split.sequence_parallel
     products = [
         linear(
@@ -151,6 +151,11 @@ def _apart(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split
     entry = enter(f"{name}.memory", hidden, split) if memory else Piece()
     consumers = (2 if memory else 3) + int(spec.output_gate)
     return join((entry, *products, gradient_sum(f"{name}.input", split.rows * hidden, split, consumers=consumers)))
+
+
+def _copies(spec: Attention, split: Split) -> int | None:
+    """Ranks that hold the same key-value heads, None where each has its own."""
+    return split.tp // spec.kv_heads if split.tp > spec.kv_heads else None
 
 
 def _gate(name: str, hidden: int, spec: Attention, heads: _Heads, split: Split) -> Piece:
@@ -178,7 +183,6 @@ def _gate(name: str, hidden: int, spec: Attention, heads: _Heads, split: Split) 
 def _query_key_norms(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split, name: str) -> list[Piece]:
     """One weight for all heads, and so for all ranks, or one over all of this rank's heads."""
     whole = spec.query_key_norm == "full"
-    copies = max(1, split.tp // spec.kv_heads)
     return [
         norm(
             f"{name}.{part}_norm",
@@ -186,10 +190,10 @@ def _query_key_norms(block: TransformerBlock, spec: Attention, heads: _Heads, sp
             rows=split.rows if whole else split.rows * count,
             size=heads.qk_dim * (count if whole else 1),
             split=split,
-            gradient_ranks=(holders if holders > 1 else None) if whole else split.tp,
+            gradient_ranks=holders if whole else split.tp,
             bias=block.norm_bias,
         )
-        for part, count, holders in (("query", heads.queries, 1), ("key", heads.kv, copies))
+        for part, count, holders in (("query", heads.queries, None), ("key", heads.kv, _copies(spec, split)))
     ]
 
 

@@ -163,7 +163,7 @@ def _pooler(layer: Head, split: Split) -> Piece:
     """
     hidden, samples = layer.hidden, split.samples
     if not split.zoo:
-        return whole_linear("head.pooler", rows=samples, n=hidden, k=hidden, split=split, bias=True)
+        return whole_linear("head.pooler", rows=samples, n=hidden, k=hidden, split=split, bias=True, gradient_ranks=1)
     apart, elements = split.sequence_parallel, samples * hidden
     dense = whole_linear(
         "head.pooler",

@@ -14,7 +14,7 @@ from math import ceil
 from estimator.layers.experts_capacity import capacity_experts_piece
 from estimator.layers.kind import Branch, BranchKind, Place
 from estimator.layers.operators import gemm, grouped_gemm
-from estimator.layers.parts import Piece, enter, join, leave, linear, memory_pass, refuse_sizes
+from estimator.layers.parts import Piece, enter, held, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
 from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
@@ -128,12 +128,13 @@ def _router(split: Split, spec: Experts, hidden: int, rows: ExpertRows) -> Piece
         forward_kernels=14,
         backward_kernels=8,
     )
-    return Piece(
+    routed = Piece(
         operators=(product, choice),
-        parameters=hidden * spec.count,
         adapter_parameters=split.lora_rank * (hidden + spec.count),
         saved_bytes=rows.tokens * hidden * split.width + kept,
     )
+    # Each tensor-parallel rank routes its part of the tokens.
+    return join((routed, held(hidden * spec.count, split.tp)))
 
 
 def _moved(name: str, *, read: int, written: int, hidden: int, split: Split) -> Piece:
@@ -269,7 +270,15 @@ def _shared(split: Split, spec: Experts, hidden: int) -> Piece:
         memory_pass("experts.shared.sum", split.local_rows * hidden, split, forward=3.0, backward=0.0),
     ]
     if spec.shared_gate:
-        gate = linear("experts.shared.gate", rows=split.local_rows, n=1, k=hidden, split=split, saves_input=False)
+        gate = linear(
+            "experts.shared.gate",
+            rows=split.local_rows,
+            n=1,
+            k=hidden,
+            split=split,
+            saves_input=False,
+            gradient_ranks=split.outside_ranks,
+        )
         scaled = memory_pass(
             "experts.shared.gating",
             split.local_rows * hidden,

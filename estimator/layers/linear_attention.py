@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from estimator.layers.kind import Branch, BranchKind, Place
 from estimator.layers.operators import batched_gemm
-from estimator.layers.parts import Piece, gradient_sum, held, join, linear, memory_pass
+from estimator.layers.parts import Piece, copied, gradient_sum, held, join, linear, memory_pass
 from estimator.layers.split import Split
 from models_zoo.layers import LinearAttention, TransformerBlock
 from profiles.vocabulary import Infeasible, Operator
@@ -53,8 +53,7 @@ def _columns(spec: LinearAttention, split: Split) -> dict[str, int]:
 
 def _copies(part: str, spec: LinearAttention, split: Split) -> int | None:
     """How many ranks hold alike what makes queries and keys; None where each rank has its own."""
-    copies = split.tp // spec.groups if part in ("query", "key") else 1
-    return copies if copies > 1 else None
+    return split.tp // spec.groups if part in ("query", "key") and split.tp > spec.groups else None
 
 
 def _projections(name: str, hidden: int, spec: LinearAttention, split: Split) -> Iterator[Piece]:
@@ -63,6 +62,7 @@ def _projections(name: str, hidden: int, spec: LinearAttention, split: Split) ->
     rows = split.rows
     if not split.zoo:
         yield linear(f"{name}.in", rows=rows, n=sum(columns.values()), k=hidden, split=split, input_outside=True)
+        yield join(copied(n * hidden, _copies(part, spec, split)) for part, n in columns.items())
     else:
         for number, (part, n) in enumerate(columns.items()):
             yield linear(

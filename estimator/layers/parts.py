@@ -9,6 +9,7 @@ gradient is summed over the ranks once an iteration.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -24,9 +25,9 @@ class Piece:
 
     `core` are the operators that selective recomputation runs again (attention's inner part) and `core_saved_bytes`
     what it then need not keep. `adapter_parameters`: what a LoRA adapter of the split's rank would add. `replicated`
-    holds (ranks, parameters) pairs: which of the parameters other tp ranks hold too, and over how many of them their
-    gradient must be summed (1: it is whole already). `input_bytes` and `output_bytes` are a whole layer's boundary
-    activations, 0 of a part of one.
+    holds (ranks, parameters) pairs: which of the parameters other tp ranks hold too, and over how many consecutive ones
+    their gradient must be summed (1: it is whole already). `input_bytes` and `output_bytes` are a whole layer's
+    boundary activations, 0 of a part of one.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -41,6 +42,14 @@ class Piece:
     temporary_bytes: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+
+    @property
+    def partial_gradients(self) -> tuple[tuple[int, int], ...]:
+        """(ranks, parameters) pairs: so many consecutive tp ranks each have a part of these parameters' gradients."""
+        parameters_by_ranks: Counter[int] = Counter()
+        for ranks, parameters in self.replicated:
+            parameters_by_ranks[ranks] += parameters if ranks > 1 else 0
+        return tuple(sorted((+parameters_by_ranks).items()))
 
 
 def join(pieces: Iterable[Piece]) -> Piece:
@@ -88,6 +97,12 @@ def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = 
 def held(parameters: int, gradient_ranks: int | None) -> Piece:
     """Weights: this rank's alone, or (with `gradient_ranks`) held by all and their gradient summed over so many."""
     return Piece(parameters=parameters, replicated=_replicated(parameters, gradient_ranks))
+
+
+def copied(parameters: int, ranks: int | None) -> Piece:
+    """Say of so many parameters of a product beside it that so many ranks hold them, each with a part of the
+    gradient (None: nothing)."""
+    return Piece(replicated=_replicated(parameters, ranks))
 
 
 def _replicated(parameters: int, gradient_ranks: int | None) -> tuple[tuple[int, int], ...]:

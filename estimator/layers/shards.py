@@ -38,19 +38,15 @@ def shard_layer(layer: Layer, shard: Shard) -> LocalLayer | Infeasible:
     if refused:
         return refused
     piece = kind.piece(layer, split)
-    by_ranks: dict[int, int] = {}
-    for ranks, parameters in piece.replicated:
-        by_ranks[ranks] = by_ranks.get(ranks, 0) + parameters
     sums = tuple(
         Collective(op="all_reduce", bytes=n * split.width, phase="step", ranks=ranks, name="partial gradients")
-        for ranks, n in sorted(by_ranks.items())
-        if ranks > 1
+        for ranks, n in piece.partial_gradients
     )
     return LocalLayer(
         operators=piece.operators,
         collectives=piece.collectives + sums,
         parameters=piece.parameters + piece.expert_parameters,
-        replicated_parameters=sum(by_ranks.values()) if split.tp > 1 else 0,
+        replicated_parameters=sum(n for _, n in piece.replicated) if split.tp > 1 else 0,
         input_bytes=piece.input_bytes,
         output_bytes=piece.output_bytes,
     )

@@ -46,17 +46,16 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
     learning_experts = 0 if split.frozen else piece.expert_parameters
     if split.lora_rank:
         learning, learning_experts = piece.adapter_parameters, 0
-    # Sums of partial gradients, once a step, are the whole plan's.
-    talk = tuple(collective for collective in piece.collectives if collective.phase != "step")
     return Work(
         operators=operators,
         again=again,
-        collectives=forward if ends_here else talk,
+        collectives=forward if ends_here else piece.collectives,
         again_collectives=forward if full and not ends_here else (),
         parameters=piece.parameters + (piece.adapter_parameters if split.lora_rank else 0),
         expert_parameters=piece.expert_parameters,
         trainable_parameters=learning,
         trainable_expert_parameters=learning_experts,
+        partial_gradients=() if split.frozen else piece.partial_gradients,
         frozen=split.frozen,
         is_end=kind.is_end,
         saved_bytes=saved,

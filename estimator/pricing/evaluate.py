@@ -9,6 +9,7 @@ import numpy as np
 
 from estimator.layers.graph import shared_weights
 from estimator.layers.split import Split, Work
+from estimator.pricing.amounts import Floats
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import memory_interval, time_interval
@@ -125,12 +126,14 @@ def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Eva
     times = [stage_times(cost) for cost in costs]
     transfers = _transfers(setup, links)
     schedule = time_schedule(recipe.schedule, times, transfers, batches)
-    sync_s, optimizer_s = _after_backward(setup, costs, times, links)
+    sync_s, partial_s, optimizer_s = _after_backward(setup, costs, times, links)
     limiting = costs[schedule.bottleneck]
     # Under DualPipe every micro-batch passes through one of a stage's two chunks.
     passes = batches / 2 if recipe.schedule == "dualpipe" else batches
+    by_kind = _kinds(limiting, passes)
+    by_kind["tp_s"] += partial_s
     breakdown = TimeBreakdown(
-        **_kinds(limiting, passes),
+        **by_kind,
         dp_s=sync_s + passes * sum(limiting.sharding_s),
         pp_s=schedule.transfer_s,
         bubble_s=schedule.bubble_s,
@@ -156,7 +159,7 @@ def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Eva
             stages=tuple(times),
             transfers=transfers,
             bottleneck=schedule.bottleneck,
-            sync_s=sync_s,
+            sync_s=sync_s + partial_s,
             optimizer_s=optimizer_s,
         ),
         interval_90_s=time_interval(total, breakdown, device),
@@ -244,8 +247,9 @@ def _compute_provenance(costs: Sequence[StageCost]) -> Provenance:
 
 def _after_backward(
     setup: Setup, costs: Sequence[StageCost], times: Sequence[StageTimes], links: LinkTimes
-) -> tuple[float, float]:
-    """Exposed seconds of the gradients' way and of the optimizer's step."""
+) -> tuple[float, float, float]:
+    """Exposed seconds of the gradients' way over replicas and stages, of what their sums over tensor-parallel ranks add
+    to it, and of the optimizer's step."""
     parameters, once = links.pricing.parameters, [cost.once for cost in costs]
     backward_s = np.array([time.backward_s for time in times])
     hiding = hiding_of(
@@ -255,17 +259,23 @@ def _after_backward(
         setup.micro_batches,
         overlapped="dp" in setup.recipe.overlap,
     )
-    reduce_s, gather_s = exposed_sync_s(
-        hiding,
-        np.array([cost.reduce_s for cost in once]),
-        np.array([cost.gather_s for cost in once]),
-        np.array([sum(time.forward_s) for time in times]),
-        backward_s.sum(axis=1),
-    )
-    latest_s = latest_sync_s(setup.recipe.schedule, np.asarray(reduce_s), np.asarray(gather_s), backward_s)
-    tied_s = _shared_s(setup, links)
+    partial_s = np.array([cost.partial_s for cost in once])
+
+    def latest_s(partial_s: Floats) -> float:
+        reduce_s, gather_s = exposed_sync_s(
+            hiding,
+            np.array([cost.reduce_s for cost in once]),
+            partial_s,
+            np.array([cost.gather_s for cost in once]),
+            np.array([sum(time.forward_s) for time in times]),
+            backward_s.sum(axis=1),
+        )
+        return float(latest_sync_s(setup.recipe.schedule, np.asarray(reduce_s), np.asarray(gather_s), backward_s))
+
+    replicas_s = latest_s(np.zeros_like(partial_s))
+    added_s = latest_s(partial_s) - replicas_s if partial_s.any() else 0.0
     optimizer_s = max(cost.optimizer_s for cost in once) + parameters.of("iteration_s")
-    return float(latest_s) + tied_s + _mirrored_s(setup, costs, links), optimizer_s
+    return replicas_s + _shared_s(setup, links) + _mirrored_s(setup, costs, links), added_s, optimizer_s
 
 
 def _mirrored_s(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> float:

@@ -20,16 +20,19 @@ FLAT_COPY_PASSES = (2, 4)
 """Reads and writes of a layer's weights (forward and backward each) and of its gradients that a flat buffer takes:
 weights written by the gather, both ways; gradients joined into the buffer, then scaled (PyTorch's FlatParameter)."""
 
-TimeOnAxis = Callable[[CollectiveOp, float, str], float]
-"""Seconds of a collective of so many bytes on the groups of an axis: dp, shard, replicate, expert_dp."""
+TimeOnAxis = Callable[[CollectiveOp, float, str | int], float]
+"""Seconds of a collective of so many bytes on the groups of an axis (dp, shard, replicate, expert_dp), or on groups of
+so many consecutive tensor-parallel ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """Parameters that learn on one rank of a stage, outside and inside the experts."""
+    """Parameters that learn on one rank of a stage, outside and inside the experts; and those of whose gradient each of
+    so many consecutive tensor-parallel ranks has a part, as (ranks, parameters) pairs."""
 
     dense: int
     experts: int
+    partial: tuple[tuple[int, int], ...] = ()
 
 
 def reduce_gradients_s(
@@ -45,6 +48,16 @@ def reduce_gradients_s(
         seconds += on_axis("all_reduce", size, "dp")
     elif size:
         seconds += on_axis("reduce_scatter", size, "shard") + on_axis("all_reduce", size / sharded_over, "replicate")
+    return seconds * (micro_batches if zero == 2 else 1)
+
+
+def sum_partial_gradients_s(
+    learning: Learning, *, zero: int, gradient_width: int, micro_batches: int, on_axis: TimeOnAxis
+) -> float:
+    """Seconds to sum the gradients that tensor-parallel ranks have parts of, once an iteration, in one piece for each
+    number of ranks (Megatron-LM, `finalize_model_grads`); under ZeRO 2, before gradients are sharded, once a
+    micro-batch."""
+    seconds = sum(on_axis("all_reduce", count * gradient_width, ranks) for ranks, count in learning.partial)
     return seconds * (micro_batches if zero == 2 else 1)
 
 
@@ -127,16 +140,22 @@ def hiding_of(
 
 
 def exposed_sync_s(
-    hiding: Hiding | None, reduce_s: Amount, gather_s: Amount, forward_s: Amount, backward_s: Amount
+    hiding: Hiding | None,
+    reduce_s: Amount,
+    partial_s: Amount,
+    gather_s: Amount,
+    forward_s: Amount,
+    backward_s: Amount,
 ) -> tuple[Amount, Amount]:
-    """Return what is left of summing gradients and of gathering weights beside a micro-batch's passes."""
+    """Return what is left of summing gradients and of gathering weights beside a micro-batch's passes. `partial_s`,
+    the sums over tensor-parallel ranks, wait for the last pass."""
     if hiding is None:
-        return reduce_s, gather_s
+        return reduce_s + partial_s, gather_s
     free = 1 - hiding.overlap_cost
     reduce_s = reduce_s - least(reduce_s, hiding.sums * backward_s) * free
     if hiding.gathers:
         gather_s = gather_s - least(gather_s, forward_s) * free
-    return reduce_s, gather_s
+    return reduce_s + partial_s, gather_s
 
 
 def latest_sync_s(schedule: ScheduleName, reduce_s: Floats, gather_s: Floats, backward_s: Floats) -> Floats:

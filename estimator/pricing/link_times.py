@@ -70,11 +70,12 @@ class LinkTimes:
     account: LinkAccount | None = None
 
     def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
-        """Return who times collectives on the slowest group of one of `stage`'s axes, all groups like it being busy."""
+        """Return who times collectives on the slowest group of one of `stage`'s axes, or of so many consecutive
+        tensor-parallel ranks, all groups like it being busy."""
         reached_cluster = cluster_in_training(self.cluster, self.pricing.parameters)
-        groups: dict[str, tuple[AxisGroup, Group]] = {}
+        groups: dict[str | int, tuple[AxisGroup, Group]] = {}
 
-        def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+        def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             if axis not in groups:
                 groups[axis] = (
                     axis_groups(self.cluster, stage, axis),  # type: ignore[arg-type]

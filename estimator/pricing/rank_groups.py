@@ -44,13 +44,13 @@ class AxisGroup:
     concurrent: int
 
 
-def axis_groups(cluster: Cluster, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
+def axis_groups(cluster: Cluster, stage: StageSetup, axis: GroupAxis | int) -> AxisGroup:
     """The slowest group of `axis` in `stage`.
 
     Ranks count tp fastest, then cp, then dp. `dp` is the dp * cp ranks of one tp index, which hold the same weights
     and sum their gradients; `shard` are runs of `stage.sharded_over` of these, `replicate` the ranks that hold the same
     part across such runs (ZeRO, HSDP). The experts fold all ranks anew, as Megatron does: `etp` fastest, then `ep`,
-    then `expert_dp`, the ranks that hold the same experts.
+    then `expert_dp`, the ranks that hold the same experts. A number is for groups of so many consecutive ranks.
 
     Raises:
         ValueError: an unknown axis, or ep * etp does not divide the stage's ranks.
@@ -78,8 +78,10 @@ def place_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     return tuple(slots) if start is None else (len(slots), _alike(cluster, start, len(slots)))
 
 
-def _layout(stage: StageSetup, axis: GroupAxis) -> tuple[int, int]:
+def _layout(stage: StageSetup, axis: GroupAxis | int) -> tuple[int, int]:
     """Distance between neighbours of a group, and its ranks: groups fill runs of distance * ranks."""
+    if isinstance(axis, int):
+        return 1, axis
     ranks, tp, shard, experts = len(stage.slots), stage.tp, stage.sharded_over, stage.ep * stage.etp
     if axis not in get_args(GroupAxis):
         raise ValueError(f"axis_groups: found {axis!r}, expected one of {', '.join(get_args(GroupAxis))}")

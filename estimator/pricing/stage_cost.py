@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -15,6 +16,7 @@ from estimator.pricing.gradient_sync import (
     exposed_sharding_s,
     gather_weights_s,
     reduce_gradients_s,
+    sum_partial_gradients_s,
 )
 from estimator.pricing.held import held_parameters
 from estimator.pricing.link_times import LinkTimes
@@ -39,10 +41,12 @@ from profiles.vocabulary import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnceCost:
-    """Seconds once an iteration, nothing of them hidden: gradients summed, sharded weights brought together, the
-    optimizer's step, and what of it goes over the host link."""
+    """Seconds once an iteration, nothing of them hidden: gradients summed over replicas, and over tensor-parallel ranks
+    that have parts of them; sharded weights brought together; the optimizer's step, and what of it goes over the host
+    link."""
 
     reduce_s: float
+    partial_s: float
     gather_s: float
     optimizer_s: float
     offload_s: float
@@ -171,7 +175,11 @@ def price_once(
     """What a rank of `stage` does once an iteration."""
     recipe = setup.recipe
     dense, experts = held_parameters(chunks, stage)
-    learning = Learning(dense=dense.learning, experts=experts.learning)
+    partial: Counter[int] = Counter()
+    for work, count in (pair for chunk in chunks for pair in chunk.works):
+        for ranks, parameters in work.partial_gradients:
+            partial[ranks] += parameters * count
+    learning = Learning(dense=dense.learning, experts=experts.learning, partial=tuple(sorted(partial.items())))
     optimizer_s, offload_s = _optimizer_s(setup, stage, chunks, machine, profiles)
     return OnceCost(
         reduce_s=reduce_gradients_s(
@@ -181,6 +189,13 @@ def price_once(
             gradient_width=GRAD_WIDTH[recipe.grad_dtype],
             micro_batches=setup.micro_batches,
             on_axis=_in_buckets(on_axis, recipe.software.bucket_bytes),
+        ),
+        partial_s=sum_partial_gradients_s(
+            learning,
+            zero=stage.zero,
+            gradient_width=GRAD_WIDTH[recipe.grad_dtype],
+            micro_batches=setup.micro_batches,
+            on_axis=on_axis,
         ),
         gather_s=gather_weights_s(learning, zero=stage.zero, width=held_bytes(recipe.dtype), on_axis=on_axis)
         + _broadcasts_s(setup, stage, known),
@@ -283,7 +298,7 @@ def _in_buckets(on_axis: TimeOnAxis, bucket_bytes: int) -> TimeOnAxis:
     if not bucket_bytes:
         return on_axis
 
-    def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+    def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
         buckets = max(1, -(-int(size_bytes) // bucket_bytes))
         return buckets * on_axis(op, size_bytes / buckets, axis)
 

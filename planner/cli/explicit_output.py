@@ -70,8 +70,8 @@ def describe_plan(plan: dict[str, Any]) -> str:
 
 def describe_figures(estimate: dict[str, Any]) -> str:
     """Iteration time with its interval, rates and memory, in a line."""
-    low, high = estimate["interval_90_s"] or (None, None)
-    interval = "" if low is None else f" (90%: {format_seconds(low)} to {format_seconds(high)})"
+    low, high = estimate["interval_90_s"]
+    interval = f" (90%: {format_seconds(low)} to {format_seconds(high)})"
     parts = [f"iteration {format_seconds(estimate['iteration_time_s'])}{interval}"]
     if estimate["tokens_per_s_per_device"] is not None:
         parts.append(f"{format_count(estimate['tokens_per_s_per_device'])} tokens/s per device")

@@ -104,10 +104,8 @@ def describe_events(certificate: Certificate) -> str:
 
 
 def _interval(plan: Plan) -> str:
-    interval = plan.estimate.interval_90_s
-    if interval is None:
-        return f" (no 90% interval: {plan.estimate.interval_90_reason})"
-    return f" (90% interval {format_seconds(interval[0])} to {format_seconds(interval[1])})"
+    low, high = plan.estimate.interval_90_s
+    return f" (90% interval {format_seconds(low)} to {format_seconds(high)})"
 
 
 def _print_stages(plan: Plan) -> None:

@@ -210,8 +210,8 @@ class PlanEstimate(FileRecord):
     """What the plan is estimated to reach. `tflops_per_device` counts model FLOPs (no recomputation, attention in
     full), `causal_tflops_per_device` causal attention half, `hardware_tflops_per_device` recomputation as well.
 
-    None: tokens of a model without tokens, `mfu` of a device without a known peak. `interval_90_s` is [low, high], or
-    None and `interval_90_reason` says why there is none; `memory_interval_90_bytes` is that of the peak.
+    None: tokens of a model without tokens, `mfu` of a device without a known peak. `interval_90_s` is [low, high] of
+    the iteration, `memory_interval_90_bytes` of the peak.
     """
 
     iteration_time_s: float
@@ -224,8 +224,7 @@ class PlanEstimate(FileRecord):
     peak_memory_bytes: int
     reserve_bytes: int
     breakdown: PlanTimeBreakdown
-    interval_90_s: tuple[float, float] | None
-    interval_90_reason: str | None
+    interval_90_s: tuple[float, float]
     memory_interval_90_bytes: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -235,14 +234,8 @@ class PlanEstimate(FileRecord):
             f"breakdown sums to {self.breakdown.total_s}",
             f"iteration_time_s={self.iteration_time_s}",
         )
-        require(
-            (self.interval_90_s is None) != (self.interval_90_reason is None),
-            f"interval_90_s={self.interval_90_s}, interval_90_reason={self.interval_90_reason!r}",
-            "one of them",
-        )
-        if self.interval_90_s is not None:
-            low, high = self.interval_90_s
-            require(0 <= low <= high, f"interval_90_s={self.interval_90_s}", "0 <= low <= high")
+        low, high = self.interval_90_s
+        require(0 <= low <= high, f"interval_90_s={self.interval_90_s}", "0 <= low <= high")
         if self.memory_interval_90_bytes is not None:
             least, most = self.memory_interval_90_bytes
             found = f"memory_interval_90_bytes={self.memory_interval_90_bytes}"

@@ -38,7 +38,7 @@ def parse_plan(text: str, where: str) -> Plan:
         raise InputError(where=where, key="schema", found="nothing", expected=repr(PLAN_SCHEMA))
     _refuse_old_breakdown(value, where)
     try:
-        return _adapter().validate_json(text)
+        return _adapter().validate_json(_without_old_keys(text, value))
     except ValidationError as error:
         raise to_input_error(error, value, where=where) from None
 
@@ -54,6 +54,15 @@ def _refuse_old_breakdown(value: Any, where: str) -> None:
             found="the breakdown of a Cell's plan of an older version",
             expected="gemm_s, attention_s, ...: make the plan again with `cellplan plan --search cells`",
         )
+
+
+def _without_old_keys(text: str, value: Any) -> str:
+    """`text` of the parsed `value` without the reason for a lacking interval, a key that was always null."""
+    estimate = value.get("estimate") if isinstance(value, dict) else None
+    if not isinstance(estimate, dict) or estimate.get("interval_90_reason", "") is not None:
+        return text
+    del estimate["interval_90_reason"]
+    return json.dumps(value)
 
 
 def load_plan(path: Path) -> Plan:

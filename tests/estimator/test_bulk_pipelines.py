@@ -17,7 +17,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup
 from estimator.pricing.software import load_frameworks
 from models_zoo.catalogue import load_model
-from planner.one_job.search.cuts import cuts_of
+from planner.one_job.search.spaces.cuts import cuts_of
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
 

@@ -16,6 +16,7 @@ from estimator.pricing.gradient_sync import (
     exposed_sharding_s,
     gather_weights_s,
     reduce_gradients_s,
+    sum_partial_gradients_s,
 )
 from profiles.vocabulary import CollectiveOp
 from tests.oracles.sharding_oracle import simulate_sharded
@@ -28,10 +29,10 @@ class Bytes:
     """A timer whose seconds are bytes, and which remembers what it was asked for."""
 
     def __init__(self) -> None:
-        self.asked: Counter[tuple[CollectiveOp, str]] = Counter()
+        self.asked: Counter[tuple[CollectiveOp, str | int]] = Counter()
 
     def timer(self) -> TimeOnAxis:
-        def seconds(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+        def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             self.asked[op, axis] += int(size_bytes)
             return size_bytes
 
@@ -40,7 +41,7 @@ class Bytes:
 
 def reduced(
     held: Learning, *, zero: int, sharded_over: int = 1, width: int = 4, micro_batches: int = 1
-) -> tuple[dict[tuple[str, str], int], float]:
+) -> tuple[dict[tuple[str, str | int], int], float]:
     asked = Bytes()
     found = reduce_gradients_s(
         held,
@@ -53,7 +54,7 @@ def reduced(
     return {key: size for key, size in asked.asked.items() if size}, found
 
 
-def gathered(held: Learning, *, zero: int, width: int = 2) -> dict[tuple[str, str], int]:
+def gathered(held: Learning, *, zero: int, width: int = 2) -> dict[tuple[str, str | int], int]:
     asked = Bytes()
     gather_weights_s(held, zero=zero, width=width, on_axis=asked.timer())
     return {key: size for key, size in asked.asked.items() if size}
@@ -87,6 +88,15 @@ def test_gradients_of_experts_are_summed_over_the_ranks_that_hold_them(zero: int
 def test_sharded_gradients_are_summed_every_micro_batch(zero: int, times: int) -> None:
     once, often = (reduced(HELD, zero=zero, sharded_over=8, micro_batches=count)[1] for count in (1, 16))
     assert often == times * once
+
+
+@pytest.mark.parametrize(("zero", "times"), [(0, 1), (1, 1), (2, 16), (3, 1)])
+def test_partial_gradients_are_summed_over_the_ranks_that_have_them(zero: int, times: int) -> None:
+    asked = Bytes()
+    held = Learning(dense=1000, experts=0, partial=((2, 50), (8, 10)))
+    seconds = sum_partial_gradients_s(held, zero=zero, gradient_width=4, micro_batches=16, on_axis=asked.timer())
+    assert asked.asked == {("all_reduce", 2): 200, ("all_reduce", 8): 40}
+    assert seconds == times * 240
 
 
 def test_sharded_weights_move_within_micro_batches() -> None:

@@ -26,7 +26,7 @@ from profiles.cluster_file import load_cluster
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters, load_training_parameters
 from profiles.vocabulary import CollectiveOp, Link, LinkTable
-from tests.explicit_examples import CLUSTER, QUIET, build, evaluated
+from tests.explicit_examples import CLUSTER, GPT, QUIET, build, evaluated
 
 KNOWN = load_training_parameters()
 SIZE = 1e8
@@ -219,7 +219,7 @@ def test_pair_sums_are_all_reduces_of_two() -> None:
 
 
 def test_an_evaluation_names_its_tables_and_where_its_communication_comes_from() -> None:
-    setup = build(recipe=QUIET, tp=8)
+    setup = build(GPT, recipe=QUIET, tp=8)
     plain = evaluated(setup)
     assert (plain.communication_provenance, plain.link_table_ids) == ("modelled", ())
     known = table("all_reduce", "nvswitch3", 8, seconds=0.1)

@@ -17,7 +17,7 @@ from estimator.layers.work import layer_work
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Attention, Embedding, Experts, FeedForward, Head, Layer, TransformerBlock
 from profiles.vocabulary import Infeasible, LocalLayer, Operator, Shard
-from tests.transformer_variants import BLOCKS, EMBEDDINGS, HEADS, SEQ_LEN
+from tests.transformer_variants import BLOCKS, EMBEDDINGS, HEADS, HYBRIDS, SEQ_LEN
 
 HEADS_A, HIDDEN, SEQ, BATCH = 16, 1024, 512, 4
 GPT = TransformerBlock(
@@ -150,6 +150,29 @@ def test_sequence_parallelism_gathers_and_scatters_and_gathers_inputs_again(laye
     assert talk(found, "forward") == {("all_gather", WHOLE): 2, ("reduce_scatter", WHOLE): 2}
     # Two gather gradients, two gather the products' inputs once more (Korthikanti et al. 2022, section 4.2.2).
     assert talk(found, "backward") == {("all_gather", WHOLE): 4, ("reduce_scatter", WHOLE): 2}
+
+
+@pytest.mark.parametrize("layer", [*BLOCKS.values(), *EMBEDDINGS.values(), *HEADS.values(), *HYBRIDS.values()])
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_partial_gradients_are_the_shards(layer: Layer, tp: int, *, sequence_parallel: bool) -> None:
+    """Fused weights are copied as the zoo's single ones: key-value heads, groups, routers, norms. The zoo's shared
+    expert is weighed before its parts are added, Megatron's after."""
+    if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts) and not sequence_parallel:
+        layer = replace(layer, feed_forward=replace(layer.feed_forward, shared_gate=False))
+    local = shard_layer(layer, Shard(tp=tp, seq_len=SEQ_LEN, sequence_parallel=sequence_parallel))
+    if isinstance(local, Infeasible):
+        return
+    sums = tuple((one.ranks, one.bytes // 2) for one in local.collectives if one.phase == "step")
+    split = Split(samples=1, seq_len=SEQ_LEN, tp=tp, sequence_parallel=sequence_parallel, ep=1, etp=tp)
+    for kernels in ("fused", "eager"):
+        held = layer_work(layer, replace(split, kernels=kernels))
+        assert isinstance(held, Work), held
+        assert held.partial_gradients == sums
+        assert all(one.phase != "step" for one in held.collectives)
+        frozen = layer_work(layer, replace(split, kernels=kernels, frozen=True))
+        assert isinstance(frozen, Work)
+        assert frozen.partial_gradients == ()
 
 
 def test_full_recomputation_runs_everything_forward_again() -> None:

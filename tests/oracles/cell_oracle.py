@@ -63,7 +63,7 @@ def seconds_of(setup: Setup, index: int) -> tuple[float, float] | Infeasible:
     zero, beside = setup.stages[index].zero, "dp" in recipe.overlap
     hiding = hiding_of(recipe, load_training_parameters(), [zero], setup.micro_batches, overlapped=beside)
     both = sum(times.forward_s), sum(times.backward_s)
-    exposed = exposed_sync_s(hiding, cost.once.reduce_s, cost.once.gather_s, *both)
+    exposed = exposed_sync_s(hiding, cost.once.reduce_s, cost.once.partial_s, cost.once.gather_s, *both)
     return times.busy_s, float(sum(exposed)) + cost.once.optimizer_s
 
 

@@ -13,9 +13,9 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.objectives import amount
-from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.objectives import amount
+from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Degrees, Infeasible

@@ -81,7 +81,6 @@ def example_plan() -> Plan:
             reserve_bytes=2**30,
             breakdown=PlanTimeBreakdown(gemm_s=0.8, tp_s=0.3, pp_s=0.1, bubble_s=0.2, dp_s=0.06, optimizer_s=0.04),
             interval_90_s=(1.2, 1.9),
-            interval_90_reason=None,
         ),
         provenance=PlanProvenance(
             compute="measured",

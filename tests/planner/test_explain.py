@@ -14,11 +14,9 @@ from estimator.pricing.outcome import TimeBreakdown
 from estimator.pricing.pricing import Pricing
 from planner.one_job.planning.explaining import Lack, describe_lack, explain_request
 from planner.one_job.search.best import Best, find_best
-from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.explain import describe_explanation
 from planner.one_job.search.explanation import Explanation
 from planner.one_job.search.links_used import links_used
-from planner.one_job.search.request import SearchRequest, read_search
 from planner.one_job.search.sensitivity import (
     CLOSE_BYTES,
     lacking_bytes,
@@ -27,6 +25,8 @@ from planner.one_job.search.sensitivity import (
     with_links,
     with_memory,
 )
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.search.varied import (
     ALL,
     FEWEST_FAMILIES,

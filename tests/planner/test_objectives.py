@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from estimator.pricing.training import POWER_SHARE, Training, estimate_training
 from planner.one_job.explicit.recording import record_plan
-from planner.one_job.search.objectives import (
+from planner.one_job.search.spaces.objectives import (
     amount,
     cost,
     energy_joules,

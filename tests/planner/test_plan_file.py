@@ -129,7 +129,6 @@ FIRST, SECOND = example_plan().stages
         (lambda: replace(example_plan(), rank_axis_order=("tp", "dp", "pp")), "tp, cp, dp and pp in some order"),
         (lambda: replace(example_plan(), devices=example_plan().devices[::-1]), "in order"),
         (lambda: replace(example_plan().estimate, iteration_time_s=1.6), "breakdown sums to 1.5"),
-        (lambda: replace(example_plan().estimate, interval_90_s=None), "expected one of them"),
         (lambda: replace(example_plan().estimate, interval_90_s=(2.0, 1.0)), "0 <= low <= high"),
     ],
 )
@@ -150,6 +149,15 @@ def test_uneven_shares_and_interleaved_chunks_are_legal() -> None:
     )
     for plan in (uneven, interleaved):
         assert parse_plan(plan_to_json(plan), "here") == plan
+
+
+def test_an_older_file_has_a_reason_for_no_interval() -> None:
+    value = json.loads(plan_to_json(example_plan()))
+    value["estimate"]["interval_90_reason"] = None
+    assert parse_plan(json.dumps(value), "old.json") == example_plan()
+    value["estimate"]["interval_90_reason"] = "none"
+    with pytest.raises(InputError, match="interval_90_reason"):
+        parse_plan(json.dumps(value), "old.json")
 
 
 def test_the_breakdown_of_an_older_cells_plan_is_refused_by_its_key() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from models_zoo.catalogue import load_model
 from models_zoo.families import gpt
-from planner.one_job.search.cuts import FEW, Cut, count_all_cuts, cuts_of, lightest
+from planner.one_job.search.spaces.cuts import FEW, Cut, count_all_cuts, cuts_of, lightest
 from tests.seeds import seeds
 
 

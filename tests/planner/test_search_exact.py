@@ -11,8 +11,9 @@ import pytest
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.records import Family
 from estimator.pricing.outcome import Evaluation
-from planner.one_job.search.exact import Found, search
-from planner.one_job.search.space import Space, ways_of
+from planner.one_job.search.exact import search
+from planner.one_job.search.spaces.found import Found
+from planner.one_job.search.spaces.space import Space, ways_of
 from tests.search_examples import every_plan, plain_degrees, random_search
 from tests.seeds import seeds
 

@@ -13,9 +13,9 @@ import pytest
 from estimator.pricing.recipe import Recipe, ScheduleName
 from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
-from planner.one_job.search.constraints import Constraints, Number
-from planner.one_job.search.mixed import search_mixed
-from planner.one_job.search.request import SearchRequest, request_on
+from planner.one_job.search.mixed.search import search_mixed
+from planner.one_job.search.spaces.constraints import Constraints, Number
+from planner.one_job.search.spaces.request import SearchRequest, request_on
 from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.options.common import Tool
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
@@ -133,7 +133,7 @@ def test_with_more_orders_of_parties_than_are_looked_at_the_bound_holds(monkeypa
     links = tuple(SiteLink(between=pair, bandwidth_bytes_per_s=1e9, latency_s=1e-3) for pair in ("ab", "bc", "ac"))  # type: ignore[arg-type]
     request = request_of(MODELS[0], Cluster(text="three", sites=sites, site_links=links))
     whole = search_mixed(request, incumbent=math.inf)
-    monkeypatch.setattr("planner.one_job.search.mixed_frames.MOST_SEQUENCES", 1)
+    monkeypatch.setattr("planner.one_job.search.mixed.frames.MOST_SEQUENCES", 1)
     part = search_mixed(request, incumbent=math.inf)
     assert part.lower_bound <= whole.value * (1 + 1e-9)
     assert whole.value <= part.value * (1 + 1e-9)

@@ -11,7 +11,7 @@ import pytest
 
 from planner import api
 from planner.cli import main as cli
-from planner.one_job.search.constraints import read_numbers
+from planner.one_job.search.spaces.constraints import read_numbers
 from profiles.errors import InputError, NothingFits
 
 MODEL, CLUSTER = "gpt2-1.3b", "a100-80gb:1x4"

@@ -16,9 +16,9 @@ from models_zoo.model import Model
 from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
 from planner.one_job.explicit.reading import setup_of_plan
 from planner.one_job.search.best import find_best
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.objectives import slots_of_plan
-from planner.one_job.search.request import SearchRequest, request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.objectives import slots_of_plan
+from planner.one_job.search.spaces.request import SearchRequest, request_on
 from planner.shared.plan_file import load_plan, save_plan
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster

@@ -12,7 +12,7 @@ import pytest
 from estimator.host_cpu import cpu_name
 from planner import api
 from planner.cli.main import main
-from planner.one_job.search.request import SearchRequest, read_search
+from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.tuning.local import STEPS, WARM_UPS, choose_by_running, find_candidates
 from planner.one_job.tuning.records import OutOfMemory
 from planner.shared.inputs import open_existing

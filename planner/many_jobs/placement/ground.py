@@ -12,7 +12,7 @@ from planner.many_jobs.sites.records import Demand, Share
 from planner.many_jobs.sites.state import SiteTable
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import MOST_PRICED, Across, on_devices, plan_across
-from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.spaces.request import SearchRequest
 from profiles.cluster import Cluster, DeviceSlot
 
 

@@ -29,8 +29,8 @@ from planner.many_jobs.sites.records import Demand, NoSites, Share, SitePlacemen
 from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
-from planner.one_job.search.mixed_space import pricing_of
-from planner.one_job.search.request import DeviceSpace, SearchRequest, read_search
+from planner.one_job.search.mixed.space import pricing_of
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, read_search
 from planner.shared.inputs import load_place, open_existing, token_count
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan

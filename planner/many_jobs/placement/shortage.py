@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
 from planner.many_jobs.sites.choosing import place_on_sites
 from planner.many_jobs.sites.records import NoSites
-from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.spaces.request import SearchRequest
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
-from planner.one_job.search.mixed_space import Group
+from planner.one_job.search.mixed.space import Group
 from profiles.cluster import DeviceSlot
 
 

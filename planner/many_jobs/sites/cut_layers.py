@@ -2,8 +2,8 @@
 
 The iteration is taken as sum of w + (m - 1) max of (w + sync / m) over the stages, w being a stage's forward, backward
 and messages of one of m micro-batches. For every least bound on the max the sum is least by a table over layers; so the
-cut is exact for this form. The estimator then prices the plan; `planner.one_job.search.mixed_cuts` is exact for it as
-well, and slow where links are thin.
+cut is exact for this form. The estimator then prices the plan; `planner.one_job.search.mixed.best_cut` is exact for it
+as well, and slow where links are thin.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import numpy as np
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import StageSetup
 from planner.many_jobs.sites.inside import MOST_PATTERNS, InsideChoice, InsideOption, Pattern, best_inside, patterns_of
-from planner.one_job.search.mixed_segments import Pricer
-from planner.one_job.search.mixed_space import Group, Segment
+from planner.one_job.search.mixed.pricer import Pricer
+from planner.one_job.search.mixed.space import Group, Segment
 from profiles.cluster import DeviceSlot
 
 

@@ -28,9 +28,9 @@ from planner.many_jobs.sites.tpa_pipes import CutPlan, Part, PlanMaker, Priced
 from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
 from planner.many_jobs.sites.tpa_ways import Ways
 from planner.one_job.explicit.recording import record_plan
-from planner.one_job.search.mixed_segments import make_pricer
-from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of, pricing_of
-from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.mixed.pricer import make_pricer
+from planner.one_job.search.mixed.space import MixedSpace, Segment, groups_of, pricing_of
+from planner.one_job.search.spaces.request import SearchRequest
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import DTYPE_BYTES
@@ -44,7 +44,7 @@ CUT_FOR_ONE = 6
 MOST_INSIDE = 2
 """So many choices inside a site are tried in each arrangement."""
 MOST_TYPES = 2
-"""Replicas of a stage are of so many device types at most (`planner.one_job.search.mixed_space`)."""
+"""Replicas of a stage are of so many device types at most (`planner.one_job.search.mixed.space`)."""
 MOST_BATCHES = 8
 """So many sizes of micro-batch are looked at: from 1 to the whole batch, evenly."""
 

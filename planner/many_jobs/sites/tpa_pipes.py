@@ -17,9 +17,9 @@ from estimator.pricing.recipe import Overlap, Setup, StageSetup
 from estimator.schedules import flying_micro_batches
 from planner.many_jobs.sites.cut_layers import cut_layers
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.mixed_prices import StageTable
-from planner.one_job.search.mixed_segments import Pricer
-from planner.one_job.search.mixed_space import Segment
+from planner.one_job.search.mixed.pricer import Pricer
+from planner.one_job.search.mixed.space import Segment
+from planner.one_job.search.mixed.stage_tables import StageTable
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from estimator.communication.groups import routes_of
 from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
-from planner.one_job.search.mixed_space import Group
+from planner.one_job.search.mixed.space import Group
 from profiles.cluster import Cluster
 from profiles.vocabulary import DType
 

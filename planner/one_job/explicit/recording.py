@@ -85,7 +85,6 @@ def record_estimate(setup: Setup, evaluation: Evaluation, flops: SetupFlops) -> 
             **{part.name: getattr(evaluation.breakdown, part.name) for part in fields(PlanTimeBreakdown)}
         ),
         interval_90_s=evaluation.interval_90_s,
-        interval_90_reason=None,
         memory_interval_90_bytes=evaluation.memory_interval_90_bytes,
     )
 

@@ -11,8 +11,8 @@ from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest
 from planner.one_job.importing.comparison import FindBest
 from planner.one_job.search.best import find_best
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import SearchRequest, request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import SearchRequest, request_on
 from planner.shared.inputs import open_existing
 from planner.shared.options.common import Tool
 from planner.shared.plan import Plan

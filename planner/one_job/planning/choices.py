@@ -9,8 +9,8 @@ from typing import Any
 
 from planner.one_job.planning.searching import plan_model
 from planner.one_job.search.best import Best, find_best
-from planner.one_job.search.objectives import plan_amount
-from planner.one_job.search.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.objectives import plan_amount
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from planner.shared.options.search import FrontOptions, SearchOptions, SideBySideOptions, SmallestOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster

@@ -10,8 +10,8 @@ from planner.one_job.planning.searching import kind_of_search, read_best
 from planner.one_job.search.best import Best, describe_found, find_best
 from planner.one_job.search.explain import explain
 from planner.one_job.search.explanation import Explanation
-from planner.one_job.search.request import SearchRequest
 from planner.one_job.search.sensitivity import compare_best, sensitivities, variants
+from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.varied import Variant, lifted, neighbours, search_again, with_node
 from planner.shared.inputs import open_existing
 from planner.shared.options.record import Progress

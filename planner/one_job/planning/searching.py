@@ -18,7 +18,7 @@ from planner.one_job.cells.request import (
 )
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.best import Best, find_best
-from planner.one_job.search.request import SearchRequest, read_search
+from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.one_job.tuning.crius import tune_cell
 from planner.one_job.tuning.local import Chosen, choose_by_running, run_here
 from planner.shared.inputs import open_existing

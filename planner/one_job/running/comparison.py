@@ -45,18 +45,22 @@ def measured_parts(record: RunRecord, stage: StageProgram) -> Parts:
 
 def _rank_parts(rank: RankIteration, total_s: float) -> Parts:
     seconds: defaultdict[str, float] = defaultdict(float)
-    tp_s = 0.0
+    syncs = [span for span in rank.spans if span.kind == "sync"]
+    tp_in_tasks_s = tp_in_sync_s = 0.0
     for span in rank.spans:
         seconds[span.kind] += span.seconds
-        if span.kind == "collective" and span.axis == "tp" and span.phase != "step":
-            tp_s += span.seconds
+        if span.kind == "collective" and span.axis == "tp":
+            if any(sync.start_s <= span.start_s < sync.end_s for sync in syncs):
+                tp_in_sync_s += span.seconds
+            else:
+                tp_in_tasks_s += span.seconds
     tasks_s = seconds["forward"] + seconds["backward"]
     named_s = tasks_s + seconds["wait"] + seconds["sync"] + seconds["optimizer"]
     return Parts(
-        compute_s=tasks_s - tp_s,
-        tp_s=tp_s,
+        compute_s=tasks_s - tp_in_tasks_s,
+        tp_s=tp_in_tasks_s + tp_in_sync_s,
         waiting_s=seconds["wait"],
-        dp_s=seconds["sync"],
+        dp_s=seconds["sync"] - tp_in_sync_s,
         optimizer_s=seconds["optimizer"],
         other_s=total_s - named_s,
     )

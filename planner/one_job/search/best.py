@@ -12,10 +12,11 @@ from estimator.pricing.recipe import Setup
 from estimator.schedules import simulate_schedule
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.exact import Counts, Found, SearchResult, search
-from planner.one_job.search.mixed import MixedResult, search_mixed
-from planner.one_job.search.mixed_found import MixedFound, describe_mixed, mixed_found
-from planner.one_job.search.request import DeviceSpace, SearchRequest
+from planner.one_job.search.exact import SearchResult, search
+from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
+from planner.one_job.search.mixed.search import MixedResult, search_mixed
+from planner.one_job.search.spaces.found import Counts, Found
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.vocabulary import Infeasible
@@ -59,7 +60,7 @@ class Best:
 
 def find_best(request: SearchRequest, *, progress: Progress | None = None, runners_up: int = 0) -> Best:
     """The plan of the least objective, on one type of device or on several groups of them
-    (`planner.one_job.search.mixed`); NothingFits with the nearest miss where none fits."""
+    (`planner.one_job.search.mixed.search`); NothingFits with the nearest miss where none fits."""
     results = [(own, _search_one(request, own, progress)) for own in request.spaces]
     others = sorted(
         [(one, own) for own, result in results for one in (result.best, *result.runners_up) if one],

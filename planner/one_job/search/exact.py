@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,15 +20,15 @@ from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places
-from estimator.bulk.records import BatchedDegrees, Family, Rule, StateRule
+from estimator.bulk.records import BatchedDegrees, Family, StateRule
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
-from planner.one_job.search.cuts import Cut, cuts_of
-from planner.one_job.search.space import Space, recompute_rules, schedules_of, state_rules, ways_of
+from planner.one_job.search.spaces.cuts import Cut, cuts_of
+from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
+from planner.one_job.search.spaces.space import Space, recompute_rules, schedules_of, state_rules, ways_of
 from planner.one_job.tools.base.shape import even_blocks
 from profiles.vocabulary import Infeasible
 
-ROUNDING = 1e-12
 WAITING = ("gpipe", "1f1b")
 """Schedules whose stages wait for all stages before them (`least_s`)."""
 RUNNERS_UP = 5
@@ -38,36 +38,6 @@ MOST_MISSES = 2000
 
 Progress = Callable[[int, float, float], None]
 """Called with families priced, the least that any plan left could take, and the best value so far (inf: none)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A plan of the space with its value; `lacking_bytes` above 0: it does not fit, and by how much."""
-
-    value: float
-    iteration_time_s: float
-    lacking_bytes: float
-    degrees: BatchedDegrees
-    placement: Placement
-    schedule: ScheduleName
-    cut: Cut
-    rule: Rule
-    state: StateRule
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """How large the space is and what removed what: `considered` ways to share the devices, of which `removed` says
-    what each rule took; `plans` in those that were priced, `out_of_memory` of these; `bounded` ways that no plan of
-    which could be better."""
-
-    considered: int
-    removed: Mapping[str, int]
-    ways: int
-    bounded: int
-    families: int
-    plans: int
-    out_of_memory: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

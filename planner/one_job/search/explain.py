@@ -11,8 +11,8 @@ from estimator.pricing.outcome import TimeBreakdown
 from planner.one_job.search.best import Best, Candidate, describe_found
 from planner.one_job.search.explanation import Binding, Certificate, Explanation, Exposed, RunnerUp
 from planner.one_job.search.links_used import PLACES, links_used, outermost_link
-from planner.one_job.search.request import SearchRequest
 from planner.one_job.search.sensitivity import Sensitivity, plan_changes, spare_bytes
+from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.summary import summarise
 
 PARTS = tuple(part.name for part in fields(TimeBreakdown))

@@ -15,7 +15,7 @@ from estimator.profiling.lookup import LOCAL_DEVICE
 from planner.one_job.search.best import Best, Candidate, Progress
 from planner.one_job.search.differences import SETTINGS, describe_differences
 from planner.one_job.search.links_used import PLACES, LinkUse, links_used
-from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.varied import (
     Variant,
     map_groups,

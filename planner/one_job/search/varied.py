@@ -10,9 +10,9 @@ from typing import Any
 from estimator.profiling.lookup import LOCAL_DEVICE
 from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.search.best import Best, Progress, find_best
-from planner.one_job.search.constraints import Constraints, Number
-from planner.one_job.search.exact import Found
-from planner.one_job.search.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.constraints import Constraints, Number
+from planner.one_job.search.spaces.found import Found
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from profiles.cluster import Cluster, NodeGroup
 from profiles.errors import NothingFits
 from profiles.vocabulary import Device, LinkTable

@@ -19,10 +19,10 @@ from planner.one_job.running.program import program_of
 from planner.one_job.running.run import run_plan
 from planner.one_job.search.best import Candidate as SearchCandidate
 from planner.one_job.search.best import describe_found, evaluate_found
-from planner.one_job.search.constraints import Number
 from planner.one_job.search.exact import search
-from planner.one_job.search.request import DeviceSpace, SearchRequest
-from planner.one_job.search.space import ways_of
+from planner.one_job.search.spaces.constraints import Number
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.space import ways_of
 from planner.one_job.tuning.measured import MEASURED_LOG_SPREAD, Rules, ask_where_it_matters, foresee, log_spread
 from planner.one_job.tuning.records import Candidate, OutOfMemory, Tuning, tune
 from planner.one_job.tuning.traits import traits_of

@@ -20,9 +20,9 @@ from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.sites.genetic import genetic_setups
 from planner.many_jobs.sites.tpa import plan_across
 from planner.one_job.search.best import setup_of
-from planner.one_job.search.constraints import Constraints
 from planner.one_job.search.exact import search
-from planner.one_job.search.request import DeviceSpace, SearchRequest, request_on
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.errors import InputError
 

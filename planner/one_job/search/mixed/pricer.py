@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,6 +13,7 @@ from estimator.bulk.shards import RankShards
 from estimator.layer_times import nothing_measured
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import hop_s
+from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of
 from estimator.pricing.optimizers import GRAD_WIDTH
@@ -22,7 +22,8 @@ from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_cost import stage_machine
-from planner.one_job.search.mixed_prices import (
+from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.mixed.stage_tables import (
     Contents,
     RankKind,
     ShardTable,
@@ -31,10 +32,8 @@ from planner.one_job.search.mixed_prices import (
     contents_of,
     holdings,
 )
-from planner.one_job.search.mixed_space import MixedSpace, Segment
 from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import CollectiveOp
 
 AXES: tuple[GroupAxis, ...] = ("tp", "dp", "ep", "etp", "expert_dp")
 
@@ -202,9 +201,7 @@ class Pricer:
         )
         return on_one_device(whole, stage, self.space.groups[number].device, samples=samples, stages=stages)
 
-    def shards(
-        self, setup: Setup, number: int, on_axis: Callable[[CollectiveOp, float, str], float]
-    ) -> RankShards | None:
+    def shards(self, setup: Setup, number: int, on_axis: TimeOnAxis) -> RankShards | None:
         """The layers as the ranks of the only kind in `setup` hold them; None where they cannot."""
         group = self.space.groups[number]
         if group.device.peak(self.recipe.dtype) is None:

@@ -9,7 +9,7 @@ from estimator.bulk.places import place_in_order
 from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup
-from planner.one_job.search.exact import Found
+from planner.one_job.search.spaces.found import Found
 from planner.shared.plan import device_types
 
 

@@ -18,9 +18,9 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.search.constraints import Constraints
-from planner.one_job.search.request import DeviceSpace
-from planner.one_job.search.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
+from planner.one_job.search.spaces.constraints import Constraints
+from planner.one_job.search.spaces.request import DeviceSpace
+from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Device, Infeasible
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from estimator.bulk.bounds import least_in_turn
 from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
-from planner.one_job.search.mixed_linear import Linear, LinearRank
-from planner.one_job.search.mixed_space import MixedSpace, Segment
+from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
+from planner.one_job.search.mixed.space import MixedSpace, Segment
 
 Integers = NDArray[np.int64]
 SCALES = 3

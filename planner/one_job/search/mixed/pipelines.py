@@ -10,9 +10,9 @@ from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, Stage
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.mixed_cuts import BestCut, FrameStage, Pipe
-from planner.one_job.search.mixed_frames import Frame
-from planner.one_job.search.mixed_segments import Pricer
+from planner.one_job.search.mixed.best_cut import BestCut, FrameStage, Pipe
+from planner.one_job.search.mixed.frames import Frame
+from planner.one_job.search.mixed.pricer import Pricer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ the lower of c / t_r and x_r under the best rule, and that is no more than
 
     a + l c,    a = max(0, max_r x_r (1 - l t_r)),   for any l > 0.
 
-All shares together are 1, and l c sums to no more than T v (`planner.one_job.search.mixed_frames`, with the rates l):
+All shares together are 1, and l c sums to no more than T v (`planner.one_job.search.mixed.frames`, with the rates l):
 so T >= (1 - sum of a) / v. The l that are tried are 1 / t_r, and one so small that only what fits matters.
 
 And a stage holds whole layers: of the heaviest kind no more than fit, and within T / m no more than pass; all stages
@@ -23,9 +23,9 @@ from itertools import pairwise, product
 import numpy as np
 
 from estimator.pricing.amounts import Floats
-from planner.one_job.search.exact import ROUNDING
-from planner.one_job.search.mixed_columns import SCALES, Column, Columns, Integers
-from planner.one_job.search.mixed_frames import Frames, Lister, Rows
+from planner.one_job.search.mixed.columns import SCALES, Column, Columns, Integers
+from planner.one_job.search.mixed.frames import Frames, Lister, Rows
+from planner.one_job.search.spaces.found import ROUNDING
 
 AT_ONCE = (256, 4096)
 """So many frames are bounded in one go, those with the least bounds first: at first few, then twice as many each time

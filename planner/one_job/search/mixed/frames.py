@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimator.pricing.amounts import Floats
-from planner.one_job.search.constraints import Constraints, Number
-from planner.one_job.search.mixed_columns import SCALES, Column, Columns
-from planner.one_job.search.mixed_space import MixedSpace, Segment
+from planner.one_job.search.mixed.columns import SCALES, Column, Columns
+from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.spaces.constraints import Constraints, Number
 
 Integers = NDArray[np.int64]
 MOST_FRAMES = 2_000_000

@@ -17,10 +17,10 @@ from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_sto
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
-from planner.one_job.search.assumptions import freedom_assumed, training_assumed
-from planner.one_job.search.constraints import Constraints, Number, read_numbers
-from planner.one_job.search.objectives import amount
-from planner.one_job.search.space import Space
+from planner.one_job.search.spaces.assumptions import freedom_assumed, training_assumed
+from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers
+from planner.one_job.search.spaces.objectives import amount
+from planner.one_job.search.spaces.space import Space
 from planner.one_job.tools.base.shape import job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.catalogue import TOOLS

@@ -21,8 +21,8 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.memory import Holdings, features_of, joined_holdings, standing_bytes
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Setup, StageSetup
-from planner.one_job.search.mixed_segments import Pricer
-from planner.one_job.search.mixed_space import Segment
+from planner.one_job.search.mixed.pricer import Pricer
+from planner.one_job.search.mixed.space import Segment
 from profiles.vocabulary import CollectiveOp
 
 
@@ -96,7 +96,7 @@ class Linear:
         inside = layout.tp <= min(nodes.island_size, nodes.devices)
         on_tp = links.on_axes_of(StageSetup(chunks=chunks, slots=slots[: layout.tp], tp=layout.tp))
 
-        def on_axis(op: CollectiveOp, size_bytes: float, axis: str) -> float:
+        def on_axis(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             return on_tp(op, size_bytes, axis) if axis == "tp" and inside else 0.0
 
         batch = samples * dp

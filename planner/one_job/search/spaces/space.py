@@ -19,7 +19,7 @@ from estimator.layers.work import refuse_layer
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
-from planner.one_job.search.constraints import Constraints, Number, runs_state
+from planner.one_job.search.spaces.constraints import Constraints, Number, runs_state
 from planner.one_job.tools.base.shape import Job, Shape
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import DType

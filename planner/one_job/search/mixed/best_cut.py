@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
-from planner.one_job.search.mixed_prices import StageTable
+from planner.one_job.search.mixed.stage_tables import StageTable
 
 Integers = NDArray[np.int64]
 SAME = 1e-13

@@ -1,15 +1,15 @@
 """The best plan on several groups of equal devices: types of device, sites.
 
-A plan is a sequence of segments (`planner.one_job.search.mixed_space`): some stages on one group each, or on several,
+A plan is a sequence of segments (`planner.one_job.search.mixed.space`): some stages on one group each, or on several,
 whose replicas then have uneven shares of the micro-batch. Open are the sequence, the degrees of every segment, the
 micro-batch, how the layers are cut, and what each segment recomputes and shards; cp is 1, a stage holds one chunk, and
 the optimizer stays on the devices. Every type that a segment's stages sit on is priced by itself, with its own share,
 and the slowest counts.
 
 Frames, which fix all but the cut and the rules, come in the order of what they take at least
-(`planner.one_job.search.mixed_frames`, then `Pipe.least_s`); the best cut of each is exact
-(`planner.one_job.search.mixed_cuts`). A frame with a bound no less than the best value ends the search, and that bound
-is the certificate.
+(`planner.one_job.search.mixed.frames`, then `Pipe.least_s`); the best cut of each is exact
+(`planner.one_job.search.mixed.best_cut`). A frame with a bound no less than the best value ends the search, and that
+bound is the certificate.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from estimator.layer_times import nothing_measured
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import ScheduleName, Setup
-from planner.one_job.search.exact import ROUNDING, Counts
-from planner.one_job.search.mixed_bounds import in_order
-from planner.one_job.search.mixed_columns import list_segments
-from planner.one_job.search.mixed_cuts import BestCut, Pipe, best_cut
-from planner.one_job.search.mixed_frames import Frame, Lister
-from planner.one_job.search.mixed_linear import Linear
-from planner.one_job.search.mixed_pipes import PipeMaker
-from planner.one_job.search.mixed_segments import make_pricer
-from planner.one_job.search.mixed_space import MixedSpace, Segment, groups_of, pricing_of
-from planner.one_job.search.objectives import amount
-from planner.one_job.search.request import SearchRequest
+from planner.one_job.search.mixed.best_cut import BestCut, Pipe, best_cut
+from planner.one_job.search.mixed.columns import list_segments
+from planner.one_job.search.mixed.frames import Frame, Lister
+from planner.one_job.search.mixed.layer_bounds import Linear
+from planner.one_job.search.mixed.memory_bounds import in_order
+from planner.one_job.search.mixed.pipelines import PipeMaker
+from planner.one_job.search.mixed.pricer import make_pricer
+from planner.one_job.search.mixed.space import MixedSpace, Segment, groups_of, pricing_of
+from planner.one_job.search.spaces.found import ROUNDING, Counts
+from planner.one_job.search.spaces.objectives import amount
+from planner.one_job.search.spaces.request import SearchRequest
 from profiles.vocabulary import Infeasible
 
 SAME = 1e-9

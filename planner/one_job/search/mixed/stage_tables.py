@@ -192,6 +192,7 @@ class StageTable:
         reduce_s, gather_s = exposed_sync_s(
             hiding_of(setup.recipe, self.pricing.parameters, [zero], setup.micro_batches, overlapped=overlapped),
             np.array([cost.reduce_s for cost in once]),
+            np.array([cost.partial_s for cost in once]),
             np.array([cost.gather_s for cost in once]),
             forward_s,
             backward_s,
