@@ -9,10 +9,8 @@ import pytest
 from hypothesis import settings
 
 import tests.jax_flags  # noqa: F401  (how JAX is to start, before anything starts it)
-from tests.seeds import ALL_SEEDS, Place, places, summary
+from tests.seeds import ALL_SEEDS, Place, examples, places, summary
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _STORES = itertools.count()
@@ -28,6 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[ASKED] = set()
     if config.getoption("--all-seeds"):
         os.environ[ALL_SEEDS] = "1"
+    settings.register_profile("no deadline", deadline=None, max_examples=examples(100))
+    settings.load_profile("no deadline")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 ALL_SEEDS = "CELLPLAN_ALL_SEEDS"
 SHARE = 4
 """`make test` takes one seed of so many."""
+
+Case = TypeVar("Case")
 
 Place = tuple[str, int, int, int]
 """A file, a line of it, how many seeds `make test` takes there, and how many there are."""
@@ -34,6 +37,12 @@ def examples(count: int, *, least: int = 5, share: int = SHARE) -> int:
     return _taken(count, least, share)
 
 
+def some(cases: Sequence[Case], count: int) -> list[Case]:
+    """Return the cases to take: all under `--all-seeds`, else the first `count`."""
+    _ask(len(cases), count)
+    return list(cases if all_seeds() else cases[:count])
+
+
 def places() -> list[Place]:
     """Return where seeds were asked for in this process so far."""
     return sorted(_asked)
@@ -45,12 +54,16 @@ def summary(places: Iterable[Place]) -> str:
     taken, total = (sum(place[part] for place in distinct) for part in (2, 3))
     there = f"at {len(distinct)} places"
     if all_seeds():
-        return f"all {total:,} seeds and examples {there}, {total - taken:,} more than `make test` takes"
-    return f"{taken:,} of {total:,} seeds and examples {there}; `make test-all` adds the other {total - taken:,}"
+        return f"all {total:,} seeds, examples and cases {there}, {total - taken:,} more than `make test` takes"
+    return f"{taken:,} of {total:,} seeds, examples and cases {there}; `make test-all` adds the other {total - taken:,}"
 
 
 def _taken(count: int, least: int, share: int) -> int:
     by_default = min(count, max(least, count // share))
-    caller = sys._getframe(2)
-    _asked.add((caller.f_code.co_filename, caller.f_lineno, by_default, count))
+    _ask(count, by_default, depth=3)
     return count if all_seeds() else by_default
+
+
+def _ask(count: int, by_default: int, depth: int = 2) -> None:
+    caller = sys._getframe(depth)
+    _asked.add((caller.f_code.co_filename, caller.f_lineno, by_default, count))

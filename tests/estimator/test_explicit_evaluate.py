@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.layers.graph import repeated_parameters, shared_weights
@@ -273,7 +273,6 @@ def test_a_zero_bubble_schedule_is_never_slower_on_faster_devices() -> None:
 
 
 @given(hidden=st.sampled_from([256, 512, 1024]), dp=st.sampled_from([1, 2, 4]))
-@settings(max_examples=20, deadline=None)
 def test_the_same_setup_gives_the_same_figures(hidden: int, dp: int) -> None:
     model = gpt("g", hidden=hidden, layers=4, heads=8, vocab=1000, seq_len=512)
     assert evaluated(build(model, dp=dp)) == evaluated(build(model, dp=dp))
