@@ -176,11 +176,17 @@ def nemotron_h(
     seq_len: int,
     tied: bool = False,
     predictions: int = 0,
+    head_dim: int = 0,
+    experts: int = 0,
+    top_k: int = 0,
+    expert_hidden: int = 0,
+    shared_hidden: int = 0,
 ) -> Model:
-    """Nemotron-H (NVIDIA 2025), and with M alone Mamba-2: a letter of `pattern` is a layer of one part.
+    """Nemotron-H (NVIDIA 2025), Nemotron 3, and with M alone Mamba-2: a letter of `pattern` is a layer of one part.
 
-    M is Mamba-2, * attention without positions in heads of 128 at most, - a squared-ReLU feed-forward. `predictions`
-    further tokens are each predicted by an attention and a feed-forward layer.
+    M is Mamba-2, * attention without positions in heads of `head_dim` (0: of 128 at most), - a squared-ReLU
+    feed-forward, E a mixture of `experts` of these, `expert_hidden` wide, of which a token visits `top_k` and one of
+    `shared_hidden`. `predictions` further tokens are each predicted by an attention and a feed-forward layer.
     """
     mamba = LinearAttention(
         rule="state_space",
@@ -192,13 +198,17 @@ def nemotron_h(
         chunk=chunk,
         convolution_bias=True,
     )
-    attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=min(128, hidden // heads))
+    attention = Attention(heads=heads, kv_heads=kv_heads, head_dim=head_dim or min(128, hidden // heads))
     feed_forward = FeedForward(hidden=ffn_hidden, activation="relu2")
 
-    def block(mixer: Attention | LinearAttention | None, mlp: FeedForward | None) -> TransformerBlock:
+    def block(mixer: Attention | LinearAttention | None, mlp: FeedForward | Experts | None) -> TransformerBlock:
         return TransformerBlock(hidden=hidden, attention=mixer, feed_forward=mlp, norm="rmsnorm", norm_bias=False)
 
     blocks = {"M": block(mamba, None), "*": block(attention, None), "-": block(None, feed_forward)}
+    if experts:
+        expert = FeedForward(hidden=expert_hidden, activation="relu2")
+        mixture = Experts(count=experts, top_k=top_k, expert=expert, shared_hidden=shared_hidden)
+        blocks["E"] = block(None, mixture)
     ahead = Prediction(count=predictions, blocks=(blocks["*"], blocks["-"])) if predictions else None
     head = Head(hidden=hidden, vocab=vocab, norm="rmsnorm", norm_bias=False, tied=tied, prediction=ahead)
     chain = [blocks[letter] for letter in pattern]

@@ -319,6 +319,7 @@ class _FileReader:
             exchange_efficiency=written.exchange_efficiency,
             share_by_ranks=written.share_by_ranks,
             torus_dimensions=written.torus_dimensions,
+            ramp_exponent=written.ramp_exponent,
         )
 
 

@@ -52,6 +52,7 @@ class LinkModel(FileModel):
     exchange_efficiency: float | None = Field(default=None, gt=0, le=1)
     share_by_ranks: tuple[RankShare, ...] = Field(default=(), strict=False)
     torus_dimensions: int = Field(default=1, ge=1)
+    ramp_exponent: float = Field(default=1.0, ge=0.3, le=1)
     kind: LinkKind | None = None
     name: str | None = None
     source: str | None = None

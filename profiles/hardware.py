@@ -77,6 +77,11 @@ def _links() -> dict[str, Link]:
     return {name: _link(name, row) for name, row in _read("links.toml").items()}
 
 
+def read_links(text: str) -> dict[str, Link]:
+    """Return the links of a catalogue's text, by name, in the form of `data/links.toml`."""
+    return {name: _link(name, row) for name, row in tomllib.loads(text).items()}
+
+
 def _link(name: str, row: dict[str, Any]) -> Link:
     shares = tuple((int(ranks), float(share)) for ranks, share in row.pop("share_by_ranks", ()))
     return Link(name=name, **row, share_by_ranks=shares)

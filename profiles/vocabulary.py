@@ -289,7 +289,9 @@ class Link:
     all_to_all reaches (None: `efficiency`). `share_by_ranks` holds (ranks,
     share of the line rate) for groups that cannot use all of a device's links, as in a cube mesh: ranks ascending, a
     size between two takes the next larger one's, beyond the last it is 1. In a torus of more than one dimension a
-    ring's steps are those along each dimension in turn.
+    ring's steps are those along each dimension in turn. What does not grow with bytes (a) and what does (b) join as
+    (a^p + b^p)^(1/p) with p the `ramp_exponent`: below 1 a message of middling size reaches less of the line, as its
+    pipeline of chunks fills and drains.
     """
 
     name: str
@@ -305,6 +307,7 @@ class Link:
     exchange_efficiency: float | None = None
     share_by_ranks: tuple[tuple[int, float], ...] = ()
     torus_dimensions: int = 1
+    ramp_exponent: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

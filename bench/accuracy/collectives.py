@@ -1,26 +1,29 @@
-"""How far modelled collectives are from the published ones of comm.csv, by kind of link; which rows each parameter has.
+"""How far modelled collectives are from the published ones, by kind of link or device; which rows each parameter has.
 
-    python -m bench.accuracy.collectives --data DIR [--fit] [--rows]
+    python -m bench.accuracy.collectives --data DIR [--fit] [--rows] [--against LINKS.toml]
 
 from the root of the repository; DIR holds comm.csv (its columns: id, source, path_or_url, gpu, topology, gpus, nodes,
-op, bytes, time_us, busbw_gbps, algbw_gbps, software, notes; bytes as nccl-tests counts them, bus bandwidth in GB/s).
-The rows are split by the hash of their id: parameters may rest on the fit half alone. `--fit` fits them anew (needs
-scipy) and prints the errors with what it found; the catalogue, profiles/data/links.toml, is edited by hand.
+op, bytes, time_us, busbw_gbps, algbw_gbps, software, notes; bytes as nccl-tests counts them, bus bandwidth in GB/s) and
+kernels/comm.csv.gz (curves of nccl-tests in a node). Rows of the first are split in half by the hash of their id,
+whole curves of the second 7 to 3 by the hash of device, operation and ranks: parameters may rest on the fit part alone.
+`--fit` fits them anew (needs scipy) and prints the errors with that; the catalogue, profiles/data/links.toml, is
+edited by hand. `--against` names another version of that file, whose mean error stands in a column beside
+(`git show b5fd373:profiles/data/links.toml`: before the curves were fitted).
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench.accuracy.comm_rows import FAMILIES, Published, kinds, modelled_s, read_published
+from bench.accuracy.comm_rows import FAMILIES, Published, kinds, modelled_s, read_kernels, read_published
 from bench.accuracy.fit_collectives import FITS, fit_links, fitted_links
-from profiles.hardware import load_link
+from profiles.hardware import load_link, read_links
 from profiles.vocabulary import Link
 
-OPS = ("all_reduce", "all_to_all", "all_gather", "send_recv")
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,15 +32,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of comm.csv")
     parser.add_argument("--fit", action="store_true", help="fit the parameters anew and take them")
     parser.add_argument("--rows", action="store_true", help="print every row too")
+    parser.add_argument("--against", type=Path, help="another links.toml, whose errors stand beside")
     args = parser.parse_args(argv)
     path = args.data / "comm.csv"
     if not path.is_file():
         print(f"skipped: no {path}")
         return 2
     rows, left = read_published(path)
+    kernels = args.data / "kernels" / "comm.csv.gz"
+    if kernels.is_file():
+        rows = (*rows, *read_kernels(kernels))
     values = fit_links(rows) if args.fit else {}
     links = fitted_links(values)
-    print_errors(rows, links, every=args.rows)
+    others = read_links(args.against.read_text(encoding="utf-8")) if args.against else {}
+    print_errors(rows, links, every=args.rows, against=others)
     print("\nNot predicted:")
     for reason, count in sorted(left.items(), key=lambda item: -item[1]):
         print(f"  {count:4d}  {reason}")
@@ -50,9 +58,17 @@ def signed_error(row: Published, links: Callable[[str], Link] = load_link) -> fl
     return modelled_s(row, links) / row.measured_s - 1
 
 
-def print_errors(rows: Sequence[Published], links: Callable[[str], Link], *, every: bool) -> None:
-    """One line for each kind of link, operation and half of the rows."""
-    print(f"{'link':66} {'op':11} {'half':7} {'rows':>4} {'mean':>7} {'median':>7} {'bias':>7} {'worst':>7}")
+def print_errors(
+    rows: Sequence[Published],
+    links: Callable[[str], Link],
+    *,
+    every: bool,
+    against: Mapping[str, Link] | None = None,
+) -> None:
+    """Print one line for each kind of link, operation and half of the rows, with the mean error of the links `against`
+    beside that of `links`."""
+    head = f"{'link':66} {'op':14} {'half':7} {'rows':>4} {'mean':>7} {'median':>7} {'bias':>7} {'worst':>7}"
+    print(head + f"{'':14} {'against':>7}" if against else head)
     for kind in kinds(rows):
         for op in OPS:
             for half, wanted in (("fit", True), ("report", False)):
@@ -61,11 +77,16 @@ def print_errors(rows: Sequence[Published], links: Callable[[str], Link], *, eve
                     continue
                 errors = [signed_error(row, links) for row in mine]
                 sizes = [abs(error) for error in errors]
-                worst = max(zip(sizes, errors, mine, strict=True), key=lambda found: found[0])
-                print(
-                    f"{kind:66} {op:11} {half:7} {len(mine):4d} {statistics.mean(sizes):7.1%}"
-                    f" {statistics.median(sizes):7.1%} {statistics.mean(errors):+7.1%} {worst[1]:+7.1%} {worst[2].id}"
+                worst = max(zip(sizes, errors, mine, strict=True), key=lambda triple: triple[0])
+                line = (
+                    f"{kind:66} {op:14} {half:7} {len(mine):4d} {statistics.mean(sizes):7.1%}"
+                    f" {statistics.median(sizes):7.1%} {statistics.mean(errors):+7.1%}"
+                    f" {worst[1]:+7.1%} {worst[2].id:13}"
                 )
+                if against:
+                    other = statistics.mean(abs(signed_error(row, against.__getitem__)) for row in mine)
+                    line += f" {other:7.1%}"
+                print(line.rstrip())
                 for error, row in zip(errors, mine, strict=True) if every else ():
                     print(f"    {row.id} {row.ranks:4d} ranks {row.size_bytes:14.0f} bytes {error:+7.1%}")
 

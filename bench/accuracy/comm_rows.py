@@ -1,8 +1,12 @@
-"""The rows of comm.csv (published collectives) that name their machine well enough, placed on a cluster of ours."""
+"""The rows of comm.csv and kernels/comm.csv.gz (published collectives) that name their machine well enough, placed on a
+cluster of ours."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,6 +24,13 @@ WHOLE_BYTES = 2.0**33
 TORCH_HARNESS_S = 20e-6
 """What a loop in Python adds to each collective (all_reduce_bench.py): 8 Hopper devices take 39 us for 32 KiB with it
 (C00343 to C00347), 19 us with nccl-tests (C00760 to C00764)."""
+
+OLD_NODES_S = 25e-6
+"""What collectives took more on A100 nodes of 2022 and 2023: 44 to 80 us for 32 to 512 KiB on 8 (C00323 to C00327), 26-
+30 us with NCCL 2.27 (kernels/comm.csv.gz)."""
+
+VTRAIN_S = 12e-6
+"""The same for vTrain's sweep (what makes the fit half of its rows from 8 MiB nearest)."""
 
 Links = Callable[[str], Link]
 
@@ -41,18 +52,21 @@ class Machine:
 class Family:
     """Rows that rest on the same links: `kind` heads them in the table, `link` is whose parameters they tell.
 
-    `harness_s` is what the measuring program adds to every time."""
+    `harness_s` is what the measuring program adds to every time, and `copy_bytes_per_s` the rate at which a gather or a
+    scatter that is not in place copies a rank's own share, which a training's are spared."""
 
     kind: str
     link: str
     machine: Machine
     holds: Callable[[dict[str, str]], bool]
     harness_s: float = 0.0
+    copy_bytes_per_s: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One measured collective. `size_bytes` as in `Collective.bytes`."""
+    """One measured collective. `size_bytes` as in `Collective.bytes`; `curve` is that of all sizes it belongs to ("":
+    it stands alone), `copied_bytes` what is copied beside it."""
 
     id: str
     family: Family
@@ -61,10 +75,15 @@ class Published:
     nodes: int
     size_bytes: float
     measured_s: float
+    curve: str = ""
+    copied_bytes: float = 0.0
 
     @property
     def fit_half(self) -> bool:
-        """Whether the row belongs to the half that parameters may be fitted on, by the hash of its id."""
+        """Whether parameters may be fitted on the row: of rows that stand alone half, by the hash of the id; of whole
+        curves seven in ten, by the hash of device, operation and ranks."""
+        if self.curve:
+            return sha256(self.curve.encode()).digest()[0] % 10 >= 3
         return sha256(self.id.encode()).digest()[0] % 2 == 0
 
 
@@ -90,6 +109,7 @@ _HGX_H100 = Machine(device="h100", devices=8, island="nvswitch4", nic="ib-ndr400
 _DGX_1 = Machine(device="v100-32gb", devices=8, island="nvlink2", nic="ib-edr100", nics=1, host="pcie3-x16")
 _B200 = Machine(device="b200", devices=8, island="nvswitch5", nic="efa400", host="pcie5-x16")
 _RTX_5090 = Machine(device="rtx-4090", devices=8, island="pcie5-x16", nic="ethernet-25g", nics=1, host="pcie5-x16")
+_RACK = Machine(device="gb200", devices=4, island="nvswitch5-nvl72", island_size=72, nic="ib-ndr400", nics=4)
 _PAIRS = Machine(device="a100-80gb-pcie", devices=8, island="nvlink3-bridge", island_size=2)
 
 FAMILIES: tuple[Family, ...] = (
@@ -98,20 +118,28 @@ FAMILIES: tuple[Family, ...] = (
         link="nvswitch3",
         machine=_DGX_A100,
         holds=_and(_numbers(1, 161), _small),
+        harness_s=VTRAIN_S,
     ),
-    Family(kind="NVLink 3 switch, vTrain", link="nvswitch3", machine=_DGX_A100, holds=_numbers(1, 161)),
+    Family(
+        kind="NVLink 3 switch, vTrain",
+        link="nvswitch3",
+        machine=_DGX_A100,
+        holds=_numbers(1, 161),
+        harness_s=VTRAIN_S,
+    ),
     Family(
         kind="NVLink 3 switch, other sources",
         link="nvswitch3",
         machine=_DGX_A100,
         holds=lambda row: _numbers(323, 342)(row) or _ids(723, 728)(row),
+        harness_s=OLD_NODES_S,
     ),
     Family(
         kind="NVLink 3 switch, Galvatron (device not stated)",
         link="nvswitch3",
         machine=_DGX_A100,
         holds=_numbers(425, 490),
-        harness_s=TORCH_HARNESS_S,
+        harness_s=TORCH_HARNESS_S + OLD_NODES_S,
     ),
     Family(
         kind="NVLink 2 cube mesh, vTrain below 8 MiB (latency looks inflated)",
@@ -151,7 +179,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         kind="NVLink 5 switch, rack of 72",
         link="nvswitch5-nvl72",
-        machine=Machine(device="gb200", devices=4, island="nvswitch5-nvl72", island_size=72, nic="ib-ndr400", nics=4),
+        machine=_RACK,
         holds=_numbers(713, 717),
     ),
     Family(kind="NVLink 3 bridge", link="nvlink3-bridge", machine=_PAIRS, holds=_ids(729)),
@@ -182,10 +210,34 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 
+KERNEL_FAMILIES: dict[str, Family] = {
+    gpu: Family(
+        kind=f"{gpu.split()[0]}, nccl-tests in a node",
+        link=machine.island,
+        machine=machine,
+        holds=lambda _: False,
+        copy_bytes_per_s=copy_bytes_per_s,
+    )
+    for gpu, machine, copy_bytes_per_s in (
+        ("A100 SXM", _DGX_A100, 0.34e12),
+        ("H100 SXM", _HGX_H100, 0.69e12),
+        ("H200 SXM", replace(_HGX_H100, device="h200"), 0.69e12),
+        ("B200 SXM", _B200, 1.75e12),
+        ("B300 SXM", replace(_B200, device="b300"), 1.75e12),
+        ("GB200 SXM", _RACK, 1.75e12),
+    )
+}
+"""Devices of kernels/comm.csv.gz. What a copy takes was fitted with the links on the fitted curves (gathers of 2, 4, 8
+ranks differ by it)."""
+
+MISTUNED = {("B200 SXM", "NCCL 2.27.3"), ("B200 SXM", "NCCL 2.29.2")}
+"""Where gathers and scatters of 16 MiB on 8 devices take twice as long as with the versions between: a tuning step."""
+
 OPS: dict[str, CollectiveOp] = {
     "all_reduce": "all_reduce",
     "all_to_all": "all_to_all",
     "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
     "p2p_unidirectional": "send_recv",
 }
 
@@ -214,6 +266,37 @@ def read_published(path: Path) -> tuple[tuple[Published, ...], dict[str, int]]:
             continue
         found.append(_published(row, family))
     return tuple(found), left
+
+
+def read_kernels(path: Path) -> tuple[Published, ...]:
+    """Return nccl-tests' curves of kernels/comm.csv.gz: one row for each size, the median of NCCL's versions.
+
+    Left out: 8-bit integers, which no switch reduces; NCCL 2.23 on Hopper, whose small sizes are noise; versions that
+    are mistuned (`MISTUNED`); frameworks' own all-reduces, which serve inference.
+    """
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kernel"] == "nccl-tests" and row["dtype"] != "int8"]
+    by_size: defaultdict[tuple[str, CollectiveOp, int, int], list[dict[str, str]]] = defaultdict(list)
+    for row in rows:
+        op = OPS[row["op"]]
+        gathers = op in ("all_gather", "reduce_scatter")
+        old = "2.23" in row["software"] and row["gpu"][0] == "H"
+        if not old and not (gathers and (row["gpu"], row["software"]) in MISTUNED):
+            by_size[row["gpu"], op, int(row["gpus"]), int(row["bytes"])].append(row)
+    return tuple(
+        Published(
+            id=same[0]["id"],
+            family=KERNEL_FAMILIES[gpu],
+            op=op,
+            ranks=ranks,
+            nodes=1,
+            size_bytes=float(size),
+            measured_s=statistics.median(float(row["time_us"]) for row in same) * 1e-6,
+            curve=f"{gpu} {op} {ranks}",
+            copied_bytes=size / ranks if op in ("all_gather", "reduce_scatter") else 0.0,
+        )
+        for (gpu, op, ranks, size), same in by_size.items()
+    )
 
 
 def _published(row: dict[str, str], family: Family) -> Published:
@@ -259,9 +342,10 @@ _device = cache(load_device)
 def kinds(rows: Iterable[Published]) -> list[str]:
     """The families' names in order of the table."""
     present = {row.family.kind for row in rows}
-    return [family.kind for family in FAMILIES if family.kind in present]
+    return [family.kind for family in (*FAMILIES, *KERNEL_FAMILIES.values()) if family.kind in present]
 
 
 def modelled_s(row: Published, links: Links = load_link) -> float:
     """Seconds that our model gives the row, with what its harness adds."""
-    return time_collective(row.op, row.size_bytes, group_of(row, links)).seconds + row.family.harness_s
+    beside_s = row.family.harness_s + row.copied_bytes / row.family.copy_bytes_per_s
+    return time_collective(row.op, row.size_bytes, group_of(row, links)).seconds + beside_s

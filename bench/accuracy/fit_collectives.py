@@ -22,39 +22,58 @@ class Fit:
     free: tuple[tuple[str, float, float], ...]
 
 
-_LATENCIES = (("startup_s", 5e-6, 4e-5), ("latency_s", 2e-6, 2e-5), ("quick_latency_s", 3e-7, 6e-6))
-_RATES = (("efficiency", 0.5, 1.0), ("quick_efficiency", 0.05, 0.95))
+_LATENCIES = (("startup_s", 2e-6, 4e-5), ("latency_s", 5e-7, 2e-5), ("quick_latency_s", 2e-7, 6e-6))
+_RATES = (("efficiency", 0.4, 1.0), ("quick_efficiency", 0.02, 0.95))
+_CURVE = (*_LATENCIES, *_RATES, ("exchange_efficiency", 0.3, 1.0), ("ramp_exponent", 0.4, 1.0))
+_FEW_RANKS = (("share_2", 0.4, 1.0), ("share_3", 0.5, 1.0))
 
 FITS: tuple[Fit, ...] = (
     Fit(
         link="nvswitch3",
-        kinds=("NVLink 3 switch, vTrain", "NVLink 3 switch, other sources"),
-        free=(*_LATENCIES, *_RATES, ("share_2", 0.5, 1.0), ("share_3", 0.5, 1.0), ("share_5", 0.5, 1.0)),
-    ),
-    Fit(
-        link="nvswitch3",
-        kinds=("NVLink 3 switch, Galvatron (device not stated)",),
-        free=(("exchange_efficiency", 0.3, 1.0),),
+        kinds=(
+            "A100, nccl-tests in a node",
+            "NVLink 3 switch, vTrain",
+            "NVLink 3 switch, other sources",
+            "NVLink 3 switch, Galvatron (device not stated)",
+        ),
+        free=(*_CURVE, *_FEW_RANKS, ("share_5", 0.5, 1.0)),
     ),
     Fit(
         link="nvlink2",
         kinds=("NVLink 2 cube mesh, vTrain",),
-        free=(*_LATENCIES, *_RATES, *((f"share_{ranks}", 0.1, 1.0) for ranks in (2, 3, 4, 5, 6, 7))),
+        free=(
+            ("startup_s", 5e-6, 4e-5),
+            ("latency_s", 2e-6, 2e-5),
+            ("quick_latency_s", 3e-7, 6e-6),
+            ("efficiency", 0.5, 1.0),
+            ("quick_efficiency", 0.05, 0.95),
+            *((f"share_{ranks}", 0.1, 1.0) for ranks in (2, 3, 4, 5, 6, 7)),
+        ),
     ),
     Fit(
         link="nvswitch4",
-        kinds=("NVLink 4 switch, torch", "NVLink 4 switch (device not stated)"),
-        free=(*_LATENCIES, ("quick_efficiency", 0.05, 0.95), ("in_network_efficiency", 0.3, 1.0)),
+        kinds=(
+            "H100, nccl-tests in a node",
+            "H200, nccl-tests in a node",
+            "NVLink 4 switch, torch",
+            "NVLink 4 switch (device not stated)",
+        ),
+        free=(*_CURVE, *_FEW_RANKS, ("in_network_efficiency", 0.3, 1.0)),
     ),
     Fit(
         link="nvswitch5",
-        kinds=("NVLink 5 switch, torch",),
-        free=(("startup_s", 5e-6, 5e-5), ("quick_efficiency", 0.1, 0.9), ("in_network_efficiency", 0.3, 1.0)),
+        kinds=(
+            "B200, nccl-tests in a node",
+            "B300, nccl-tests in a node",
+            "GB200, nccl-tests in a node",
+            "NVLink 5 switch, torch",
+        ),
+        free=(*_CURVE, *_FEW_RANKS, ("in_network_efficiency", 0.3, 1.0)),
     ),
     Fit(
         link="nvswitch5-nvl72",
-        kinds=("NVLink 5 switch, rack of 72",),
-        free=(("in_network_efficiency", 0.3, 1.0),),
+        kinds=("GB200, nccl-tests in a node", "NVLink 5 switch, rack of 72"),
+        free=(("startup_s", 5e-6, 4e-5), ("in_network_efficiency", 0.3, 1.0)),
     ),
     Fit(link="efa400", kinds=("8 x EFA 400 a node, torch",), free=(("latency_s", 3e-6, 2e-4),)),
 )
@@ -76,7 +95,9 @@ def fit_links(rows: Sequence[Published]) -> dict[str, dict[str, float]]:
             logs: Sequence[float], base: Link = base, names: list[str] = names, mine: list[Published] = mine
         ) -> list[float]:
             values = dict(zip(names, map(math.exp, logs), strict=True))
-            return log_errors(mine, {base.name: _adjusted(base, values)})
+            trial = _adjusted(base, values)
+            errors = log_errors(mine, dict.fromkeys({base.name, *(row.family.machine.island for row in mine)}, trial))
+            return [error * _weight(row) for error, row in zip(errors, mine, strict=True)]
 
         starts = [
             [low + share * (high - low) for low, high in zip(lows, highs, strict=True)] for share in (0.3, 0.5, 0.8)
@@ -87,6 +108,11 @@ def fit_links(rows: Sequence[Published]) -> dict[str, dict[str, float]]:
         )
         found.setdefault(fit.link, {}).update(zip(names, map(math.exp, best.x), strict=True))
     return found
+
+
+def _weight(row: Published) -> float:
+    """A training's collectives are of megabytes and more: these count double."""
+    return 2.0 if row.size_bytes >= 2**22 else 1.0
 
 
 def fitted_links(values: Mapping[str, Mapping[str, float]]) -> Callable[[str], Link]:

@@ -7,15 +7,14 @@ state and what micro-batches in flight keep. So no plan takes less (tests: `test
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from estimator.bulk.layers import Composition, Variant
+from estimator.bulk.layers import Variant
 from estimator.bulk.shards import RankShards
 from estimator.pricing.amounts import Floats
-from estimator.pricing.memory import Holdings, joined_holdings, standing_bytes
+from estimator.pricing.memory import Holdings, standing_bytes
 from estimator.pricing.recipe import Recipe, StageSetup
 from profiles.vocabulary import RecomputeKind
 
@@ -42,58 +41,44 @@ class Divisible:
 
 
 def divisible(shards: RankShards, kinds: tuple[RecomputeKind, ...]) -> Divisible | None:
-    """The layers of `shards` under these kinds of recomputation; None where nothing can be said.
-
-    A pass is convex and twice the layers take twice as long, so it takes no less than the plane through differences
-    towards smaller counts at any point, such as that of half of the layers recomputed.
-    """
+    """Return the layers of `shards` under these kinds of recomputation; None where nothing can be said. What passes
+    take at least is `RankShards.longer_by_one_s` of all layers, half of them recomputed."""
     layers = shards.layers
-    known = [number for number, one in enumerate(layers.kinds) if one.recomputable]
-    if not known:
+    blocks = [number for number, kind in enumerate(layers.kinds) if kind.recomputable]
+    if not blocks:
         return None
     counts = np.bincount(layers.kind_of_layer, minlength=len(layers.kinds))
-    halves = [max(1, int(counts[kind]) // 2) for kind in known]
-    kept = _kept_bytes(shards, [(kind, False) for kind in known], "none")
-    layer_s, saved_bytes, dearer_s = np.full(len(known), math.inf), [], []
+    halves = [max(1, int(counts[kind]) // 2) for kind in blocks]
+    kept = shards.kept_bytes([(kind, False) for kind in blocks], "none")
+    layer_s, saved_bytes, dearer_s = np.full(len(blocks), math.inf), [], []
     wanted: list[RecomputeKind] = [kind for kind in kinds if kind != "none"]
     for recompute in wanted or [NONE]:
-        again = [(kind, True) for kind in known] if recompute != "none" else []
-        variants: list[Variant] = [*((kind, False) for kind in known), *again]
-        whole: Composition = tuple(zip(variants, halves * (2 if again else 1), strict=True))
-        less: list[Composition] = [tuple((one, count - (one == other)) for one, count in whole) for other in variants]
-        found = shards.chunks([whole, *less], recompute)
-        both = found.forward_s + found.backward_s
-        own = both[0] - both[1:]
-        layer_s = np.minimum(layer_s, own[: len(known)])
+        again = [(kind, True) for kind in blocks] if recompute != "none" else []
+        variants: list[Variant] = [*((kind, False) for kind in blocks), *again]
+        longer_s = shards.longer_by_one_s(tuple(zip(variants, halves * (2 if again else 1), strict=True)), recompute)
+        layer_s = np.minimum(layer_s, longer_s[: len(blocks)])
         if again:
-            saved_bytes.append(kept - _kept_bytes(shards, again, recompute))
-            dearer_s.append(np.maximum(own[len(known) :] - own[: len(known)], 0.0))
+            saved_bytes.append(kept - shards.kept_bytes(again, recompute))
+            dearer_s.append(np.maximum(longer_s[len(blocks) :] - longer_s[: len(blocks)], 0.0))
     if not (layer_s > 0).all():
         return None
     saved, dearer = np.array(saved_bytes).ravel(), np.array(dearer_s).ravel()
     worth = saved > 0
-    firsts = [layers.kinds[number].index for number in known]
-    held = [shards.holdings(((first, first + 1),))[0] for first in firsts]
     return Divisible(
         layer_s=layer_s,
-        holdings=joined_holdings(held),
-        once_s=float(layer_s @ counts[known]),
+        holdings=shards.holdings_of_one(blocks),
+        once_s=float(layer_s @ counts[blocks]),
         kept_bytes=float((kept / layer_s).min()),
         spared_bytes=float((saved / np.tile(layer_s, len(saved_bytes)))[worth].max()) if worth.any() else 0.0,
         again_s=float((dearer[worth] / saved[worth]).min()) if worth.any() else 0.0,
     )
 
 
-def standing_bytes_a_second(found: Divisible, recipe: Recipe, stage: StageSetup, shards: RankShards) -> float:
-    """Bytes of state that a second's worth of layers holds at least, sharded as `stage` is."""
-    held = standing_bytes(recipe, stage, found.holdings, shards.features)
+def standing_bytes_a_second(layers: Divisible, recipe: Recipe, stage: StageSetup, shards: RankShards) -> float:
+    """Return the bytes of state that a second's worth of layers holds at least, sharded as `stage` is."""
+    held = standing_bytes(recipe, stage, layers.holdings, shards.features)
     state = np.asarray(held.state) - ROUNDED_UP_BYTES
-    return float((np.maximum(state, 0.0) / found.layer_s).min())
-
-
-def _kept_bytes(shards: RankShards, variants: Sequence[Variant], recompute: RecomputeKind) -> Floats:
-    """What one layer of each variant keeps for a micro-batch."""
-    return shards.chunks([((variant, 1),) for variant in variants], recompute).saved_bytes
+    return float((np.maximum(state, 0.0) / layers.layer_s).min())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

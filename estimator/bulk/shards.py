@@ -17,7 +17,14 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
 from estimator.pricing.measured import profiled_shard
-from estimator.pricing.memory import Holdings, cached_scratch, fullest_moment, holdings_of, layer_bytes
+from estimator.pricing.memory import (
+    Holdings,
+    cached_scratch,
+    fullest_moment,
+    holdings_of,
+    joined_holdings,
+    layer_bytes,
+)
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
@@ -183,6 +190,28 @@ class RankShards:
             extra_bytes=np.array([extra for extra, _ in moments], dtype=np.float64),
             freed_bytes=np.array([freed for _, freed in moments], dtype=np.float64),
         )
+
+    def longer_by_one_s(self, whole: Composition, recompute: RecomputeKind) -> Floats:
+        """Return by how many seconds a micro-batch through `whole`, forward and backward, is longer than without one
+        layer of each of its variants in turn.
+
+        A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the
+        layers take twice as long. So any layers take no less than the sum of these over them.
+        """
+        less: list[Composition] = [tuple((one, count - (one == other)) for one, count in whole) for other, _ in whole]
+        chunks = self.chunks([whole, *less], recompute)
+        both = chunks.forward_s + chunks.backward_s
+        longer_s: Floats = both[0] - both[1:]
+        return longer_s
+
+    def kept_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> Floats:
+        """Return the bytes that one layer of each variant keeps for a micro-batch."""
+        return self.chunks([((variant, 1),) for variant in variants], recompute).saved_bytes
+
+    def holdings_of_one(self, kinds: Sequence[int]) -> Holdings:
+        """Return what a rank holds of one layer of each of these kinds."""
+        firsts = [self.layers.kinds[kind].index for kind in kinds]
+        return joined_holdings([self.holdings(((first, first + 1),))[0] for first in firsts])
 
     def most_saved_by_recomputing(self) -> float:
         """Bytes by which what a layer keeps for a micro-batch falls at most where it is recomputed in full."""

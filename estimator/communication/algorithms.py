@@ -7,7 +7,7 @@ in its src/graph/tuning.cc); rates and latencies are those of the group's links.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from estimator.communication.groups import Group
@@ -25,15 +25,22 @@ devices (C00458-C00490, Hetu-Galvatron) and 64 H800 (C00736, nccl issue 1531) to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What one algorithm costs: `latency_s` + `seconds_per_byte` * bytes."""
+    """What one algorithm costs: `latency_s` + `seconds_per_byte` * bytes, or more than their sum where the links'
+    `ramp_exponent` is below 1."""
 
     algorithm: str
     latency_s: float
     seconds_per_byte: float
+    ramp_exponent: float = 1.0
 
     def seconds(self, size_bytes: float) -> float:
         """Return the seconds of a collective of that many bytes."""
-        return self.latency_s + self.seconds_per_byte * size_bytes
+        passing_s = self.seconds_per_byte * size_bytes
+        if self.ramp_exponent == 1.0 or not self.latency_s or not passing_s:
+            return self.latency_s + passing_s
+        p = self.ramp_exponent
+        shorter, longer = sorted((self.latency_s, passing_s))
+        return float(longer * (1 + (shorter / longer) ** p) ** (1 / p))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +63,9 @@ def algorithm_lines(op: CollectiveOp, group: Group, concurrent_groups: int) -> t
         lines += _in_protocol(op, group, steps, protocol)
     if op == "all_reduce" and group.even:
         lines += _in_network(group, concurrent_groups)
-    return tuple(lines)
+    # How the outermost links' pipeline fills and drains is what counts: inner ones are part of it.
+    exponent = group.levels[-1].ramp_exponent
+    return tuple(lines) if exponent == 1.0 else tuple(replace(line, ramp_exponent=exponent) for line in lines)
 
 
 def _protocols(group: Group, concurrent_groups: int) -> list[tuple[str, list[_Step]]]:
@@ -113,10 +122,16 @@ def _ring(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> 
 def _tree(group: Group, steps: list[_Step], protocol: str) -> Line:
     """all_reduce in a double binary tree over the outermost level, with chains inside its parts, all of it in one
     pipeline: log2 hops there, the busiest links carry all bytes up and down (Sanders, Speck, Träff, "Two-tree
-    algorithms for full bandwidth broadcast, reduction and scan", 2009)."""
+    algorithms for full bandwidth broadcast, reduction and scan", 2009).
+
+    The quick protocol has a chain inside a node too: small sums of 2, 4, 8 devices behind an NVLink switch take the
+    ring's steps (KC rows of comm.csv.gz), a rack's the chain in a node and a tree over nodes.
+    """
     *inner, top = steps
+    members = top.level.members
+    chain = math.ceil(members / group.nodes) if protocol and top.level.kind in ("island", "host") else 1
     hops_s = sum((step.level.members - 1) * step.latency_s for step in inner)
-    hops_s += math.ceil(math.log2(top.level.members)) * top.latency_s
+    hops_s += (chain - 1 + math.ceil(math.log2(members / chain))) * top.latency_s
     return Line(
         algorithm=f"{protocol}tree",
         latency_s=_startup_s(group) + 2 * hops_s,

@@ -36,6 +36,7 @@ class Level:
     quick_share: float = 1.0
     in_network_share: float | None = None
     exchange_share: float = 1.0
+    ramp_exponent: float = 1.0
 
     def available(self, concurrent_groups: int) -> float:
         """Bytes/s out of a part while that many groups like this one are busy."""
@@ -94,6 +95,7 @@ def level_of(kind: Literal["island", "host", "fabric"], links: Sequence[Link], m
         quick_share=least([link.quick_efficiency or link.efficiency for link in links]) or 1.0,
         in_network_share=least([link.in_network_efficiency for link in links]),
         exchange_share=least([link.exchange_efficiency or link.efficiency for link in links]) or 1.0,
+        ramp_exponent=min(link.ramp_exponent for link in links),
     )
 
 

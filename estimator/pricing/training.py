@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
+from estimator.pricing.upkeep import HOUR_S, power_w, price_per_hour
 from profiles.vocabulary import Infeasible
 
 DAY_S = 86_400.0
-HOUR_S = 3_600.0
 JOULES_PER_KWH = 3.6e6
-
-POWER_SHARE = 1.0
-"""Share of a device's power that it draws throughout a training: all of it, as Luccioni et al. 2022 (BLOOM, section
-4.2) and Touvron et al. 2023 (LLaMA, section 6) count. Hosts, network and cooling come on top."""
 
 HOPELESS = 50.0
 """Failures that one checkpoint interval may expect (e to this power is how much longer it takes then)."""
@@ -91,8 +87,8 @@ def estimate_training(
             lacking="support",
         )
     seconds = compute_s * slowed
-    price_per_hour, price_reason = _price_per_hour(setup)
-    power_w, energy_reason = _power_w(setup)
+    slots = [slot for stage in setup.stages for slot in stage.slots]
+    hour, power = price_per_hour(setup.cluster, slots), power_w(setup.cluster, slots)
     return Training(
         iterations=iterations,
         compute_s=compute_s,
@@ -101,10 +97,10 @@ def estimate_training(
         goodput=1 / slowed,
         checkpoint_interval_s=interval_s,
         failures=failures_per_s * seconds,
-        price=None if price_per_hour is None else price_per_hour * seconds / HOUR_S,
-        price_reason=price_reason,
-        energy_joules=None if power_w is None else power_w * POWER_SHARE * seconds,
-        energy_reason=energy_reason,
+        price=None if isinstance(hour, Infeasible) else hour * seconds / HOUR_S,
+        price_reason=hour.reason if isinstance(hour, Infeasible) else None,
+        energy_joules=None if isinstance(power, Infeasible) else power * seconds,
+        energy_reason=power.reason if isinstance(power, Infeasible) else None,
     )
 
 
@@ -140,28 +136,3 @@ def slowdown(failures_per_s: float, checkpoint_s: float, restart_s: float) -> fl
     # With free checkpoints the interval shrinks to nothing, and (exp(x) - 1) / x to 1.
     lost = math.expm1(working + saving) / working if working else 1.0
     return math.exp(restarting) * lost
-
-
-def _price_per_hour(setup: Setup) -> tuple[float | None, str | None]:
-    """All devices' price for an hour, or why there is none."""
-    total = 0.0
-    for stage in setup.stages:
-        for slot in stage.slots:
-            price = setup.cluster.group_of(slot).price_per_device_hour
-            if price is None:
-                return None, f"{setup.cluster.text} has no price_per_device_hour for {slot.device} (a cluster file may)"
-            total += price
-    return total, None
-
-
-def _power_w(setup: Setup) -> tuple[float | None, str | None]:
-    """All devices' power: the cluster file's `power_w` for each, else the datasheet's, or why there is none."""
-    total = 0.0
-    for stage in setup.stages:
-        for slot in stage.slots:
-            group = setup.cluster.group_of(slot)
-            power_w = group.power_w if group.power_w is not None else group.device.power_w
-            if power_w is None:
-                return None, f"neither {setup.cluster.text} nor a datasheet states the power of {slot.device}"
-            total += power_w
-    return total, None

@@ -163,7 +163,7 @@ def _print_space(certificate: Certificate) -> None:
     families = f"{certificate.families:,} famil{'y' if certificate.families == 1 else 'ies'} of plans"
     memory = f"{short:,} of them do not fit into memory" if short else "all fit into memory"
     rows = [("ways to share the devices", f"{certificate.considered:,}", "")]
-    rows += [("  removed", f"{count:,}", why) for why, count in certificate.removed]
+    rows += [("  removed", f"{count:,}", why) for why, count in certificate.removed.items()]
     rows += [
         ("  left", f"{certificate.ways:,}", ""),
         ("  bounded", f"{certificate.bounded:,}", "no plan of these can be better"),

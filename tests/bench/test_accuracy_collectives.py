@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.accuracy.collectives import main, signed_error
-from bench.accuracy.comm_rows import Published, group_of, modelled_s, read_published
+from bench.accuracy.comm_rows import Published, group_of, modelled_s, read_kernels, read_published
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -72,3 +72,27 @@ def test_mean_error_on_the_rows_that_nothing_was_fitted_on(kind: str, op: str, m
     rows, _ = read_published(DATA / "comm.csv")
     errors = [abs(signed_error(row)) for row in rows if row.family.kind == kind and row.op == op and not row.fit_half]
     assert statistics.mean(errors) < most
+
+
+@published
+@pytest.mark.parametrize(
+    ("op", "most"), [("all_reduce", 0.09), ("all_gather", 0.09), ("reduce_scatter", 0.09), ("all_to_all", 0.13)]
+)
+def test_mean_error_on_the_curves_in_a_node_that_nothing_was_fitted_on(op: str, most: float) -> None:
+    rows = [row for row in read_kernels(DATA / "kernels" / "comm.csv.gz") if row.op == op and not row.fit_half]
+    for gpu in {row.family.kind for row in rows}:
+        errors = [abs(signed_error(row)) for row in rows if row.family.kind == gpu]
+        assert statistics.mean(errors) < most, gpu
+
+
+@published
+def test_curves_are_held_as_a_whole_and_read_without_what_misleads() -> None:
+    rows = read_kernels(DATA / "kernels" / "comm.csv.gz")
+    assert len({(row.curve, row.size_bytes) for row in rows}) == len(rows)
+    halves: dict[str, set[bool]] = {}
+    for row in rows:
+        halves.setdefault(row.curve, set()).add(row.fit_half)
+    assert all(len(half) == 1 for half in halves.values())
+    assert 0.2 < sum(half == {False} for half in halves.values()) / len(halves) < 0.45
+    # A copy of the rank's own share is what the harness adds, to gathers and scatters alone.
+    assert all((row.copied_bytes > 0) == (row.op in ("all_gather", "reduce_scatter")) for row in rows)

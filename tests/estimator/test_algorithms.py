@@ -104,6 +104,21 @@ def test_a_large_group_rings_slowly_and_grows_by_the_log_in_a_tree() -> None:
         assert reduce == pytest.approx(tree, rel=1e-2)
 
 
+def test_a_ramp_below_one_joins_start_and_bytes_to_more_than_their_sum() -> None:
+    island = replace(ISLAND, ramp_exponent=0.5)
+    start, passing = 7 * 4e-6, 0.875 * 1e6 / 80e9
+    seconds, _ = timed("all_gather", 1e6, cluster_of(1, 8, island=island))
+    assert seconds == pytest.approx((start**0.5 + passing**0.5) ** 2)
+    # Over nodes it is the outermost links' ramp that counts.
+    over = timed("all_gather", 1e6, cluster_of(2, 4, island=island))
+    assert over == timed("all_gather", 1e6, cluster_of(2, 4))
+
+
+def test_a_quick_sum_in_a_node_takes_the_steps_of_a_chain() -> None:
+    island = replace(ISLAND, quick_latency_s=1e-6, quick_efficiency=0.4)
+    assert timed("all_reduce", 1, cluster_of(1, 8, island=island))[0] == pytest.approx(14 * 1e-6, rel=1e-3)
+
+
 def test_few_ranks_of_a_mesh_have_few_of_its_links() -> None:
     island = replace(ISLAND, latency_s=0.0, share_by_ranks=((2, 0.25), (4, 0.5)))
     cluster = cluster_of(1, 8, island=island)
@@ -160,6 +175,7 @@ links = st.builds(
     exchange_efficiency=shares,
     share_by_ranks=st.just(()) | st.just(((2, 0.3), (5, 0.6))),
     torus_dimensions=st.integers(1, 3),
+    ramp_exponent=st.floats(0.3, 1),
 )
 ops = st.sampled_from(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"))
 
@@ -230,3 +246,20 @@ def test_every_link_of_the_catalogue_is_sane(name: str) -> None:
         assert link.quick_efficiency < link.efficiency
     assert list(link.share_by_ranks) == sorted(link.share_by_ranks)
     assert all(0 < share <= 1 for _, share in link.share_by_ranks)
+    assert 0.3 <= link.ramp_exponent <= 1
+
+
+@given(
+    op=ops,
+    size=st.floats(1, 1e10),
+    ranks=st.integers(4, 64),
+    more=st.integers(1, 64),
+    name=st.sampled_from(["nvswitch3", "nvswitch4", "nvswitch5", "nvswitch5-nvl72"]),
+)
+def test_more_ranks_of_a_switch_are_never_faster(
+    op: CollectiveOp, size: float, ranks: int, more: int, name: str
+) -> None:
+    """Beyond the few that cannot use all links; a switch that reduces passes less the more ranks share in it."""
+    link = replace(load_link(name), in_network_efficiency=None, share_by_ranks=())
+    few, many = (timed(op, size, cluster_of(1, count, island=link))[0] for count in (ranks, ranks + more))
+    assert many >= few * (1 - 1e-9)

@@ -26,6 +26,7 @@ PUBLISHED_BILLIONS = {
     **{"opt-6.7b": 6.7, "opt-13b": 13, "llama2-7b": 6.74, "llama2-13b": 13, "llama2-70b": 69},
     **{"llama3-8b": 8.03, "llama3-70b": 70.6, "llama3-405b": 405, "mixtral-8x7b": 46.7},
     **{"mamba2-2.7b": 2.7, "nemotron-h-8b": 8.1, "qwen3-next-80b-a3b": 80},
+    **{"nemotron-h-56b": 56.3, "nemotron-3-nano-30b-a3b": 31.6},
     **{"resnet-50": 0.0256, "vgg-16": 0.138, "nmt": 0.213},
 }
 

@@ -179,6 +179,42 @@ def read_maxtext(export: Export) -> Facts:
     }
 
 
+def read_llm_foundry(export: Export) -> Facts:
+    config = yaml.safe_load(file_of(export, "llm_foundry.yaml"))
+    fsdp, model = config.get("fsdp_config", {}), config["model"]
+    strategies = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD_ZERO2": 2}
+    return {
+        "tp": 1,
+        "pp": 1,
+        "cp": 1,
+        "zero": strategies.get(fsdp.get("sharding_strategy", ""), 0),
+        **({"replicate": fsdp.get("data_parallel_replicate_degree", 1)} if fsdp else {}),
+        "micro_batch_per_rank": config["device_train_microbatch_size"],
+        "global_batch": config["global_train_batch_size"],
+        "blocks": model["n_layers"],
+        "hidden": model["d_model"],
+        "recompute": "full" if fsdp.get("activation_checkpointing") else "none",
+    }
+
+
+def read_nanotron(export: Export) -> Facts:
+    config = yaml.safe_load(file_of(export, "nanotron.yaml"))
+    degrees, tokens, sizes = config["parallelism"], config["tokens"], config["model"]["model_config"]
+    batches = tokens["batch_accumulation_per_replica"]
+    return {
+        **{name: degrees[name] for name in ("tp", "pp", "dp")},
+        "cp": 1,
+        "zero": config["optimizer"]["zero_stage"],
+        "sequence_parallel": degrees["tp_mode"] == "REDUCE_SCATTER" and degrees["tp"] > 1,
+        "micro_batch_per_rank": tokens["micro_batch_size"],
+        "micro_batches": batches,
+        "global_batch": tokens["micro_batch_size"] * batches * degrees["dp"],
+        "blocks": sizes["num_hidden_layers"],
+        "hidden": sizes["hidden_size"],
+        "recompute": "full" if degrees["recompute_layer"] else "none",
+    }
+
+
 READERS: dict[str, Callable[[Export], Facts]] = {
     "megatron": read_megatron,
     "bridge": read_bridge,
@@ -187,4 +223,6 @@ READERS: dict[str, Callable[[Export], Facts]] = {
     "deepspeed": read_deepspeed,
     "accelerate": read_accelerate,
     "maxtext": read_maxtext,
+    "llm-foundry": read_llm_foundry,
+    "nanotron": read_nanotron,
 }

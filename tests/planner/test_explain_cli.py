@@ -123,7 +123,7 @@ def test_every_plan_comes_with_its_certificate(capsys: pytest.CaptureFixture[str
 def test_a_certificate_says_the_gap_and_the_events() -> None:
     certificate = Certificate(
         considered=100,
-        removed=(("a rule", 60),),
+        removed={"a rule": 60},
         ways=40,
         bounded=30,
         families=3,

@@ -64,6 +64,8 @@ def test_it_says_what_the_plan_says_or_names_a_key(name: str, format_name: str) 
         ("torchtitan-toml", {"llama zero 3 tp2", "llama hsdp", "llama pp4 zero 3"}),
         ("deepspeed", {"llama zero 3", "llama pp4 zero 1", "mixtral tp2 ep4 zero 2", "vision", "bert"}),
         ("accelerate", {"llama zero 0", "llama zero 2", "llama zero 3", "llama hsdp"}),
+        ("llm-foundry", {"llama zero 2", "llama zero 3", "llama hsdp", "one device"}),
+        ("nanotron", {"llama zero 1", "llama zero 0"}),
         ("maxtext", {"llama zero 3", "llama cp2", "gpt gpipe", "llama gpipe", "mixtral ep8 zero 3"}),
     ],
 )

@@ -31,10 +31,7 @@ def read(text: str, model: str | None = None) -> Imported:
 
 
 def blocks_of(found: Imported) -> list[TransformerBlock]:
-    from planner.one_job.importing.estimate import find_model
-
-    layers = find_model(found, None).model.layers
-    return [layer for layer in layers if isinstance(layer, TransformerBlock)]
+    return [layer for layer in found.model.model.layers if isinstance(layer, TransformerBlock)]
 
 
 @pytest.mark.parametrize("entry", published("megatron"))
@@ -51,7 +48,7 @@ def test_a_tokenizer_whose_size_nobody_knows_is_asked_for(entry: dict[str, Any])
 
 def test_a_vocabulary_that_is_not_stated_may_follow_from_the_layers() -> None:
     found = read(f"{LLAMA} --tokenizer-type HuggingFaceTokenizer")
-    assert found.reference == "llama3-8b"
+    assert found.model.reference == "llama3-8b"
     assert any("128256" in sentence and "llama3-8b" in sentence for sentence in found.assumptions)
 
 
@@ -164,12 +161,12 @@ def test_arguments_turn_features_of_the_software(words: str, software: dict[str,
 
 
 def test_layers_of_a_zoo_model_keep_its_name() -> None:
-    assert read(f"{LLAMA} --vocab-size 128256").reference == "llama3-8b"
-    assert read(f"{LLAMA} --vocab-size 32000").config is not None
+    assert read(f"{LLAMA} --vocab-size 128256").model.reference == "llama3-8b"
+    assert read(f"{LLAMA} --vocab-size 32000").model.config is not None
     sizes = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024"
     gpt = f"{sizes} --max-position-embeddings 1024 {PARALLEL}"
-    assert read(gpt).reference == "gpt2-350m"
-    assert read(f"{gpt} --hidden-dropout 0 --attention-dropout 0").reference is None
+    assert read(gpt).model.reference == "gpt2-350m"
+    assert read(f"{gpt} --hidden-dropout 0 --attention-dropout 0").model.reference is None
 
 
 def test_defaults_are_megatrons() -> None:
@@ -222,7 +219,7 @@ def test_windows_and_norms_of_queries() -> None:
 
 def test_the_users_model_must_have_the_sizes_that_the_arguments_state() -> None:
     found = read(f"{LLAMA} --vocab-size 128256", model="llama3-8b")
-    assert (found.reference, found.config) == ("llama3-8b", None)
+    assert (found.model.reference, found.model.config) == ("llama3-8b", None)
     assert read(PARALLEL, model="gpt3-175b").options["micro_batch"] == 1
     for words, message in (
         ("--hidden-size 4096", "--hidden-size: found 4096, expected 12288, as gpt3-175b has"),

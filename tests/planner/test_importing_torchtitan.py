@@ -55,8 +55,8 @@ def test_shipped_files_are_legal_settings_of_the_published_size(entry: dict[str,
 )
 def test_flavors_have_the_parameters_of_their_releases(name: str, flavor: str, billions: float, tmp_path: Path) -> None:
     found = read(tmp_path, f'[model]\nname = "{name}"\nflavor = "{flavor}"\n')
-    assert found.config is not None
-    model = config_model(found.config, where="x", name="x")
+    assert found.model.config is not None
+    model = config_model(found.model.config, where="x", name="x")
     graph = build_graph(model, shard=Shard(seq_len=model.seq_len), degrees=())
     assert graph.parameters / 1e9 == pytest.approx(billions, rel=0.02)
 
@@ -66,11 +66,11 @@ def test_every_flavor_is_a_zoo_model_or_describes_one(tmp_path: Path) -> None:
         for flavor, entry in flavors.items():
             found = read(tmp_path, f'[model]\nname = "{name}"\nflavor = "{flavor}"\n')
             if "zoo" in entry:
-                assert load_model(str(found.reference)).name == entry["zoo"]
+                assert load_model(str(found.model.reference)).name == entry["zoo"]
             else:
-                assert found.config is not None
-    assert llama(tmp_path).reference == "llama3-8b"
-    assert read(tmp_path, '[model]\nname = "llama3"\nflavor = "8B_flex"\n').reference == "llama3-8b"
+                assert found.model.config is not None
+    assert llama(tmp_path).model.reference == "llama3-8b"
+    assert read(tmp_path, '[model]\nname = "llama3"\nflavor = "8B_flex"\n').model.reference == "llama3-8b"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_replicas_are_hsdp(tmp_path: Path) -> None:
         ("[model\n", "train.toml, line 1, column 7: found no TOML (Expected ']' at the end of a table declaration)"),
         ('[model]\nname = "llama3"\nflavor = \n', "train.toml, line 3, column 10: found no TOML (Invalid value)"),
         ("[model]\nname = 'x", "train.toml, end of document: found no TOML"),
-        ('model = "llama3"\n', 'train.toml: model: found "llama3", expected a table [model]'),
+        ('model = "llama3"\n', 'train.toml: model: found "llama3", expected an object'),
         ('[model]\nflavor = "9B"\n', "model.flavor: found llama3 9B, expected one of llama3 8B, llama3 70B"),
         ('[model]\nname = "flux"\n', "found flux debugmodel, expected one of"),
         ("[parallelism]\ntensor_parallel_degree = 0\n", "parallelism.tensor_parallel_degree: found 0, expected"),
@@ -207,7 +207,7 @@ def test_wrong_files_are_refused_with_their_place(text: str, message: str, tmp_p
 
 def test_a_model_beside_the_file_takes_the_flavors_place(tmp_path: Path) -> None:
     found = read(tmp_path, '[model]\nname = "mine"\nflavor = "1T"\n', model="gpt-tiny")
-    assert (found.reference, found.config) == ("gpt-tiny", None)
+    assert (found.model.reference, found.model.config) == ("gpt-tiny", None)
 
 
 def test_degrees_that_do_not_go_together_are_told_in_torchtitans_words(tmp_path: Path) -> None:

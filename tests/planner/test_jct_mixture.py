@@ -18,8 +18,8 @@ from planner.many_jobs.jct.mixture import (
     combine,
     followed,
     known_times,
-    losses_of,
     mixed_points,
+    relative_losses,
     rule_names,
     rule_points,
 )
@@ -142,7 +142,7 @@ def test_points_are_combined_for_their_loss() -> None:
 def test_losses_are_shares_of_the_largest() -> None:
     point, truth = np.array([1.0, 24.0, 3.0]), np.array([24.0, 1.0, 3.0])
     for loss in LOSSES:
-        assert losses_of(point, truth, loss, 24).tolist() == pytest.approx([1.0, 1.0, 0.0])
+        assert relative_losses(point, truth, loss, 24).tolist() == pytest.approx([1.0, 1.0, 0.0])
     assert loss_of(point, truth, "within-2x") == pytest.approx(2 / 3)
 
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.pricing.training import POWER_SHARE, Training, estimate_training
+from estimator.pricing.training import Training, estimate_training
+from estimator.pricing.upkeep import POWER_SHARE, power_w, price_per_hour
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.spaces.objectives import (
     amount,
     cost,
     energy_joules,
     plan_amount,
-    power_w,
-    price_per_hour,
     slots_of_plan,
-    training_amount,
-    training_iterations,
 )
+from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
@@ -97,14 +96,9 @@ def test_a_plan_s_iteration_and_training_on_its_cluster() -> None:
     assert plan_amount("cost", plan, sold) == pytest.approx(8 * 2.0 * 2.0 / 3600)
     assert plan_amount("energy", plan, cluster) == pytest.approx(8 * 400 * 2.0 * POWER_SHARE)
     assert isinstance(plan_amount("cost", plan, cluster), Infeasible)
-    tokens = 100 * plan.batch.global_batch * (plan.model.seq_len or 0)
-    assert training_amount("time", plan, cluster, train_tokens=tokens) == 200.0
-    assert training_amount("time", plan, cluster, train_tokens=tokens + 1) == 202.0
-    assert training_amount("cost", plan, sold, train_tokens=tokens) == pytest.approx(8 * 2.0 * 200 / 3600)
 
 
-def test_the_training_agrees_with_the_one_without_failures() -> None:
-    """The twin in `estimator.pricing.training`, which knows failures and checkpoints."""
+def test_a_training_takes_as_much_as_its_iterations() -> None:
     setup = setup_of("gpt-tiny", "a100-80gb:1x8", dp=8, global_batch=16)
     (site,) = setup.cluster.sites
     sold = replace(site.nodes[0], price_per_device_hour=2.5, power_w=500.0)
@@ -113,19 +107,11 @@ def test_the_training_agrees_with_the_one_without_failures() -> None:
     plan = record_plan(setup, evaluation, reference="gpt-tiny", assumptions=())
     whole = estimate_training(evaluation, setup, train_tokens=1e7)
     assert isinstance(whole, Training)
-    assert training_amount("time", plan, setup.cluster, train_tokens=1e7) == pytest.approx(whole.seconds)
-    assert training_amount("cost", plan, setup.cluster, train_tokens=1e7) == pytest.approx(whole.price)
-    assert training_amount("energy", plan, setup.cluster, train_tokens=1e7) == pytest.approx(whole.energy_joules)
-
-
-def test_a_model_without_tokens_has_no_training_of_tokens() -> None:
-    plan = _plan()
-    without = replace(plan, model=replace(plan.model, seq_len=None))
-    found = training_amount("time", without, load_cluster("a100-80gb:1x8"), train_tokens=1e6)
-    assert isinstance(found, Infeasible)
-    assert found.reason == "gpt-tiny has no tokens"
-    with pytest.raises(ValueError, match="expected all above 0"):
-        training_iterations(0, global_batch=1, seq_len=1)
+    amounts = {"time": whole.seconds, "cost": whole.price, "energy": whole.energy_joules}
+    for objective, figure in amounts.items():
+        each = plan_amount(cast("Objective", objective), plan, setup.cluster)
+        assert not isinstance(each, Infeasible)
+        assert figure == pytest.approx(whole.iterations * each)
 
 
 def test_a_plan_of_another_cluster_is_refused() -> None:

@@ -52,6 +52,22 @@ def test_a_tool_gets_what_it_can_run(tool: str) -> None:
         assert plan.schedule == "1f1b"
 
 
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_habit_gives_way_to_the_zero_that_is_asked_for(zero: int) -> None:
+    """Megatron FSDP runs, without the fused accumulation that Megatron-LM usually has."""
+    plan = _plan(model="llama2-7b", cluster="h100:1x8", tool="megatron", zero=zero, min=("dp=2",))
+    assert {stage.sharding.zero for stage in plan.stages} == {zero}
+    assert plan.recipe is not None
+    assert not plan.recipe.software.fused_accumulation
+    assert any("passes of their own" in sentence for sentence in plan.assumptions)
+
+
+def test_a_state_that_the_tool_does_not_hold_is_refused_with_its_reason() -> None:
+    stated = ("fused_accumulation=true",)
+    with pytest.raises(NothingFits, match="found 2; it runs Megatron FSDP without fused accumulation"):
+        _plan(model="llama2-7b", cluster="h100:1x8", tool="megatron", zero=2, feature=stated)
+
+
 def test_a_model_that_the_tool_cannot_be_told_is_refused_at_once() -> None:
     with pytest.raises(NothingFits, match="torchtitan cannot express model: found gpt2"):
         _plan(tool="torchtitan")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import t as student
 
+from bench.tuning.approaches import ask_in_turn
 from planner.one_job.tuning.measured import ErrorModel, Rules, ask_where_it_matters, foresee, log_spread
-from planner.one_job.tuning.records import Candidate, Measurement, ask_in_turn, tune
+from planner.one_job.tuning.records import Candidate, Measurement, tune
 from planner.one_job.tuning.student import Student
 from tests.oracles.tuning_oracle import condition_in_turn, fastest
 from tests.planner.tuning_examples import Counting, groups, make_candidates
@@ -162,6 +163,8 @@ def test_students_distribution_is_scipys(freedom: int, at: float) -> None:
     found = Student(freedom)
     assert found.below(at) == pytest.approx(student.cdf(at, freedom), abs=1e-12)
     assert found.density(at) == pytest.approx(student.pdf(at, freedom), rel=1e-9)
+    for share in (0.025, 0.6, 0.975):
+        assert found.quantile(share) == pytest.approx(student.ppf(share, freedom), rel=1e-9)
 
 
 @pytest.mark.parametrize("at", [-2.0, 0.0, 0.7])

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bench.accuracy.adapters as package
-from bench.accuracy.adapters.published import explicit_row, write_table
-from planner.one_job.validation.rows import read_table
+from bench.accuracy.adapters.published import read_published, write_table
 from profiles.errors import InputError
 from profiles.files import write_atomically
 
@@ -25,11 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="EXPLICIT.csv")
     options = parser.parse_args(arguments)
     try:
-        rows = read_table(options.published).rows
+        rows = read_published(options.published)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    write_atomically(options.out, write_table(explicit_row(row) for row in rows))
+    write_atomically(options.out, write_table(row.explicit for row in rows))
     print(f"written: {options.out}, {len(rows)} rows")
     return 0
 

@@ -29,11 +29,16 @@ DEVICE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"p100", "p100"),
     (r"k80", "k80"),
     (r"\bt4\b", "t4"),
+    (r"rtx ?a6000\b", "rtx-a6000"),
+    (r"rtx ?6000 ada", "rtx-6000-ada"),
+    (r"rtx ?8000", "rtx-8000"),
+    (r"gaudi ?-?([23])", "gaudi{0}"),
+    (r"trainium ?2|\btrn2", "trainium2"),
     (r"\bl40s?\b", "l40s"),
     (r"\bl20\b", "l20"),
     (r"\ba(10|30|40)g?\b", "a{0}"),
     (r"rtx[ -]?(3090|4090)|\b(3090|4090)\b", "rtx-{0}"),
-    (r"mi(250x|300x|325x|355x)", "mi{0}"),
+    (r"mi(250x|300x|325x|350x|355x)", "mi{0}"),
     (r"tpu ?v?(5 ?lite|5e)", "tpu-v5e"),
     (r"tpu ?v?(3|4|5p|6e|7x)\b", "tpu-v{0}"),
     (r"trillium", "tpu-v6e"),
@@ -68,9 +73,16 @@ LINK_WORDS: tuple[tuple[str, str], ...] = (
     (r"\befa\b", "efa"),
     (r"slingshot", "slingshot"),
     (r"infiniband|\bib\b|\bhdr|\bndr|\bedr|\bxdr", "ib"),
+    (r"tcpxo?", "tcpx"),
     (r"ethernet|tcp", "ethernet"),
 )
 """Kinds of network by the words for them."""
+
+OTHER_NETWORKS = r"(?:storage|management|frontend|front-end|mgmt)\b[^,;+|]*"
+"""What submitters list beside the network of the computation."""
+
+INFINIBAND_GBITS = {"edr": 100, "hdr": 200, "ndr": 400, "xdr": 800}
+"""A NIC's rate by InfiniBand's generations, where no figure stands."""
 
 IB_BY_RATE = {100: "ib-edr100", 200: "ib-hdr200", 400: "ib-ndr400", 800: "ib-xdr800"}
 NVLINK2_QUAD = 4
@@ -136,17 +148,24 @@ def _island(device: Device, per_node: int | None, words: str) -> str:
 
 
 def _network(text: str, site: SiteFacts | None, per_node: int, assumed: list[str]) -> str:
-    """NICs of a node and their link from words such as `4x 100Gb/s RoCE per node`; blank if there are none."""
+    """NICs of a node and their link from words such as `4x 100Gb/s RoCE per node` or `Storage: 2x 100Gb/s, Compute: 8x
+    400Gb/s`, of which the computation's counts; blank if there are none."""
+    text = re.sub(OTHER_NETWORKS, "", text)
     kind = next((kind for pattern, kind in LINK_WORDS if re.search(pattern, text)), None)
     named = next((name for name in sorted(link_names(), key=len, reverse=True) if name in text), None)
     count = re.search(r"\bx? ?(\d+) ?x\b|\bx ?(\d+)\b", text)
     nics = int(next(group for group in count.groups() if group)) if count else None
-    rate = re.search(r"(\d+) ?gb(?:it)?(?:/s|ps)?\b", text) or re.search(r"(?:path|hdr|ndr|edr|bandwidth) ?(\d+)", text)
+    rate = re.search(r"(\d+) ?g(?:b(?:it)?(?:/s|ps)?)?\b", text) or re.search(
+        r"(?:path|hdr|ndr|edr|xdr|bandwidth) ?(\d+)", text
+    )
     if named:
         return _counted(nics, named)
     if site is not None and (nics is None or rate is None):
         assumed.append(f"inter_node_link: {site.basis}")
         return _counted(site.nics, site.link)
+    generation = next((gbits for word, gbits in INFINIBAND_GBITS.items() if re.search(rf"\b{word}\b", text)), None)
+    if rate is None and generation is not None:
+        return _counted(nics, _link("ib", generation))
     if rate is None:
         if kind != "omni-path":
             return ""
@@ -155,7 +174,7 @@ def _network(text: str, site: SiteFacts | None, per_node: int, assumed: list[str
     gbits = int(rate[1])
     if nics is None and re.search(r"per (?:gpu|device)", text):
         nics = per_node
-    if nics is None and re.search(r"per node|node-node|bandwidth", text) and gbits > COMMON_NIC_GBITS:
+    if nics is None and re.search(r"(?:per|a) node|node-node|bandwidth", text) and gbits > COMMON_NIC_GBITS:
         nics, gbits = gbits // COMMON_NIC_GBITS, COMMON_NIC_GBITS
         assumed.append(f"inter_node_link: the node's total is taken as {nics} NICs of {gbits} Gbit/s")
     return _counted(nics, _link(kind or "ib", gbits))

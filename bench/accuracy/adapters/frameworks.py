@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from estimator.pricing.software import Framework, load_framework
+from bench.accuracy.adapters.told import UNTOLD, Told
+from estimator.pricing.software import Framework, load_framework, load_frameworks
 from planner.one_job.validation.columns import RunRow
 
 
@@ -28,8 +29,8 @@ class PublishedFramework:
 
     @property
     def declared(self) -> Framework:
-        """What the product declares of it."""
-        return load_framework(self.name or None)
+        """What the product declares of it; of a name that it does not know, what it takes where none is named."""
+        return load_framework(self.name if self.name in load_frameworks() else None)
 
 
 @cache
@@ -49,15 +50,15 @@ def load_published_frameworks() -> dict[str, PublishedFramework]:
     }
 
 
-def framework_of(row: RunRow) -> PublishedFramework:
-    """Return the row's framework: by its column, else by the first pattern found in its text."""
+def framework_of(row: RunRow, told: Told = UNTOLD) -> PublishedFramework:
+    """Return the row's framework: by its column, else by the first pattern found in its text or in what is `told`."""
     published = load_published_frameworks()
-    if row.framework:
-        name = row.framework.strip().lower()
-        return published.get(name, PublishedFramework(name=name))
-    text = said(row).lower()
-    told = (each for each in published.values() if any(re.search(pattern, text) for pattern in each.patterns))
-    return next(told, PublishedFramework())
+    name = row.framework.strip().lower()
+    if name in published:
+        return published[name]
+    text = " | ".join((name, said(row), told.get("framework", ""))).lower()
+    matching = (each for each in published.values() if any(re.search(pattern, text) for pattern in each.patterns))
+    return next(matching, PublishedFramework(name=name))
 
 
 def said(row: RunRow) -> str:

@@ -21,12 +21,15 @@ causal attention half (their FLOPs re-derive so)."""
 MEMORY_PATTERNS: tuple[tuple[str, str, str], ...] = (
     (r"max(?:imum)?[ _]allocated(?: memory)? GiB|max allocated GiB", "allocated", "GiB"),
     (r"memory only, GiB.*required", "required", "GiB"),
-    (r"torchtitan", "reserved", "GiB"),
+    (r"max allocated [\d.]+ GiB", "allocated", "GiB"),
+    (r"torchtitan|pytorch/ao", "reserved", "GiB"),
+    (r"torchtune", "allocated", "GiB"),
     (r"nanotron", "allocated", "GiB"),
     (r"max(?:imum)?[ _]allocated|memory_allocated", "allocated", "GB"),
 )
-"""Where no column states kind and unit: pattern in the row's text, kind of figure, unit. torchtitan prints the
-allocator's peak of reserved memory in GiB, nanotron that of allocated memory over 1024^3 (its `Mem Alloc (GB)`)."""
+"""Where no column states kind and unit: pattern in the row's text, kind of figure, unit. torchtitan (which
+torchao's tables are of) prints the allocator's peak of reserved memory in GiB, torchtune that of allocated memory in
+GiB (its get_memory_stats divides by 1024^3), nanotron that of allocated memory over 1024^3 (its `Mem Alloc (GB)`)."""
 
 SUMMED_STEPS_PATTERNS = (r"futuredata/gavel",)
 """Sources whose steps per second are those of all data-parallel workers added up, so that an iteration of them all

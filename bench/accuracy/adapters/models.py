@@ -27,7 +27,7 @@ NOTE_PATTERNS = {
 """Sizes that a row's notes may state in these words, for want of a column."""
 
 SIZES = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "ffn_hidden", "moe_ffn")
-MORE_SIZES = ("shared_experts", "dense_layers")
+MORE_SIZES = ("shared_experts", "dense_layers", "moe_every")
 QUIET = frozenset({"kv_heads", "head_dim", "moe_ffn", *MORE_SIZES})
 """No sentence where the published figure is taken, since leaving it out is usual."""
 
@@ -51,12 +51,17 @@ def model_columns(row: RunRow, framework: PublishedFramework, assumed: list[str]
         return {}
     if row.model_family.lower() == "resnet" or re.match(r"resnet", row.model_name.lower()):
         return _resnet_columns(row, assumed)
-    if row.model_family and row.model_family.lower() not in STYLES:
-        return {}
     entry = _published(row.model_name, row.hidden, row.vocab)
+    if "zoo" in entry:
+        return {"model_name": entry["zoo"], "model_family": "", "layers": None, "hidden": None}
+    if row.model_family and "style" not in entry and row.model_family.lower() not in STYLES:
+        return {}
     columns = _sizes(row, entry, assumed)
     columns |= _seq_len(row, framework, entry, assumed)
-    if columns["model_family"] == "bert" and framework.predicts_masked_only and columns["seq_len"]:
+    if columns["model_family"] == "bert" and "squad" in row.model_name.lower():
+        columns["predicted_tokens"] = 1
+        assumed.append("head: of question answering; one position's vocabulary projection stands for it")
+    elif columns["model_family"] == "bert" and framework.predicts_masked_only and columns["seq_len"]:
         columns["predicted_tokens"] = round(MASKED_SHARE * columns["seq_len"])
     if columns["layers"] is None and row.params_b is not None:
         columns["layers"] = _layers(replace(row, **{**columns, "layers": 1}), row.params_b)

@@ -12,7 +12,9 @@ from bench.accuracy.adapters.devices import hardware_columns
 from bench.accuracy.adapters.frameworks import framework_of
 from bench.accuracy.adapters.measured import measured_columns
 from bench.accuracy.adapters.models import load_published, model_columns
+from bench.accuracy.adapters.recovered import recovered_row
 from bench.accuracy.adapters.settings import batch_columns, setting_columns
+from bench.accuracy.adapters.told import UNTOLD, Told, read_told, settings_beside
 from planner.one_job.validation.columns import COLUMNS, RunRow, cell_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.rows import parse_table, read_table
@@ -31,10 +33,12 @@ class PublishedRun:
 def read_published(path: Path) -> tuple[PublishedRun, ...]:
     """Return the rows of the run table at `path`, each as published and as the product reads its explicit form.
 
-    InputError if the table cannot be read.
+    Settings that are told beside its columns (`told`) are read with it. InputError if the table cannot be read.
     """
     published = read_table(path).rows
-    explicit = parse_table(write_table(explicit_row(row) for row in published), name=f"{path} (explicit)").rows
+    told = read_told(path, settings=settings_beside(path))
+    rows = (explicit_row(row, told.get(row.id, UNTOLD)) for row in published)
+    explicit = parse_table(write_table(rows), name=f"{path} (explicit)").rows
     return tuple(
         PublishedRun(published=row, explicit=columns) for row, columns in zip(published, explicit, strict=True)
     )
@@ -49,10 +53,12 @@ def prepare(row: RunRow) -> PreparedRun | Skipped:
         return Skipped(reason=f"{error.key}: found {error.found}, expected {error.expected}")
 
 
-def explicit_row(row: RunRow) -> RunRow:
-    """Return `row` with what its words mean in columns; its notes become sentences on what was taken from elsewhere."""
+def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
+    """Return `row` with what its words, and what is `told` beside them, mean in columns; its notes become sentences on
+    what was taken from elsewhere."""
     assumed: list[str] = []
-    framework = framework_of(row)
+    framework = framework_of(row, told)
+    row = recovered_row(row, told, assumed)
     columns = model_columns(row, framework, assumed)
     columns |= hardware_columns(row, assumed)
     columns |= setting_columns(row, framework, assumed)

@@ -4,7 +4,7 @@
 
 On `local:1x2` each worker trains on a core of its own; with --testbed eight workers of two emulated sites sleep instead
 of computing, and communicate over shaped links (bench.testbed). Live and simulated have the same policy code, view,
-checks and placement (planner.many_jobs.simulation.live), the same jobs and Cells. Nothing is fitted on a queue: layers,
+checks and placement (bench.scheduling.live.driver), the same jobs and Cells. Nothing is fitted on a queue: layers,
 links and contention are measured first, then each Cell by itself for some seconds. Each queue is simulated twice: with
 iterations as the Cells estimate them (`estimated`), and as they were then measured (`measured`).
 
@@ -30,6 +30,7 @@ from tempfile import TemporaryDirectory
 from bench.scheduling.live.calibration import Measured, calibrate, measured_truth
 from bench.scheduling.live.comparison import Row, describe, figures_of
 from bench.scheduling.live.crew import Crew, Orders, crew_on
+from bench.scheduling.live.driver import run_live
 from bench.scheduling.live.jobs import QueueRules, draw_queue
 from bench.scheduling.live.local import MENU as LOCAL_MENU
 from bench.scheduling.live.local import local_cells, local_places
@@ -43,7 +44,6 @@ from planner.many_jobs.jobs.records import Job, Workload
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.engine import simulate
-from planner.many_jobs.simulation.live import run_live
 from planner.many_jobs.simulation.settings import Settings
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster_file import load_cluster

@@ -1,4 +1,4 @@
-"""Worker processes that stay for a whole queue, as `planner.many_jobs.simulation.live.Machines`: jobs come and go on
+"""Worker processes that stay for a whole queue, as `bench.scheduling.live.driver.Machines`: jobs come and go on
 them."""
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from estimator.frontends.hugging_face import biased, experts, gated, hybrid
 from estimator.frontends.hugging_face.chain import Chain
-from estimator.frontends.hugging_face.keys import Keys, describe, read_json
+from estimator.frontends.hugging_face.keys import Keys, read_json
 from estimator.frontends.hugging_face.megatron import megatron
 from models_zoo.families import decoder_names
 from models_zoo.model import Model, TokenInput
@@ -90,17 +91,14 @@ def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
 
 def _text_part(keys: Keys) -> tuple[Keys, list[str]]:
     """The keys of the text model and what to remark: a multimodal config keeps them in `text_config`."""
-    text = keys.get("text_config", None)
-    if text is None:
+    part = keys.part("text_config")
+    if not part.values:
         return keys, []
-    if not isinstance(text, dict):
-        raise keys.wrong("text_config", describe(text), "an object")
     outer = keys.get("model_type", None)
     inherited: dict[str, Any] = {"model_type": TEXT_PART_OF[outer]} if outer in TEXT_PART_OF else {}
     if "tie_word_embeddings" in keys.values:
         inherited["tie_word_embeddings"] = keys.values["tie_word_embeddings"]
-    part = Keys(where=keys.where, values={**inherited, **text}, prefix="text_config.")
-    return part, ["the text part alone"]
+    return replace(part, values={**inherited, **part.values}), ["the text part alone"]
 
 
 def _family(keys: Keys) -> str:

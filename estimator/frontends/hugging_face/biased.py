@@ -85,8 +85,7 @@ def bert(keys: Keys) -> Chain:
     """Post-norm encoder with the masked-language head; as a decoder (`is_decoder`) it is causal."""
     sizes = read_sizes(keys, hidden=768, layers=12, heads=12, vocab=30522, positions=512)
     keys.refuse("add_cross_attention", default=False, meaning="cross-attention to another model")
-    if keys.get("position_embedding_type", "absolute") != "absolute":
-        raise keys.wrong("position_embedding_type", repr(keys.get("position_embedding_type", None)), "'absolute'")
+    keys.word("position_embedding_type", "absolute", ("absolute",))
     dropout = keys.share("hidden_dropout_prob", 0.1) > 0
     causal = keys.flag("is_decoder", False)
     block = TransformerBlock(

@@ -100,12 +100,7 @@ def read_attention(
 def read_rotary_dim(keys: Keys, head_dim: int, *, share: float) -> int:
     """Dimensions of a head that rotate: a share said in `rope_parameters` (transformers 5) or beside it (before)."""
     share = keys.share(keys.spelling("partial_rotary_factor", "rotary_pct"), share)
-    rope = keys.get("rope_parameters", None)
-    if rope is not None and not isinstance(rope, dict):
-        raise keys.wrong("rope_parameters", describe(rope), "an object")
-    if rope:
-        share = keys.part("rope_parameters").share("partial_rotary_factor", share)
-    return int(head_dim * share)
+    return int(head_dim * keys.part("rope_parameters").share("partial_rotary_factor", share))
 
 
 def slide(

@@ -57,8 +57,11 @@ class Keys:
     prefix: str = ""
 
     def part(self, key: str) -> Keys:
-        """The object under `key`."""
-        return replace(self, values=self.values[key], prefix=f"{self.prefix}{key}.")
+        """The object under `key`; without keys where that is absent or null."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self.wrong(key, describe(value), "an object")
+        return replace(self, values=value or {}, prefix=f"{self.prefix}{key}.")
 
     def wrong(self, key: str, found: object, expected: str) -> InputError:
         """The error for `key`."""
@@ -101,6 +104,13 @@ class Keys:
         if not isinstance(value, bool):
             raise self.wrong(key, describe(value), "true or false")
         return value
+
+    def word(self, key: str, default: str, allowed: tuple[str, ...] = ()) -> str:
+        """Text, one of `allowed` where there are any."""
+        word = self.get(key, default)
+        if not isinstance(word, str) or (allowed and word not in allowed):
+            raise self.wrong(key, describe(word), f"one of {', '.join(allowed)}" if allowed else "text")
+        return word
 
     def share(self, key: str, default: float) -> float:
         """A number from 0 to 1; null counts as absent."""

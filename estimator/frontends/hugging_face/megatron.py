@@ -9,7 +9,7 @@ and values), `query_key_norm`, `dropout`, and with experts the `expert_layers` t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, cast
+from typing import Literal
 
 from estimator.frontends.hugging_face.chain import (
     Chain,
@@ -20,7 +20,7 @@ from estimator.frontends.hugging_face.chain import (
     read_sizes,
     slide,
 )
-from estimator.frontends.hugging_face.keys import Keys, describe
+from estimator.frontends.hugging_face.keys import Keys
 from models_zoo.layers import (
     Attention,
     Embedding,
@@ -38,8 +38,8 @@ POSITIONS = ("learned_absolute", "rope", "none")
 def megatron(keys: Keys) -> Chain:
     """Pre-norm blocks that differ in windows and experts alone."""
     sizes = read_sizes(keys, hidden=1024, layers=24, heads=16, vocab=50257, positions=2048)
-    norm = NORMS[_word(keys, "normalization", tuple(NORMS))]
-    positions = _word(keys, "position_embedding_type", POSITIONS)
+    norm = NORMS[keys.word("normalization", "LayerNorm", tuple(NORMS))]
+    positions = keys.word("position_embedding_type", POSITIONS[0], POSITIONS)
     dropout = keys.flag("dropout", False)
     attention = _attention(keys, sizes, rotary=positions == "rope")
     dense, experts = _dense(keys), _experts(keys)
@@ -72,13 +72,6 @@ def megatron(keys: Keys) -> Chain:
         ),
         positions=sizes.positions,
     )
-
-
-def _word(keys: Keys, key: str, allowed: tuple[str, ...]) -> str:
-    word = keys.get(key, allowed[0])
-    if word not in allowed:
-        raise keys.wrong(key, describe(word), f"one of {', '.join(allowed)}")
-    return cast(str, word)
 
 
 def _attention(keys: Keys, sizes: Sizes, *, rotary: bool) -> Attention:

@@ -96,7 +96,7 @@ def job_features(jobs: Jobs, cap: int, columns: Sequence[str] | None = None) -> 
 
 
 def _rank(jobs: Jobs, cap: int) -> _Trace:
-    finish = np.maximum(jobs.finish_s, np.nextafter(jobs.submit_s, np.inf))
+    finish = jobs.seen_finish_s
     times, ranks = np.unique(np.concatenate([jobs.submit_s, finish]), return_inverse=True)
     return _Trace(
         jobs=jobs,
@@ -169,9 +169,10 @@ def _submitted(trace: _Trace, group: _Group) -> list[Floats]:
     return [*shares, _share(beyond, within + beyond)]
 
 
-def _ages(trace: _Trace, last: Ints) -> tuple[NDArray[np.bool_], Floats]:
-    """Of jobs submitted before: whether each has finished, and its duration, or how long it has run so far."""
-    now = trace.jobs.submit_s[:, None]
+def _ages(trace: _Trace, last: Ints, part: slice = slice(None)) -> tuple[NDArray[np.bool_], Floats]:
+    """Of jobs submitted before those of `part`: whether each has finished, and its duration, or how long it has run so
+    far."""
+    now = trace.jobs.submit_s[part, None]
     done = trace.finish[last] <= now
     return done, np.where(done, trace.duration[last], np.maximum(now - trace.start[last], 0.0))
 
@@ -240,11 +241,10 @@ def _decayed(trace: _Trace, group: _Group) -> list[Floats]:
 
 def _decayed_part(trace: _Trace, group: _Group, part: slice) -> list[Matrix]:
     last, held = _back(group.by_submit, group.place[part], group.first[part], DECAYED)
-    now, bound = trace.jobs.submit_s[part, None], (trace.cap - 1) * INTERVAL_S
+    bound = (trace.cap - 1) * INTERVAL_S
     submit_s = trace.jobs.submit_s[last]
     older = np.maximum(submit_s[:, :1] - submit_s, 0.0).astype(np.float32)
-    done = trace.finish[last] <= now
-    age = np.where(done, trace.duration[last], np.maximum(now - trace.start[last], 0.0))
+    done, age = _ages(trace, last, part)
     settled, exposed = held & (done | (age > bound)), held & (done | (age > INTERVAL_S))
     done &= held
     pairs = [

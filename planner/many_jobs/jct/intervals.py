@@ -48,14 +48,22 @@ def point_of(masses: Floats, loss: Loss) -> Floats:
 
 
 def loss_of(point: Floats, truth: Floats, loss: Loss) -> float:
-    """The mean loss: root mean square, mean absolute, root mean square of the logarithm, or share *not* within 2x."""
+    """Return the mean loss: root mean square, mean absolute, root mean square of the logarithm, or share *not* within
+    2x."""
+    mean = float(np.mean(losses_of(point, truth, loss)))
+    return mean**0.5 if loss in ("squared", "log") else mean
+
+
+def losses_of(point: Floats, truth: Floats, loss: Loss) -> Floats:
+    """Return the loss of each point: the difference squared or absolute, the squared difference of logarithms, or 1
+    where it is not within 2x."""
     if loss == "squared":
-        return float(np.sqrt(np.mean((point - truth) ** 2)))
+        return np.asarray((point - truth) ** 2)
     if loss == "absolute":
-        return float(np.mean(np.abs(point - truth)))
+        return np.asarray(np.abs(point - truth))
     if loss == "log":
-        return float(np.sqrt(np.mean(np.log(np.maximum(point, 1e-9) / truth) ** 2)))
-    return float(1.0 - np.mean((truth >= point / 2) & (truth <= point * 2)))
+        return np.asarray(np.log(np.maximum(point, 1e-9) / truth) ** 2)
+    return np.asarray(1.0 - ((truth >= point / 2) & (truth <= point * 2)))
 
 
 def best_constant(truth: Floats, cap: int, loss: Loss) -> float:

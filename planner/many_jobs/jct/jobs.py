@@ -49,6 +49,11 @@ class Jobs:
         """When each job ended: submit + queue + duration; infinite where it is not known."""
         return np.where(np.isnan(self.duration_s), np.inf, self.start_s + self.duration_s)
 
+    @property
+    def seen_finish_s(self) -> Floats:
+        """When others can know that each job ended: not in the instant of its own submission."""
+        return np.asarray(np.maximum(self.finish_s, np.nextafter(self.submit_s, np.inf)))
+
 
 def make_jobs(
     *,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.many_jobs.jct.groups import LAST, feature_names, group_codes, groups_of
-from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, best_constant, interval_of, point_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, best_constant, interval_of, losses_of, point_of
 from planner.many_jobs.jct.jobs import Floats, Ints, Jobs
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
@@ -77,7 +77,7 @@ def constants_of(truth: Floats, cap: int) -> tuple[float, ...]:
 def known_times(jobs: Jobs, cap: int) -> tuple[Floats, Floats]:
     """When each job's interval becomes known (finished, or run into the cap's interval; infinite: never, as with jobs
     that were killed before), and that interval."""
-    finish = np.maximum(jobs.finish_s, np.nextafter(jobs.submit_s, np.inf))
+    finish = jobs.seen_finish_s
     capped = np.nextafter(jobs.start_s + (cap - 1) * INTERVAL_S, np.inf)
     early = finish <= capped
     times = np.where(early, np.where(jobs.killed, np.inf, finish), capped)
@@ -127,15 +127,10 @@ def _group_points(prepared: Prepared, rows: Ints, group: tuple[str, ...]) -> Poi
     return {loss: np.concatenate(parts) if parts else np.zeros(0) for loss, parts in points_of.items()}
 
 
-def losses_of(points: Floats, truth: Floats, loss: Loss, cap: int) -> Floats:
-    """The loss of each point, as a share of the largest there can be."""
-    if loss == "squared":
-        return np.asarray((points - truth) ** 2 / (cap - 1) ** 2)
-    if loss == "absolute":
-        return np.asarray(np.abs(points - truth) / (cap - 1))
-    if loss == "log":
-        return np.asarray((np.log(np.maximum(points, 1e-9) / truth) / np.log(cap)) ** 2)
-    return np.asarray(1.0 - ((truth >= points / 2) & (truth <= points * 2)))
+def relative_losses(points: Floats, truth: Floats, loss: Loss, cap: int) -> Floats:
+    """Return the loss of each point, as a share of the largest there can be: that of one end for the other."""
+    largest = float(losses_of(np.array(float(cap)), np.array(1.0), loss))
+    return np.asarray(losses_of(points, truth, loss) / (largest or 1.0))
 
 
 def followed(weights: Floats, begin: Floats, losses: Floats, rate: float) -> Iterator[Floats]:
@@ -151,7 +146,7 @@ def learn(points: Mapping[Loss, list[Floats]], truth: Floats, begin: Mapping[Los
     """The weights after jobs that were predicted out of sample; `points` have an expert a row, for each fold."""
     learned = {}
     for loss in LOSSES:
-        losses = losses_of(np.concatenate(points[loss], axis=1), truth, loss, cap)
+        losses = relative_losses(np.concatenate(points[loss], axis=1), truth, loss, cap)
         for weights in followed(begin[loss], begin[loss], losses, RATES[loss]):
             learned[loss] = weights
     return learned
@@ -181,7 +176,7 @@ def mixed_points(
         if loss not in boosters:
             continue
         experts = np.concatenate([boosters[loss][None, :], rules[loss]])
-        losses = losses_of(
+        losses = relative_losses(
             experts[:, order[: seen.max(initial=0)]], interval[order[: seen.max(initial=0)]], loss, prepared.cap
         )
         steps = followed(np.array(mixture.weights[index]), np.array(mixture.begin[index]), losses, RATES[loss])

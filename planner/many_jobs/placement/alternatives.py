@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on
 from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.choosing import choose_sites, why_it_loses
-from planner.many_jobs.sites.records import Alternative, Demand, Score, Share
+from planner.many_jobs.sites.records import Alternative, Demand, Share
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.state import local_number
 from planner.shared.options.search import PlaceOptions
@@ -22,55 +21,33 @@ EQUAL = 5e-3
 """Times closer than this to another count as equal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedWay:
-    """Another way: what it is, the devices that it takes by site, the score of its sites (None: they are some of those
-    chosen), seconds of an iteration (None: no plan, or it was not planned), and why it loses."""
-
-    name: str
-    sites: tuple[Share, ...]
-    score: Score | None
-    iteration_time_s: float | None
-    loses: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "name": self.name,
-            "sites": [share.to_json() for share in self.sites],
-            "score": None if self.score is None else self.score.to_json(),
-            "iteration_time_s": self.iteration_time_s,
-            "loses": self.loses,
-        }
-
-
-def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[PlannedWay, ...]:
+def other_ways(job: PlacedJob, wanted: PlaceOptions) -> tuple[Alternative, ...]:
     """Return other ways to place the job, each with why it loses: parts of the chosen sites, which the plan's own
     search has priced; then other sites, `wanted.alternatives` of them planned, beside those that were before the
     choice. A way whose sites are those of one before is left out."""
     ways = list(_of_chosen_sites(job))
     seen = {job.placement.sites}
     planned = 0
-    for name, shares, score, reason in _others(job, wanted):
-        if shares in seen and shares:
+    for way in _others(job, wanted):
+        if not way.sites:
+            ways.append(replace(way, score=None))
             continue
-        seen.add(shares)
-        if not shares:
-            ways.append(PlannedWay(name=name, sites=(), score=None, iteration_time_s=None, loses=reason))
+        if way.sites in seen:
             continue
-        time_s, said = None, f"{reason}; not planned (--alternatives)"
-        if shares in job.tried or planned < wanted.alternatives:
-            if shares in job.tried:
-                time_s = job.tried[shares]
+        seen.add(way.sites)
+        time_s, said = None, f"{way.loses}; not planned (--alternatives)"
+        if way.sites in job.tried or planned < wanted.alternatives:
+            if way.sites in job.tried:
+                time_s = job.tried[way.sites]
             else:
                 planned += 1
-                time_s = _time_on(job.ground, shares, wanted)
-            said = f"{reason}; no plan fits" if time_s is None else f"{_beside(time_s, job)}; {reason}"
-        ways.append(PlannedWay(name=name, sites=shares, score=score, iteration_time_s=time_s, loses=said))
+                time_s = _time_on(job.ground, way.sites, wanted)
+            said = f"{way.loses}; no plan fits" if time_s is None else f"{_beside(time_s, job)}; {way.loses}"
+        ways.append(replace(way, iteration_time_s=time_s, loses=said))
     return tuple(ways)
 
 
-def _of_chosen_sites(job: PlacedJob) -> Iterator[PlannedWay]:
+def _of_chosen_sites(job: PlacedJob) -> Iterator[Alternative]:
     """The best plan found on each part of the sites that the job was given, all of them included."""
     chosen = {share.site: share for share in job.placement.sites}
     best: dict[frozenset[str], float] = {}
@@ -90,35 +67,27 @@ def _of_chosen_sites(job: PlacedJob) -> Iterator[PlannedWay]:
             if len(sites) > len(used)
             else f"{devices} device{'s' * (devices > 1)}"
         )
-        yield PlannedWay(
+        yield Alternative(
             name=name, sites=shares, score=None, iteration_time_s=time_s, loses=f"{_beside(time_s, job)}; {kept}"
         )
 
 
-Way = tuple[str, tuple[Share, ...], Score | None, str]
-"""Name, devices by site, the sites' score, why it loses."""
-
-
-def _others(job: PlacedJob, wanted: PlaceOptions) -> Iterator[Way]:
+def _others(job: PlacedJob, wanted: PlaceOptions) -> Iterator[Alternative]:
     ground, best = job.ground, job.placement.score
     yield from _single_sites(job)
-    for alternative in job.placement.alternatives:
-        yield _as_way(ground, alternative)
+    for way in job.placement.alternatives:
+        # Sites that have too little are planned with what they have.
+        local = ground.demand.local if way.name == "local site alone" else None
+        yield way if local is None else replace(way, sites=_all_of(ground, local), score=None)
     for name, demand, other in _without(ground):
         choice = choose_sites(other.table, demand, method=wanted.method)
         if choice is None:
-            yield name, (), None, "finds no sites"
+            yield Alternative(name=name, sites=(), score=None, loses="finds no sites")
             continue
         # The sites are scored by the links as they are now, whatever they were chosen by.
         score = score_sites(ground.table.topology, choice[0].sites, local_number(ground.table, ground.demand))
-        yield name, other.table.shares(choice[1]), score, why_it_loses(score, best)
-
-
-def _as_way(ground: Ground, alternative: Alternative) -> Way:
-    """What choosing sites says of another way; sites that have too little are planned with what they have."""
-    if alternative.name == "local site alone" and ground.demand.local is not None:
-        return alternative.name, _all_of(ground, ground.demand.local), None, alternative.loses
-    return alternative.name, alternative.sites, alternative.score, alternative.loses
+        shares = other.table.shares(choice[1])
+        yield Alternative(name=name, sites=shares, score=score, loses=why_it_loses(score, best))
 
 
 def _all_of(ground: Ground, site: str) -> tuple[Share, ...]:
@@ -136,7 +105,7 @@ def _all_of(ground: Ground, site: str) -> tuple[Share, ...]:
     return (Share(site=site, devices=tuple(devices)),) if devices else ()
 
 
-def _single_sites(job: PlacedJob) -> Iterator[Way]:
+def _single_sites(job: PlacedJob) -> Iterator[Alternative]:
     """Other sites that have enough devices by themselves."""
     ground, table = job.ground, job.ground.table
     demand = ground.demand
@@ -156,7 +125,8 @@ def _single_sites(job: PlacedJob) -> Iterator[Way]:
         if shown > MOST_SINGLE:
             return
         score = score_sites(table.topology, (table.number(name),), local_number(ground.table, ground.demand))
-        yield f"{name} alone", shares, score, why_it_loses(score, job.placement.score)
+        loses = why_it_loses(score, job.placement.score)
+        yield Alternative(name=f"{name} alone", sites=shares, score=score, loses=loses)
 
 
 def _without(ground: Ground) -> Iterator[tuple[str, Demand, Ground]]:

@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.many_jobs.placement.alternatives import PlannedWay
 from planner.many_jobs.placement.placing import PlacedJob
 from planner.many_jobs.sites.current_links import Route
+from planner.many_jobs.sites.records import Alternative
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.cluster_file import describe_cluster
 from profiles.files import write_atomically
 
 
-def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[PlannedWay]) -> dict[str, Any]:
+def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[Alternative]) -> dict[str, Any]:
     """Return the value of `cellplan place --json`. `rank` is None for a device that the plan leaves idle;
     `between_sites_s` what of an iteration would go if links between sites took no time."""
     placement, estimate, basis = job.placement, plan.estimate, plan.provenance

@@ -56,13 +56,13 @@ def pools_of(cluster: Cluster) -> dict[str, Pool]:
 
 def left_out(cluster: Cluster) -> dict[tuple[str, str], int]:
     """Free devices that no pool has, since not all of their node is free, by site and type of device."""
-    found: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for site in cluster.sites:
         for group in site.nodes:
             if group.free is not None and group.free % group.devices:
                 key = (site.name, group.device.name)
-                found[key] = found.get(key, 0) + group.free % group.devices
-    return found
+                counts[key] = counts.get(key, 0) + group.free % group.devices
+    return counts
 
 
 def pool_name(cluster: Cluster, site: Site, number: int) -> str:
@@ -178,9 +178,9 @@ class EstimatedCells:
                 pool,
                 devices,
                 stages,
-                found and [found.iteration_time_s, list(found.assembly)],
+                option and [option.iteration_time_s, list(option.assembly)],
             ]
-            for (workload, pool, devices, stages), found in self._cells.items()
+            for (workload, pool, devices, stages), option in self._cells.items()
         ]
         beliefs = [
             [*asdict(workload).values(), pool, devices, seconds]
@@ -202,10 +202,10 @@ class EstimatedCells:
                 raise ValueError(content["schema"])
             if content["of"] != self._digest():
                 return False
-            for model, batch, tokens, dtype, pool, devices, stages, found in content["cells"]:
+            for model, batch, tokens, dtype, pool, devices, stages, option in content["cells"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
-                self._cells[workload, pool, devices, stages] = found and CellOption(
-                    pool=pool, devices=devices, stages=stages, iteration_time_s=found[0], assembly=tuple(found[1])
+                self._cells[workload, pool, devices, stages] = option and CellOption(
+                    pool=pool, devices=devices, stages=stages, iteration_time_s=option[0], assembly=tuple(option[1])
                 )
             for model, batch, tokens, dtype, pool, devices, seconds in content["data_parallel"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)

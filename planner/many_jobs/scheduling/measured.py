@@ -41,12 +41,12 @@ def cells_on(cluster: Cluster, store: Path | None) -> EstimatedCells:
 
 def _lookup(store: Path, device: str) -> Lookup:
     """Asks the store once about each shard, and keeps it open no longer than that."""
-    known: dict[tuple[Layer, Shard], LayerTime | None] = {}
+    times: dict[tuple[Layer, Shard], LayerTime | None] = {}
 
     def look_up(layer: Layer, shard: Shard) -> LayerTime | None:
-        if (layer, shard) not in known:
+        if (layer, shard) not in times:
             with ProfileStore(store) as opened:
-                known[layer, shard] = lookup_in_store(opened, device=device, optimizer=OPTIMIZER)(layer, shard)
-        return known[layer, shard]
+                times[layer, shard] = lookup_in_store(opened, device=device, optimizer=OPTIMIZER)(layer, shard)
+        return times[layer, shard]
 
     return look_up

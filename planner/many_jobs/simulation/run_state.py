@@ -34,40 +34,6 @@ Slice = tuple[int, str, int, int, float, float, float]
 class RunState:
     """One simulation. The view, the engine's steps and the checkpoint share it."""
 
-    __slots__ = (
-        "arrived",
-        "asked",
-        "calls_cpu_s",
-        "calls_s",
-        "cells",
-        "clock",
-        "departed",
-        "ended",
-        "ended_after",
-        "events",
-        "free",
-        "given_up",
-        "granted",
-        "jobs",
-        "next_arrival",
-        "next_round",
-        "nodes",
-        "policy",
-        "pools",
-        "removed",
-        "running",
-        "series",
-        "settings",
-        "shared",
-        "slices",
-        "stalled",
-        "table",
-        "totals",
-        "truth",
-        "view",
-        "waiting",
-    )
-
     def __init__(
         self, jobs: Sequence[Job], pools: Mapping[str, Pool], cells: CellBook, policy: Policy, settings: Settings
     ) -> None:

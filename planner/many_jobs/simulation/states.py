@@ -3,71 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.placing import Pieces
 
 
+@dataclass(slots=True)
 class Clock:
     """The time of day, which all states share."""
 
-    __slots__ = ("now_s",)
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
+    now_s: float = 0.0
 
 
+@dataclass(slots=True, eq=False)
 class ActiveJob:
     """A `planner.many_jobs.jobs.records.JobState`. What grows with time is kept as of `since_s`, when the job
     last got or lost devices, or changed its speed, and read as of the clock; iterations fall from `progress_from_s` on,
     when its restart is over. It began to make progress under its grant at `began_s`, with `began_with` iterations to
     do."""
 
-    __slots__ = (
-        "attained_at",
-        "began_s",
-        "began_with",
-        "clock",
-        "done",
-        "failures",
-        "first_start_s",
-        "grant",
-        "granted_s",
-        "held",
-        "index",
-        "iteration_time_s",
-        "job",
-        "jobs_before",
-        "placement",
-        "predicted_s",
-        "producing",
-        "progress_from_s",
-        "reference_s",
-        "relative_rate",
-        "remaining_at",
-        "restarts",
-        "since_s",
-        "version",
-        "waited_at",
-    )
+    job: Job
+    index: int
+    clock: Clock
+    reference_s: float
+    jobs_before: float
+    grant: Grant | None = None
+    granted_s: float | None = None
+    first_start_s: float | None = None
+    predicted_s: float | None = None
+    placement: Mapping[str, Pieces] = field(default_factory=dict)
+    held: int = 0
+    restarts: int = 0
+    failures: int = 0
+    version: int = 0
+    producing: bool = False
+    remaining_at: float = field(init=False)
+    done: float = 0.0
+    attained_at: float = 0.0
+    waited_at: float = 0.0
+    since_s: float = field(init=False)
+    began_s: float = 0.0
+    began_with: float = 0.0
+    progress_from_s: float = 0.0
+    iteration_time_s: float = 0.0
+    relative_rate: float = 0.0
 
-    def __init__(self, job: Job, index: int, clock: Clock, *, reference_s: float, jobs_before: float) -> None:
-        self.job, self.index, self.clock = job, index, clock
-        self.grant: Grant | None = None
-        self.granted_s: float | None = None
-        self.first_start_s: float | None = None
-        self.placement: Mapping[str, Pieces] = {}
-        self.held = self.restarts = self.failures = self.version = 0
-        self.remaining_at = job.iterations
-        self.done = 0.0
-        self.attained_at = self.waited_at = 0.0
-        self.since_s = job.submit_s
-        self.began_s = self.began_with = 0.0
-        self.progress_from_s = self.iteration_time_s = self.relative_rate = 0.0
-        self.producing = False
-        self.reference_s = reference_s
-        self.predicted_s: float | None = None
-        self.jobs_before = jobs_before
+    def __post_init__(self) -> None:
+        self.remaining_at, self.since_s = self.job.iterations, self.job.submit_s
 
     @property
     def remaining_iterations(self) -> float:

@@ -16,16 +16,11 @@ from typing import Any
 
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
+from planner.one_job.tuning.student import Student
 from planner.shared.options.record import Progress
 from planner.shared.options.simulate import ReplayOptions, SweepOptions, TraceOptions
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.files import write_atomically
-
-T_95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""The 97.5% quantile of Student's t with 1, 2, ... 30 degrees of freedom; beyond, the normal one's 1.960 and a term."""
 
 MEANS = (
     "jct_mean_s",
@@ -179,13 +174,7 @@ def mean_of(values: Sequence[float]) -> dict[str, float | None]:
     if count == 1:
         return {"mean": mean, "half_width_95": None}
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    return {"mean": mean, "half_width_95": _t_95(count - 1) * math.sqrt(variance / count)}
-
-
-def _t_95(freedom: int) -> float:
-    """Beyond the table the first terms of the expansion in 1 / freedom (Abramowitz and Stegun 26.7.5)."""
-    z = 1.959964
-    return T_95[freedom - 1] if freedom <= len(T_95) else z + (z**3 + z) / (4 * freedom)
+    return {"mean": mean, "half_width_95": Student(count - 1).quantile(0.975) * math.sqrt(variance / count)}
 
 
 def sweep_csv(runs: Sequence[dict[str, Any]]) -> str:

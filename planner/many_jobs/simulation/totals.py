@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass
 from math import nan
 
 UNFINISHED, FINISHED, DROPPED = 0, 1, 2
@@ -12,33 +13,25 @@ SERIES = ("time_s", "throughput", "devices_held", "devices_working", "waiting", 
 """Columns of the time series: the state from `time_s` on. `throughput` is the sum of running jobs' relative rates."""
 
 
+@dataclass(slots=True, eq=False)
 class Totals:
     """Integrals over time of what holds between two events, peaks, and counts."""
 
-    __slots__ = (
-        "decisions",
-        "failures",
-        "held",
-        "held_s",
-        "jobs_s",
-        "lost_iterations",
-        "now_s",
-        "peak_throughput",
-        "producing",
-        "throughput",
-        "throughput_s",
-        "violations",
-        "waiting_s",
-        "working",
-        "working_s",
-    )
-
-    def __init__(self, now_s: float, working: int) -> None:
-        self.now_s = now_s
-        self.working = working
-        self.held = self.producing = self.decisions = self.failures = self.violations = 0
-        self.throughput = self.peak_throughput = self.lost_iterations = 0.0
-        self.held_s = self.working_s = self.jobs_s = self.waiting_s = self.throughput_s = 0.0
+    now_s: float
+    working: int
+    held: int = 0
+    producing: int = 0
+    decisions: int = 0
+    failures: int = 0
+    violations: int = 0
+    throughput: float = 0.0
+    peak_throughput: float = 0.0
+    lost_iterations: float = 0.0
+    held_s: float = 0.0
+    working_s: float = 0.0
+    jobs_s: float = 0.0
+    waiting_s: float = 0.0
+    throughput_s: float = 0.0
 
     def advance(self, now_s: float, waiting: int, running: int) -> None:
         """All stays as it is until `now_s`."""

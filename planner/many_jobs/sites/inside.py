@@ -42,20 +42,18 @@ class InsideOption:
     def total_s(self, stages: Sequence[int]) -> float:
         """T of the stages' patterns, by number. ValueError where they do not fit together."""
         taken = [sum(self.patterns[number][unit] for number in stages) for unit in range(len(self.room))]
-        if len(stages) != self.pp or any(one > most for one, most in zip(taken, self.room, strict=True)):
+        if len(stages) != self.pp or any(count > most for count, most in zip(taken, self.room, strict=True)):
             raise ValueError(f"inside: patterns {stages} for {self.pp} stages take {taken} of {self.room}")
-        hops = [self.hop_s[a][b] for a, b in itertools.pairwise(stages)]
-        waits = max((a + b for a, b in zip([0.0, *hops], [*hops, 0.0], strict=True)), default=0.0)
+        hops_s = [self.hop_s[a][b] for a, b in itertools.pairwise(stages)]
         sync_s = max(self.sync_s[number] for number in stages)
-        return self.compute_s + sync_s + 2 * math.fsum(hops) + (self.micro_batches - 1) * waits
+        return self.compute_s + sync_s + messages_s(hops_s, self.micro_batches)
 
     @property
     def least_s(self) -> float:
         """No patterns have a smaller T."""
-        hop = min((min(row) for row in self.hop_s), default=0.0) if self.pp > 1 else 0.0
-        waits = 2 * hop if self.pp > 2 else hop
-        least_sync = min(self.sync_s, default=math.inf)
-        return self.compute_s + least_sync + 2 * (self.pp - 1) * hop + (self.micro_batches - 1) * waits
+        hop_s = min((min(row) for row in self.hop_s), default=0.0)
+        least_sync_s = min(self.sync_s, default=math.inf)
+        return self.compute_s + least_sync_s + messages_s([hop_s] * (self.pp - 1), self.micro_batches)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,16 +65,23 @@ class InsideChoice:
     total_s: float
 
 
+def messages_s(hops_s: Sequence[float], micro_batches: int) -> float:
+    """Return what messages of `hops_s` seconds between the stages of a pipeline add to an iteration: of every
+    micro-batch those that one stage stands still for, of the slowest, and all others once, there and back."""
+    waits_s = max(map(sum, itertools.pairwise([0.0, *hops_s, 0.0])))
+    return 2 * math.fsum(hops_s) + (micro_batches - 1) * waits_s
+
+
 def best_inside(options: Sequence[InsideOption], below_s: float = math.inf) -> InsideChoice | None:
     """The choice of the least T, if that is less than `below_s`; exact, the first of equals."""
     best: InsideChoice | None = None
-    for number in sorted(range(len(options)), key=lambda one: options[one].least_s):
+    for number in sorted(range(len(options)), key=lambda place: options[place].least_s):
         limit_s = below_s if best is None else best.total_s
         if options[number].least_s >= limit_s * (1 - TIE):
             break
-        found = _best_stages(options[number], limit_s)
-        if found is not None:
-            best = InsideChoice(option=number, stages=found, total_s=options[number].total_s(found))
+        stages = _best_stages(options[number], limit_s)
+        if stages is not None:
+            best = InsideChoice(option=number, stages=stages, total_s=options[number].total_s(stages))
     return best
 
 
@@ -107,8 +112,8 @@ def _best_stages(option: InsideOption, below_s: float) -> tuple[int, ...] | None
         kept: dict[object, list[_Label]] = {}
         for label in _followers(option, labels, below_s):
             here = kept.setdefault(_place(option, label), [])
-            if not any(one.no_worse(label) for one in here):
-                here[:] = [one for one in here if not label.no_worse(one)] + [label]
+            if not any(other.no_worse(label) for other in here):
+                here[:] = [other for other in here if not label.no_worse(other)] + [label]
         labels = [label for here in kept.values() for label in here]
     totals = [option.total_s(label.stages) for label in labels]
     best = min(range(len(labels)), key=totals.__getitem__, default=None)
@@ -122,7 +127,7 @@ def _followers(option: InsideOption, labels: Sequence[_Label], below_s: float) -
             if any(need > left for need, left in zip(pattern, label.room, strict=True)):
                 continue
             hop = option.hop_s[label.stages[-1]][number] if label.stages else 0.0
-            found = _Label(
+            longer = _Label(
                 room=tuple(left - need for left, need in zip(label.room, pattern, strict=True)),
                 stages=(*label.stages, number),
                 sync_s=max(label.sync_s, option.sync_s[number]),
@@ -130,11 +135,11 @@ def _followers(option: InsideOption, labels: Sequence[_Label], below_s: float) -
                 waits_s=max(label.waits_s, label.last_s + hop),
                 last_s=hop,
             )
-            spent = option.compute_s + found.sync_s + 2 * found.hops_s + (option.micro_batches - 1) * found.waits_s
-            key = (_place(option, found), found.sync_s, hop)
+            spent = option.compute_s + longer.sync_s + 2 * longer.hops_s + (option.micro_batches - 1) * longer.waits_s
+            key = (_place(option, longer), longer.sync_s, hop)
             if spent < below_s and key not in seen:
                 seen.add(key)
-                yield found
+                yield longer
 
 
 def _place(option: InsideOption, label: _Label) -> object:

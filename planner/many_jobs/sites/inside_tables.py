@@ -18,14 +18,19 @@ from profiles.cluster import DeviceSlot
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inside:
-    """The best choice on one group of devices: the segment, and its devices stage by stage. `total_s` is T, `fill_s`
-    how long one micro-batch takes through all of its stages."""
+class Part:
+    """Stages of a pipeline that are shared alike: the segment, and its devices stage by stage. `total_s` is T of
+    `planner.many_jobs.sites.inside`, `fill_s` how long one micro-batch takes through all of the stages."""
 
     segment: Segment
     slots: tuple[DeviceSlot, ...]
     total_s: float
     fill_s: float
+
+    def stage_slots(self, number: int) -> tuple[DeviceSlot, ...]:
+        """Return the devices of stage `number`."""
+        size = len(self.slots) // self.segment.pp
+        return self.slots[number * size : (number + 1) * size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,13 +39,12 @@ class InsideTables:
 
     pricer: Pricer
 
-    def ranked(self, number: int, micro_batch: int, share: float, *, most: int, many: bool) -> list[Inside]:
-        """The best choices of group `number` that holds `share` of the model: one for each (tp, d, p) that can hold
-        it, the least T first, at most so many. `many`: other stages come before or after."""
-        segments = (one for choices in self.pricer.space.segments((number,), micro_batch) for one in choices)
-        found: list[Inside] = []
-        for least_s, segment in self.by_bound(segments, share, many=many):
-            limit_s = sorted(one.total_s for one in found)[most - 1] if len(found) >= most else math.inf
+    def ranked(self, segments: Iterable[Segment], share: float, *, most: int, many: bool) -> list[Part]:
+        """Return the best choices of the segments that can hold `share` of the model, the least T first, at most so
+        many; of each segment the best places of its stages. `many`: other stages come before or after."""
+        best: list[Part] = []
+        for least_s, segment in self._by_bound(segments, share, many=many):
+            limit_s = best[most - 1].total_s if len(best) >= most else math.inf
             if least_s >= limit_s:
                 break
             once_s = self._pass_s(segment, share, many=many)
@@ -51,10 +55,11 @@ class InsideTables:
             if choice is not None:
                 slots = self._slots(segment, option, choice)
                 fill_s = segment.pp * once_s
-                found.append(Inside(segment=segment, slots=slots, total_s=choice.total_s, fill_s=fill_s))
-        return sorted(found, key=lambda one: one.total_s)[:most]
+                best.append(Part(segment=segment, slots=slots, total_s=choice.total_s, fill_s=fill_s))
+                best = sorted(best, key=lambda part: part.total_s)[:most]
+        return best
 
-    def by_bound(self, segments: Iterable[Segment], share: float, *, many: bool) -> list[tuple[float, Segment]]:
+    def _by_bound(self, segments: Iterable[Segment], share: float, *, many: bool) -> list[tuple[float, Segment]]:
         """Segments that can hold a layer, by what T is at least: their passes as if all rules fitted. That is known of
         all that share layers and samples alike once it is of one; the fewest replicas, which are on the links alone,
         are asked first."""
@@ -74,19 +79,21 @@ class InsideTables:
         return sorted(bounds, key=lambda bound: bound[0])
 
     def _option(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
-        """The segment's costs; `once_s` are a micro-batch's on one stage."""
+        """The segment's costs; `once_s` are a micro-batch's on one stage. Replicas over several groups, and those of
+        which there are too many patterns to choose from, are in the order of the devices, as if one unit held all."""
         group = self.pricer.space.groups[segment.groups[0]]
         tp, micro_batches = segment.layout.tp, self.pricer.batches(segment)
         units = list(self._units(group, tp).values())
         room = tuple(len(blocks) // tp for blocks in units)
-        patterns = patterns_of(room, segment.dp) if _is_small(room, segment.dp) else ()
+        is_open = len(segment.groups) == 1 and _is_small(room, segment.dp)
+        patterns = patterns_of(room, segment.dp) if is_open else ()
         if not patterns:
             return self._in_order(segment, share, once_s, many=many)
         size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
         sync = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
         hops = tuple(
-            tuple(self._hop_s(segment, units, one, other) if segment.pp > 1 else 0.0 for other in patterns)
-            for one in patterns
+            tuple(self._hop_s(segment, units, before, after) if segment.pp > 1 else 0.0 for after in patterns)
+            for before in patterns
         )
         return InsideOption(
             pp=segment.pp,
@@ -98,12 +105,6 @@ class InsideTables:
             sync_s=sync,
             hop_s=hops,
         )
-
-    def option_in_order(self, segment: Segment, share: float, *, many: bool) -> InsideOption | None:
-        """The costs of stages in the order of the devices, as if one unit held them all: for replicas over several
-        groups, and where there are too many patterns to choose from."""
-        once_s = self._pass_s(segment, share, many=many)
-        return None if once_s is None else self._in_order(segment, share, once_s, many=many)
 
     def _in_order(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
         size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
@@ -158,16 +159,16 @@ class InsideTables:
         stage = self._stage(segment, _first_of(units, pattern, segment.layout.tp))
         return self.pricer.pricing.remember(self.pricer.sum_s, stage, size_bytes)
 
-    def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
+    def _hop_s(self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern) -> float:
         """Seconds of a message where every replica's partner sits on its own unit as far as there is one."""
         # Alike however many stages there are.
-        key = (self._hop_s, segment.groups, segment.layout, segment.micro_batch, one, other)
-        return self.pricer.pricing.keep(key, lambda: self._make_hop_s(segment, units, one, other))
+        key = (self._hop_s, segment.groups, segment.layout, segment.micro_batch, before, other)
+        return self.pricer.pricing.keep(key, lambda: self._make_hop_s(segment, units, before, other))
 
-    def _make_hop_s(self, segment: Segment, units: list[list[DeviceSlot]], one: Pattern, other: Pattern) -> float:
+    def _make_hop_s(self, segment: Segment, units: list[list[DeviceSlot]], before: Pattern, other: Pattern) -> float:
         tp, taken = segment.layout.tp, [0] * len(units)
-        here = _blocks(units, list(_units_in_turn(one)), taken, tp)
-        there = _blocks(units, _partners(list(_units_in_turn(one)), other), taken, tp)
+        here = _blocks(units, list(_units_in_turn(before)), taken, tp)
+        there = _blocks(units, _partners(list(_units_in_turn(before)), other), taken, tp)
         if here is None or there is None:
             # They do not both fit at once, so no two stages ever have them.
             return 0.0
@@ -182,10 +183,10 @@ class InsideTables:
         alone."""
         nodes = group.own.evaluator.cluster.group_of(group.slots[0])
         island = nodes.island_size if tp <= nodes.island_size < nodes.devices else nodes.devices
-        found: dict[tuple[int, int], list[DeviceSlot]] = {}
+        units: dict[tuple[int, int], list[DeviceSlot]] = {}
         for slot in group.slots:
-            found.setdefault((slot.node, slot.index // island), []).append(slot)
-        return {key: own[: len(own) // tp * tp] for key, own in found.items() if len(own) >= tp}
+            units.setdefault((slot.node, slot.index // island), []).append(slot)
+        return {key: slots[: len(slots) // tp * tp] for key, slots in units.items() if len(slots) >= tp}
 
     def _slots(self, segment: Segment, option: InsideOption, choice: InsideChoice) -> tuple[DeviceSlot, ...]:
         """The devices, stage by stage, replicas in the same order in all."""
@@ -195,15 +196,15 @@ class InsideTables:
             return tuple(
                 slot for number in range(segment.pp) for slot in self.pricer.space.stage_slots(segment, number)
             )
-        taken, found = [0] * len(units), list[DeviceSlot]()
+        taken, slots = [0] * len(units), list[DeviceSlot]()
         order = list(_units_in_turn(option.patterns[choice.stages[0]]))
         for number in choice.stages:
             order = _partners(order, option.patterns[number])
             blocks = _blocks(units, order, taken, tp)
             if blocks is None:
                 raise RuntimeError(f"inside: stages {choice.stages} do not fit into {option.room}")
-            found += blocks
-        return tuple(found)
+            slots += blocks
+        return tuple(slots)
 
 
 def _is_small(room: Sequence[int], replicas: int) -> bool:
@@ -230,26 +231,26 @@ def _units_in_turn(pattern: Pattern) -> list[int]:
 def _partners(order: Sequence[int], pattern: Pattern) -> list[int]:
     """The unit of each replica of the next stage: the one of its partner before, as far as there is room."""
     left = list(pattern)
-    found: list[int] = []
+    partners: list[int] = []
     for unit in order:
-        found.append(unit if left[unit] > 0 else -1)
+        partners.append(unit if left[unit] > 0 else -1)
         left[unit] -= left[unit] > 0
     spare = iter(_units_in_turn(tuple(left)))
-    return [next(spare) if unit < 0 else unit for unit in found]
+    return [next(spare) if unit < 0 else unit for unit in partners]
 
 
 def _blocks(
     units: Sequence[Sequence[DeviceSlot]], order: Sequence[int], taken: list[int], tp: int
 ) -> tuple[DeviceSlot, ...] | None:
     """The next free block of tp devices of each unit in `order`; None where one has none left."""
-    found: list[DeviceSlot] = []
+    slots: list[DeviceSlot] = []
     for unit in order:
         block = units[unit][taken[unit] * tp : (taken[unit] + 1) * tp]
         if len(block) < tp:
             return None
-        found += block
+        slots += block
         taken[unit] += 1
-    return tuple(found)
+    return tuple(slots)
 
 
 def _first_of(units: Sequence[Sequence[DeviceSlot]], pattern: Pattern, tp: int) -> tuple[DeviceSlot, ...]:

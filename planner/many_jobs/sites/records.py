@@ -91,13 +91,25 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Another way to place the job, and why it is not the one chosen. `sites` is empty and `score` None where that way
-    finds nothing."""
+    """Another way to place the job, and why it is not the one chosen: the devices that it takes by site (empty: it
+    finds none), the score of its sites (None: there are none, or they are some of those chosen), and where it was
+    planned seconds of an iteration."""
 
     name: str
     sites: tuple[Share, ...]
     score: Score | None
     loses: str
+    iteration_time_s: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `json.dumps` takes it."""
+        return {
+            "name": self.name,
+            "sites": [share.to_json() for share in self.sites],
+            "score": None if self.score is None else self.score.to_json(),
+            "iteration_time_s": self.iteration_time_s,
+            "loses": self.loses,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,26 +124,6 @@ class SitePlacement:
     score: Score
     proved: bool
     alternatives: tuple[Alternative, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "method": self.method,
-            "step": self.step,
-            "sites": [share.to_json() for share in self.sites],
-            "links": [list(link) for link in self.links],
-            "score": self.score.to_json(),
-            "proved": self.proved,
-            "alternatives": [
-                {
-                    "name": way.name,
-                    "sites": [share.to_json() for share in way.sites],
-                    "score": None if way.score is None else way.score.to_json(),
-                    "loses": way.loses,
-                }
-                for way in self.alternatives
-            ],
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

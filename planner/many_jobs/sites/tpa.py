@@ -17,14 +17,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from estimator.layers.graph import table_parameters
 from estimator.pricing.optimizers import GRAD_WIDTH
 from models_zoo.layers import Embedding, TransformerBlock
 from planner.many_jobs.sites.alike import Alike
-from planner.many_jobs.sites.inside_tables import InsideTables
-from planner.many_jobs.sites.tpa_pipes import CutPlan, Part, PlanMaker, Priced
+from planner.many_jobs.sites.inside import messages_s
+from planner.many_jobs.sites.inside_tables import InsideTables, Part
+from planner.many_jobs.sites.tpa_pipes import CutPlan, PlanMaker, Priced
 from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
 from planner.many_jobs.sites.tpa_ways import Ways
 from planner.one_job.explicit.recording import record_plan
@@ -68,14 +69,6 @@ class Across:
     priced: int
 
 
-class _Choice(NamedTuple):
-    """A party's stages, T of `planner.many_jobs.sites.inside`, and how long one micro-batch takes through them."""
-
-    part: Part
-    total_s: float
-    fill_s: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
     """An arrangement with a choice for each party, and what it looks like in seconds."""
@@ -89,10 +82,10 @@ def on_devices(request: SearchRequest, slots: Sequence[DeviceSlot]) -> SearchReq
     """The request on these devices alone, which are some of its own: what an allocation of sites gives a job."""
     chosen = set(slots)
     kept = []
-    for own in request.spaces:
-        mine = tuple(slot for slot in own.space.slots if slot in chosen)
+    for part in request.spaces:
+        mine = tuple(slot for slot in part.space.slots if slot in chosen)
         if mine:
-            kept.append(replace(own, space=replace(own.space, slots=mine)))
+            kept.append(replace(part, space=replace(part.space, slots=mine)))
     return replace(request, spaces=tuple(kept))
 
 
@@ -122,41 +115,41 @@ class _Search:
             pricing=self.pricing,
             by_name=bool(self.pricing.link_tables) or self.ways.pass_others,
         )
-        self.choices: dict[object, list[_Choice]] = {}
+        self.choices: dict[object, list[Part]] = {}
 
     def run(self, most: int) -> Across | None:
         every = self._arrangements()
         candidates = [
-            found
+            candidate
             for arrangement in every
             for micro_batch in self._micro_batches()
-            for found in self._candidates(arrangement, micro_batch)
+            for candidate in self._candidates(arrangement, micro_batch)
         ]
-        candidates.sort(key=lambda one: one.looks_s)
+        candidates.sort(key=lambda candidate: candidate.looks_s)
         cuts = []
-        for one in _spread(candidates, CUT_FOR_ONE * most):
-            cut = self.maker.cut(one.parts)
+        for candidate in _spread(candidates, CUT_FOR_ONE * most):
+            cut = self.maker.cut(candidate.parts)
             if cut is not None:
-                cuts.append((cut.looks_s + self._tied_s(one.arrangement), one.arrangement, cut))
-        cuts.sort(key=lambda found: found[0])
+                cuts.append((cut.looks_s + self._tied_s(candidate.arrangement), candidate.arrangement, cut))
+        cuts.sort(key=lambda looks: looks[0])
         best: Priced | None = None
         by_arrangement: dict[Arrangement, float] = {}
         priced = 0
         for arrangement, cut in self._worth_pricing([(arrangement, cut) for _, arrangement, cut in cuts], most):
-            found = self.maker.price(cut)
+            plan_of_cut = self.maker.price(cut)
             priced += 1
-            if found is None:
+            if plan_of_cut is None:
                 continue
-            by_arrangement[arrangement] = min(found.time_s, by_arrangement.get(arrangement, math.inf))
-            if best is None or found.time_s < best.time_s:
-                best = found
+            by_arrangement[arrangement] = min(plan_of_cut.time_s, by_arrangement.get(arrangement, math.inf))
+            if best is None or plan_of_cut.time_s < best.time_s:
+                best = plan_of_cut
         if best is None:
             return None
         considered = [
             Considered(sites=self._names(arrangement), iteration_time_s=by_arrangement.get(arrangement))
             for arrangement in every
         ]
-        considered.sort(key=lambda one: math.inf if one.iteration_time_s is None else one.iteration_time_s)
+        considered.sort(key=lambda way: math.inf if way.iteration_time_s is None else way.iteration_time_s)
         said = "planned in two levels (SpiderFlow, section 4.2): the best of few arrangements of the sites"
         plan = record_plan(
             best.setup,
@@ -170,12 +163,12 @@ class _Search:
     def _arrangements(self) -> list[Arrangement]:
         """Those worth a look, both ways round: messages cost the same, but the head is at one end, and most activations
         are at the other. Of those that differ in names alone the first."""
-        found: dict[object, Arrangement] = {}
-        for one in arrangements(self.graph, self.traffic):
-            for way in (one, one[::-1]) if self._is_wanted(one) else ():
+        firsts: dict[object, Arrangement] = {}
+        for arrangement in arrangements(self.graph, self.traffic):
+            for way in (arrangement, arrangement[::-1]) if self._is_wanted(arrangement) else ():
                 numbers = tuple(number for party in way for number in party)
-                found.setdefault((tuple(map(len, way)), self.alike.first_of(numbers)), way)
-        return list(found.values())
+                firsts.setdefault((tuple(map(len, way)), self.alike.first_of(numbers)), way)
+        return list(firsts.values())
 
     def _worth_pricing(
         self, cuts: Sequence[tuple[Arrangement, CutPlan]], most: int
@@ -205,7 +198,7 @@ class _Search:
 
     def _traffic(self) -> Traffic:
         recipe, model = self.pricer.recipe, self.space.model
-        hidden = next((one.hidden for one in model.layers if isinstance(one, TransformerBlock | Embedding)), 0)
+        hidden = next((layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock | Embedding)), 0)
         tied = 0.0
         if not recipe.lora_rank:
             table = table_parameters(model, 1, vocabulary_multiple=recipe.vocabulary_multiple)
@@ -231,23 +224,23 @@ class _Search:
         ]
         if not all(ranked):
             return []
-        first = [own[0] for own in ranked]
-        found = [first]
-        for place, own in enumerate(ranked):
-            found += [[*first[:place], other, *first[place + 1 :]] for other in own[1:]]
+        first = [choices[0] for choices in ranked]
+        joined = [first]
+        for place, choices in enumerate(ranked):
+            joined += [[*first[:place], other, *first[place + 1 :]] for other in choices[1:]]
         limits = self.space.constraints
         return [
             _Candidate(
                 arrangement=arrangement,
-                parts=tuple(one.part for one in choices),
-                looks_s=max(one.total_s - one.fill_s for one in choices)
-                + math.fsum(one.fill_s for one in choices)
-                + self._between_s([one.part for one in choices])
+                parts=tuple(parts),
+                looks_s=max(part.total_s - part.fill_s for part in parts)
+                + math.fsum(part.fill_s for part in parts)
+                + self._between_s(parts)
                 + self._tied_s(arrangement),
             )
-            for choices in found
-            if limits.permits("pp", sum(one.part.segment.pp for one in choices))
-            and limits.permits("devices", sum(len(one.part.slots) for one in choices))
+            for parts in joined
+            if limits.permits("pp", sum(part.segment.pp for part in parts))
+            and limits.permits("devices", sum(len(part.slots) for part in parts))
         ]
 
     def _tied_s(self, arrangement: Arrangement) -> float:
@@ -257,55 +250,29 @@ class _Search:
 
     def _between_s(self, parts: Sequence[Part]) -> float:
         """Messages between parties that the iteration waits for: of every one of the slowest, of all others once."""
-        hops = []
-        for one, other in itertools.pairwise(parts):
-            last = replace(self.space.stage(one.segment, 0), slots=one.stage_slots(one.segment.pp - 1))
-            first = replace(self.space.stage(other.segment, 0), slots=other.stage_slots(0))
-            hops.append(float(self.pricer.hop_s(last, first, one.segment.micro_batch)[1]))
-        if not hops:
-            return 0.0
-        waits = max(a + b for a, b in zip([0.0, *hops], [*hops, 0.0], strict=True))
-        return 2 * math.fsum(hops) + (self.pricer.batches(parts[0].segment) - 1) * waits
+        hops_s = []
+        for before, after in itertools.pairwise(parts):
+            last = replace(self.space.stage(before.segment, 0), slots=before.stage_slots(before.segment.pp - 1))
+            first = replace(self.space.stage(after.segment, 0), slots=after.stage_slots(0))
+            hops_s.append(float(self.pricer.hop_s(last, first, before.segment.micro_batch)[1]))
+        return messages_s(hops_s, self.pricer.batches(parts[0].segment))
 
-    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
-        """The party's best choices with what each looks like: those of the first party like it, on its own slots."""
+    def _choose(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[Part]:
+        """The party's best choices: those of the first party like it, on its own slots."""
         first = self.alike.first_of(party)
         key = (first, micro_batch, share, many)
         if key not in self.choices:
-            if len(party) == 1:
-                inside = self.inside.ranked(first[0], micro_batch, share, most=MOST_INSIDE, many=many)
-                self.choices[key] = [
-                    _Choice(Part(segment=one.segment, slots=one.slots), one.total_s, one.fill_s) for one in inside
-                ]
-            else:
-                self.choices[key] = self._over_sites(first, micro_batch, share, many=many)
-        if first == party:
-            return self.choices[key]
-        return [
-            one._replace(part=replace(one.part, slots=self.alike.moved(one.part.slots, first, party)))
-            for one in self.choices[key]
-        ]
+            self.choices[key] = self.inside.ranked(
+                self._segments(first, micro_batch), share, most=MOST_INSIDE, many=many
+            )
+        return [replace(part, slots=self.alike.moved(part.slots, first, party)) for part in self.choices[key]]
 
-    def _over_sites(self, party: Party, micro_batch: int, share: float, *, many: bool) -> list[_Choice]:
-        """Replicas on several groups: the same degrees in each, which share every stage."""
+    def _segments(self, party: Party, micro_batch: int) -> Iterator[Segment]:
+        """What the party's stages can be; replicas on several groups have the same degrees in each."""
         if len({self.space.groups[number].own.device for number in party}) > MOST_TYPES:
-            return []
-        segments = (
-            one
-            for choices in self.space.segments(self.ways.in_ring(party), micro_batch)
-            for one in self._evenest(choices)
-        )
-        found: list[_Choice] = []
-        for least_s, segment in self.inside.by_bound(segments, share, many=many):
-            if len(found) >= MOST_INSIDE and least_s >= sorted(one.total_s for one in found)[MOST_INSIDE - 1]:
-                break
-            option = self.inside.option_in_order(segment, share, many=many)
-            if option is None:
-                continue
-            slots = tuple(slot for number in range(segment.pp) for slot in self.space.stage_slots(segment, number))
-            fill_s = option.compute_s * segment.pp / (option.micro_batches - 1 + segment.pp)
-            found.append(_Choice(Part(segment=segment, slots=slots), option.least_s, fill_s))
-        return sorted(found, key=lambda one: one.total_s)[:MOST_INSIDE]
+            return
+        for choices in self.space.segments(self.ways.in_ring(party), micro_batch):
+            yield from self._evenest(choices)
 
     def _evenest(self, choices: Sequence[Segment]) -> list[Segment]:
         """Of segments that differ in shares alone those in which the types take about as long."""
@@ -316,7 +283,7 @@ class _Search:
         ]
 
         def slowest(segment: Segment) -> float:
-            return max(own / speed for own, speed in zip(segment.samples, speeds, strict=True))
+            return max(samples / speed for samples, speed in zip(segment.samples, speeds, strict=True))
 
         return sorted(choices, key=slowest)[:2]
 
@@ -324,13 +291,13 @@ class _Search:
 def _spread(candidates: Sequence[_Candidate], most: int) -> list[_Candidate]:
     """The first `most` to cut: half by how fast they look, half the first of each arrangement in turn."""
     firsts: dict[Arrangement, _Candidate] = {}
-    for one in candidates:
-        firsts.setdefault(one.arrangement, one)
+    for candidate in candidates:
+        firsts.setdefault(candidate.arrangement, candidate)
     chosen = list(candidates[: most // 2])
-    chosen += [one for one in firsts.values() if all(one is not other for other in chosen)]
+    chosen += [candidate for candidate in firsts.values() if all(candidate is not other for other in chosen)]
     chosen = chosen[:most]
-    rest = (one for one in candidates if all(one is not other for other in chosen))
-    return [*chosen, *(one for one, _ in zip(rest, range(most - len(chosen)), strict=False))]
+    rest = (candidate for candidate in candidates if all(candidate is not other for other in chosen))
+    return [*chosen, *(candidate for candidate, _ in zip(rest, range(most - len(chosen)), strict=False))]
 
 
 def _even_choice(sizes: Sequence[int], count: int) -> list[int]:

@@ -13,31 +13,16 @@ from numpy.typing import NDArray
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
-from estimator.pricing.recipe import Overlap, Setup, StageSetup
+from estimator.pricing.recipe import Setup, StageSetup
 from estimator.schedules import flying_micro_batches
 from planner.many_jobs.sites.cut_layers import cut_layers
-from planner.one_job.explicit.request import canonical
+from planner.many_jobs.sites.inside_tables import Part
 from planner.one_job.search.mixed.pricer import Pricer
-from planner.one_job.search.mixed.space import Segment
 from planner.one_job.search.mixed.stage_tables import StageTable
-from profiles.cluster import DeviceSlot
 from profiles.vocabulary import Infeasible
 
 PIECE_BYTES = 2.0**28
 """Bytes of gradients by which what a byte of them takes is measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """Stages of a pipeline that are shared alike: the segment, and its devices stage by stage."""
-
-    segment: Segment
-    slots: tuple[DeviceSlot, ...]
-
-    def stage_slots(self, number: int) -> tuple[DeviceSlot, ...]:
-        """Of stage `number`."""
-        size = len(self.slots) // self.segment.pp
-        return self.slots[number * size : (number + 1) * size]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +77,19 @@ class PlanMaker:
         micro_batches = self.pricer.batches(parts[0].segment)
         nothing = self.pricer.no_hop
         hops = [
-            self.pricer.hop_s(here.setup, there.setup, micro_batch) if self._waits else nothing
+            self.pricer.hop_s(here.setup, there.setup, micro_batch) if self.pricer.waits else nothing
             for here, there in pairwise(stages)
         ]
         below, above = [nothing, *hops], [*hops, nothing]
         masks = [stage.fits for stage in stages]
         for _ in range(len(parts) + 1):
             takes = [
-                self._takes(stage, fits, ids) + one[: layers + 1, None] + other[None, : layers + 1]
-                for stage, fits, one, other in zip(stages, masks, below, above, strict=True)
+                self._takes(stage, fits, ids) + before[: layers + 1, None] + other[None, : layers + 1]
+                for stage, fits, before, other in zip(stages, masks, below, above, strict=True)
             ]
-            loads = [own + self._sync(stage, ids) / micro_batches for own, stage in zip(takes, stages, strict=True)]
+            loads = [
+                takes_s + self._sync(stage, ids) / micro_batches for takes_s, stage in zip(takes, stages, strict=True)
+            ]
             ends = cut_layers(takes, loads, micro_batches)
             if ends is None:
                 return None
@@ -133,17 +120,13 @@ class PlanMaker:
         rules = self._rules(cut.stages, cut.masks, cut.contents, micro_batches)
         return self._priced(cut.stages, cut.ends, rules, cut.micro_batch)
 
-    @property
-    def _waits(self) -> bool:
-        return "p2p" not in self.pricer.recipe.overlap
-
     def _stages(self, parts: Sequence[Part]) -> list[_Stage] | None:
         count = sum(part.segment.pp for part in parts)
         if count > len(self.pricer.space.model.layers):
             return None
         micro_batches = self.pricer.batches(parts[0].segment)
         flying = flying_micro_batches("1f1b", count, 1, micro_batches)[:, 0].astype(int).tolist()
-        found: list[_Stage] = []
+        stages: list[_Stage] = []
         for number, part in enumerate(parts):
             priced = self.pricer.price(part.segment, many=count > 1)
             if priced is None:
@@ -151,13 +134,13 @@ class PlanMaker:
             for place in range(part.segment.pp):
                 setup = replace(priced.stages[place], slots=part.stage_slots(place))
                 table = priced.tables[place]
-                found.append(_Stage(setup=setup, table=table, fits=table.fits(flying[len(found)]), part=number))
-        return found
+                stages.append(_Stage(setup=setup, table=table, fits=table.fits(flying[len(stages)]), part=number))
+        return stages
 
     def _takes(self, stage: _Stage, fits: NDArray[np.bool_], ids: NDArray[np.int64]) -> Floats:
         """Passes of a micro-batch by first and last layer, under the fastest rule that fits."""
-        own = np.where(fits, stage.table.relaxed_s, np.inf).min(axis=0)
-        return np.where(ids >= 0, own[ids], np.inf)
+        least_s = np.where(fits, stage.table.relaxed_s, np.inf).min(axis=0)
+        return np.where(ids >= 0, least_s[ids], np.inf)
 
     def _sync(self, stage: _Stage, ids: NDArray[np.int64]) -> Floats:
         """What a stage's gradients take, by first and last layer, as their bytes."""
@@ -171,8 +154,8 @@ class PlanMaker:
     ) -> int | None:
         """A part for whose stages there is no rule under which all of them fit (all parts where a tool wants one rule
         for all)."""
-        for part, own in self._alike(stages):
-            if not np.logical_and.reduce([masks[number][:, contents[number]] for number in own]).any():
+        for part, numbers in self._alike(stages):
+            if not np.logical_and.reduce([masks[number][:, contents[number]] for number in numbers]).any():
                 return part
         return None
 
@@ -191,23 +174,20 @@ class PlanMaker:
     ) -> list[int]:
         """The rule of each stage: of those that suit its part the one of the least passes, gradients and steps."""
         rules = [0] * len(stages)
-        beside = self._beside()
-        for _, own in self._alike(stages):
-            kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in own])
+        beside = self.pricer.overlaps(0)
+        for _, numbers in self._alike(stages):
+            kept = np.logical_and.reduce([masks[number][:, contents[number]] for number in numbers])
             # Stages of the same table and layers take as long.
-            pairs = {(stages[number].table, contents[number]): number for number in own}.values()
+            pairs = {(stages[number].table, contents[number]): number for number in numbers}.values()
             costs = np.full(len(kept), np.inf)
             for rule in np.flatnonzero(kept).tolist():
                 costs[rule] = max(
                     self._whole_s(stages[number], rule, contents[number], micro_batches, overlapped=beside)
                     for number in pairs
                 )
-            for number in own:
+            for number in numbers:
                 rules[number] = int(np.argmin(costs))
         return rules
-
-    def _beside(self) -> bool:
-        return "dp" in self.pricer.space.first.evaluator.overlap_under(0)
 
     def _whole_s(self, stage: _Stage, rule: int, content: int, micro_batches: int, *, overlapped: bool) -> float:
         exact = stage.table.exact(np.array([rule]), np.array([content]), overlapped=overlapped)
@@ -219,25 +199,14 @@ class PlanMaker:
         self, stages: Sequence[_Stage], ends: Sequence[int], rules: Sequence[int], micro_batch: int
     ) -> Priced | None:
         """By the estimator."""
-        made, zeros = [], set()
-        for stage, (first, end), number in zip(stages, pairwise((0, *ends)), rules, strict=True):
-            (kind, layers), zero = stage.table.rules[number]
-            zeros.add(zero)
-            made.append(
-                replace(stage.setup, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero)
-            )
-        recipe, evaluator = self.pricer.recipe, self.pricer.space.first.evaluator
-        gradients: frozenset[Overlap] = frozenset(
-            {"dp"} if all("dp" in evaluator.overlap_under(zero) for zero in zeros) else ()
-        )
-        setup = canonical(
-            Setup(
-                model=self.pricer.space.model,
-                cluster=self.pricer.links.cluster,
-                recipe=replace(recipe, schedule="1f1b", overlap=(recipe.overlap - {"dp"}) | gradients),
-                stages=tuple(made),
-                micro_batch=micro_batch,
-            )
+        chosen = [stage.table.rules[number] for stage, number in zip(stages, rules, strict=True)]
+        setup = self.pricer.setup(
+            [stage.setup for stage in stages],
+            ends,
+            chosen,
+            schedule="1f1b",
+            micro_batch=micro_batch,
+            overlapped=all(self.pricer.overlaps(zero) for _, zero in chosen),
         )
         evaluation = evaluate(setup, self.pricer.pricing)
         if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
@@ -248,6 +217,6 @@ class PlanMaker:
 def _only_thriftiest(fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Of the rules the one under which most contents fit."""
     best = int(np.argmax(fits.sum(axis=1)))
-    found = np.zeros_like(fits)
-    found[best] = fits[best]
-    return found
+    kept = np.zeros_like(fits)
+    kept[best] = fits[best]
+    return kept

@@ -34,13 +34,13 @@ class SiteGraph:
     bandwidth_bytes_per_s: tuple[tuple[float, ...], ...]
     latency_s: tuple[tuple[float, ...], ...]
 
-    def width(self, one: Party, other: Party) -> float:
+    def width(self, party: Party, other: Party) -> float:
         """Bytes/s of the widest link between two parties."""
-        return max(self.bandwidth_bytes_per_s[a][b] for a in one for b in other)
+        return max(self.bandwidth_bytes_per_s[a][b] for a in party for b in other)
 
-    def thinnest(self, one: Party, other: Party) -> float:
+    def thinnest(self, party: Party, other: Party) -> float:
         """Bytes/s of the thinnest link between a group of one and a group of the other."""
-        return min(self.bandwidth_bytes_per_s[a][b] for a in one for b in other)
+        return min(self.bandwidth_bytes_per_s[a][b] for a in party for b in other)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def arrangements(graph: SiteGraph, traffic: Traffic) -> tuple[Arrangement, ...]:
     At most about 3 n^2 / 2 sets of parties for n groups, each in the orders of the least cost (`orders`); of many
     groups only sets of `MOST_TOGETHER`, and all together in at most so many parties.
     """
-    found: dict[Arrangement, None] = {}
+    orders_of_all: dict[Arrangement, None] = {}
     count = len(graph.speed)
     for merged in _subsets(graph):
         if MOST_TOGETHER < len(merged) < count:
@@ -66,8 +66,8 @@ def arrangements(graph: SiteGraph, traffic: Traffic) -> tuple[Arrangement, ...]:
         for parties in _cuts(graph, merged):
             if len(parties) > MOST_TOGETHER and count > MOST_TOGETHER + 2:
                 continue
-            found.update(dict.fromkeys(orders(graph, parties, traffic)))
-    return tuple(found)
+            orders_of_all.update(dict.fromkeys(orders(graph, parties, traffic)))
+    return tuple(orders_of_all)
 
 
 def ordered(graph: SiteGraph, parties: Sequence[Party], traffic: Traffic) -> Arrangement | None:
@@ -96,8 +96,8 @@ def orders(graph: SiteGraph, parties: Sequence[Party], traffic: Traffic) -> list
 def cost_s(graph: SiteGraph, order: Sequence[Party], traffic: Traffic) -> float:
     """Equation 9: traffic over each link that is cut, times what a byte of it costs; infinite where no link is."""
 
-    def over(one: Party, other: Party, size: float) -> float:
-        width = graph.thinnest(one, other)
+    def over(party: Party, other: Party, size: float) -> float:
+        width = graph.thinnest(party, other)
         return math.inf if width <= 0 else size / width
 
     total = math.fsum(over(a, b, traffic.message_bytes) for a, b in itertools.pairwise(order))
@@ -109,43 +109,48 @@ def _subsets(graph: SiteGraph) -> list[list[Party]]:
     fastest groups one after another, each joined to those before it."""
     numbers = range(len(graph.speed))
     merged: list[Party] = [(number,) for number in numbers]
-    found: dict[Party, None] = dict.fromkeys(merged)
+    subsets: dict[Party, None] = dict.fromkeys(merged)
     while len(merged) > 1:
-        one, other = max(itertools.combinations(merged, 2), key=lambda pair: graph.width(*pair))
-        if graph.width(one, other) <= 0:
+        party, other = max(itertools.combinations(merged, 2), key=lambda pair: graph.width(*pair))
+        if graph.width(party, other) <= 0:
             break
-        merged = [party for party in merged if party not in (one, other)]
-        merged.append(tuple(sorted((*one, *other))))
-        found[merged[-1]] = None
+        merged = _joined(merged, party, other)
+        subsets[merged[-1]] = None
     start = max(numbers, key=lambda number: (graph.speed[number], -number))
     grown = [start]
     while True:
         near = [
-            (max(graph.bandwidth_bytes_per_s[number][own] for own in grown), graph.speed[number], -number)
+            (max(graph.bandwidth_bytes_per_s[number][other] for other in grown), graph.speed[number], -number)
             for number in numbers
             if number not in grown
         ]
         if not near or max(near)[0] <= 0:
             break
         grown.append(-max(near)[2])
-        found[tuple(sorted(grown))] = None
-    return [[(number,) for number in subset] for subset in found]
+        subsets[tuple(sorted(grown))] = None
+    return [[(number,) for number in subset] for subset in subsets]
+
+
+def _joined(parties: Sequence[Party], first: Party, other: Party) -> list[Party]:
+    """The parties with two of them as one, the last."""
+    return [*(party for party in parties if party not in (first, other)), tuple(sorted((*first, *other)))]
 
 
 def _cuts(graph: SiteGraph, alone: Sequence[Party]) -> list[list[Party]]:
     """From each group alone to all as one party, joined along the widest links."""
     current = list(alone)
-    found = [list(current)]
+    cuts = [current]
     while len(current) > 1:
-        one, other = max(itertools.combinations(current, 2), key=lambda pair: graph.thinnest(*pair))
-        if graph.thinnest(one, other) <= 0:
-            one, other = max(itertools.combinations(current, 2), key=lambda pair: graph.width(*pair))
-            if graph.width(one, other) <= 0:
-                break
-        current = [party for party in current if party not in (one, other)]
-        current.append(tuple(sorted((*one, *other))))
-        found.append(list(current))
-    return found
+        pairs = itertools.combinations(current, 2)
+        # Where some groups of all pairs are not joined, by those that are.
+        party, other = max(
+            pairs, key=lambda pair: (graph.thinnest(*pair), not graph.thinnest(*pair) and graph.width(*pair))
+        )
+        if graph.width(party, other) <= 0:
+            break
+        current = _joined(current, party, other)
+        cuts.append(current)
+    return cuts
 
 
 def _greedy(graph: SiteGraph, parties: Sequence[Party], start: int) -> list[Party]:

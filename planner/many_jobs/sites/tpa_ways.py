@@ -26,11 +26,11 @@ class Ways:
     def graph(self, dtype: DType) -> SiteGraph:
         """The groups with what joins each two: the fabric inside a site, between sites the thinnest link on the way and
         the sum of latencies."""
-        both = [[self._width(one, other) for other in self.groups] for one in self.groups]
+        both = [[self._width(here, there) for there in self.groups] for here in self.groups]
         return SiteGraph(
             speed=tuple(len(group.slots) * (group.device.peak(dtype) or 1.0) for group in self.groups),
-            bandwidth_bytes_per_s=tuple(tuple(one for one, _ in row) for row in both),
-            latency_s=tuple(tuple(one for _, one in row) for row in both),
+            bandwidth_bytes_per_s=tuple(tuple(width for width, _ in row) for row in both),
+            latency_s=tuple(tuple(far_s for _, far_s in row) for row in both),
         )
 
     @property
@@ -54,11 +54,11 @@ class Ways:
 
         return tuple(sorted(party, key=place))
 
-    def _width(self, one: Group, other: Group) -> tuple[float, float]:
-        if one.site == other.site:
-            fabric = self.cluster.site(one.site).fabric_link
+    def _width(self, group: Group, other: Group) -> tuple[float, float]:
+        if group.site == other.site:
+            fabric = self.cluster.site(group.site).fabric_link
             return fabric.bandwidth_bytes_per_s * fabric.efficiency, fabric.latency_s
-        way = routes_of(self.cluster).route(one.site, other.site)
+        way = routes_of(self.cluster).route(group.site, other.site)
         if way is None:
             return 0.0, math.inf
         return min(link.bandwidth_bytes_per_s for link in way), sum(link.latency_s for link in way)

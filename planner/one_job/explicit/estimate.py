@@ -9,7 +9,8 @@ from typing import Any
 
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.recipe import Setup
-from estimator.pricing.training import POWER_SHARE, Training, estimate_training
+from estimator.pricing.training import Training, estimate_training
+from estimator.pricing.upkeep import POWER_SHARE
 from planner.one_job.explicit.batch import refuse
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face import config_model
-from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
-from models_zoo.model import Model
 from planner.one_job.explicit.estimate import describe_estimated, estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.request import ExplicitRequest, canonical, read_explicit
 from planner.one_job.importing.comparison import FindBest, compare, describe_comparison
-from planner.one_job.tools.base.import_records import Imported, Reader
+from planner.one_job.tools.base.import_records import Imported, NamedModel, Reader
 from planner.one_job.tools.base.pipeline import with_blocks
 from planner.one_job.tools.base.tool import load
 from planner.one_job.tools.catalogue import TOOLS
@@ -43,15 +40,6 @@ OWN_CHOICE = ("software", "devices")
 """Options that hold though the settings say something else: what stands in for a launcher, and where it runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedModel:
-    """A model, what a plan calls it, and the text of its `config.json` where it needs one."""
-
-    model: Model
-    reference: str
-    config: str | None
-
-
 def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = None) -> dict[str, Any]:
     """Return the estimate of the explicit plan that a launcher's settings are, as `estimate_plan` of
     `planner.one_job.cells.estimating` gives it, with `launcher` and `comparison` besides; raise NothingFits, with the
@@ -64,9 +52,9 @@ def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = 
         raise InputError(where="estimate", key="--from", found=repr(launcher), expected=f"one of {', '.join(READERS)}")
     read: Reader = load(READERS[launcher])
     imported = read(settings, model=options.model, options=options)
-    imported_model = find_model(imported, options.output)
+    imported = replace(imported, model=place_model(imported, options.output))
     with open_existing(options.store) as opened:
-        request = read_imported(imported, imported_model, store=opened, given=options)
+        request = read_imported(imported, store=opened, given=options)
         evaluate = partial(evaluate_with_store, store=opened, profiles=options.profiles)
         estimated = estimate_explicit(request, whole=options, evaluate=evaluate)
         best = find_best(request, evaluate) if find_best is not None else None
@@ -78,49 +66,38 @@ def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = 
         message = f"{imported.setting} on {estimated.plan.cluster}: the setting does not fit; {estimated.shortfall}"
         raise NothingFits(message, result=result)
     if options.output is not None:
-        if imported_model.config is not None:
-            write_atomically(imported_model.reference, imported_model.config)
+        if imported.model.config is not None:
+            write_atomically(imported.model.reference or "", json.dumps(imported.model.config, indent=2) + "\n")
         save_plan(estimated.plan, options.output)
     return result
 
 
-def find_model(imported: Imported, output: Path | None) -> ImportedModel:
-    """The model of the settings, and the file beside `output` that will hold it where it has no name of its own."""
-    if imported.config is None:
-        if imported.reference is None:
-            expected = "MODEL beside the settings, which do not say it"
-            raise InputError(where=imported.setting, key="MODEL", found="nothing", expected=expected)
-        return ImportedModel(model=load_any_model(imported.reference), reference=imported.reference, config=None)
+def place_model(imported: Imported, output: Path | None) -> NamedModel:
+    """Return the settings' model with a reference: the file beside `output` that will hold it where it has no name of
+    its own."""
+    named = imported.model
+    if named.config is None:
+        return named
     if output is None:
-        blocks, hidden = imported.config["num_hidden_layers"], imported.config["hidden_size"]
+        blocks, hidden = named.config["num_hidden_layers"], named.config["hidden_size"]
         name = reference = f"{imported.launcher}-{blocks}x{hidden}"
     else:
         file = output.with_name(f"{output.stem}-model.json")
         name, reference = file.stem, str(file)
-    model = config_model(imported.config, where=imported.setting, name=name)
-    text = json.dumps(imported.config, indent=2) + "\n"
-    return ImportedModel(model=model, reference=reference, config=text)
+    return replace(named, model=replace(named.model, name=name), reference=reference)
 
 
-def read_imported(
-    imported: Imported,
-    imported_model: ImportedModel,
-    *,
-    store: ProfileStore | None,
-    given: EstimateOptions,
-) -> ExplicitRequest:
+def read_imported(imported: Imported, *, store: ProfileStore | None, given: EstimateOptions) -> ExplicitRequest:
     """The explicit request of the settings, with what no option says put on its setups. InputError in the settings' own
     words."""
-    options = merge_options(imported, given)
+    named, options = imported.model, merge_options(imported, given)
     try:
-        options = replace(options, hsdp=options.hsdp or _sharing(imported, imported_model.model, store, options))
-        request = read_explicit(
-            replace(options, model=imported_model.reference), store=store, model=imported_model.model
-        )
+        options = replace(options, hsdp=options.hsdp or _sharing(imported, store, options))
+        request = read_explicit(replace(options, model=named.reference), store=store, model=named.model)
     except InputError as error:
         raise _in_own_words(error, imported, given.changed()) from None
     said = list(imported.assumptions)
-    if imported_model.config is not None and not Path(imported_model.reference).suffix:
+    if named.config is not None and not Path(named.reference or "").suffix:
         said.append("the model is not in the catalogue: -o PLAN writes its config.json beside the plan")
     return replace(
         request,
@@ -147,13 +124,11 @@ def flag(name: str) -> str:
     return entries(EstimateOptions)[name].flag
 
 
-def _sharing(
-    imported: Imported, model: Model, store: ProfileStore | None, options: EstimateOptions
-) -> tuple[int, int] | None:
+def _sharing(imported: Imported, store: ProfileStore | None, options: EstimateOptions) -> tuple[int, int] | None:
     """The ranks that share the state and the copies of it, where the settings say one of these."""
     if imported.shard is None and imported.copies is None:
         return None
-    devices = options.devices
+    devices, model = options.devices, imported.model.model
     if devices is None:
         place = load_place(
             options.cluster or "",

@@ -30,6 +30,9 @@ PRODUCT_LABELS = {
     "gb300": "NVIDIA-GB300",
     "rtx-3090": "NVIDIA-GeForce-RTX-3090",
     "rtx-4090": "NVIDIA-GeForce-RTX-4090",
+    "rtx-8000": "Quadro-RTX-8000",
+    "rtx-a6000": "NVIDIA-RTX-A6000",
+    "rtx-6000-ada": "NVIDIA-RTX-6000-Ada-Generation",
     "mi300x": "AMD_Instinct_MI300X_OAM",
     "mi325x": "AMD_Instinct_MI325X_OAM",
 }

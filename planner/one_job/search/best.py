@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
@@ -17,6 +18,7 @@ from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, 
 from planner.one_job.search.mixed.search import MixedResult, search_mixed
 from planner.one_job.search.spaces.found import Counts, Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.vocabulary import Infeasible
@@ -171,19 +173,11 @@ def _plan_of(
 
 def sum_counts(counts: list[Counts]) -> Counts:
     """Of several spaces together."""
-    removed: dict[str, int] = {}
-    for one in counts:
-        for why, number in one.removed.items():
-            removed[why] = removed.get(why, 0) + number
-    return Counts(
-        considered=sum(one.considered for one in counts),
-        removed=removed,
-        ways=sum(one.ways for one in counts),
-        bounded=sum(one.bounded for one in counts),
-        families=sum(one.families for one in counts),
-        plans=sum(one.plans for one in counts),
-        out_of_memory=sum(one.out_of_memory for one in counts),
-    )
+    removed: Counter[str] = Counter()
+    for count in counts:
+        removed.update(count.removed)
+    names = [part.name for part in fields(Counts) if part.name != "removed"]
+    return Counts(removed=dict(removed), **{name: sum(getattr(count, name) for count in counts) for name in names})
 
 
 def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchResult]]) -> str:
@@ -204,12 +198,26 @@ def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchR
     ]
     if len(lacking) == len(request.spaces):
         return f"{named}: no plan is possible: {'; '.join(lacking)}"
+    refusals = dict.fromkeys(filter(None, map(_state_refusal, request.spaces)))
+    if len(refusals) == 1:
+        return f"{named}: no plan is possible: {next(iter(refusals))}"
     removed = sum_counts([result.counts for _, result in results]).removed
     reasons = "; ".join(
         f"{why} ({number} ways)"
         for why, number in sorted(removed.items(), key=lambda pair: (not pair[0].startswith("your"), -pair[1]))
     )
     return f"{named}: no plan is possible; of the ways to share the devices each falls to one of: {reasons or 'no way'}"
+
+
+def _state_refusal(own: DeviceSpace) -> str | None:
+    """Why the named tool holds weights, gradients and optimizer state in none of the ways that are open to replicas."""
+    limits, tool = own.space.constraints, own.space.constraints.training_tool
+    shape = Shape(job=own.space.training, dp=2, pp=limits.fix.get("pp", limits.least.get("pp", 1)))
+    if tool is None or not tool.allows_degrees(shape) or limits.open_zero(shape):
+        return None
+    stages = [zero for zero in limits.zero if limits.permits("zero", zero)]
+    states = (replace(shape, zero=zero, shard=2 if zero else 1) for zero in stages)
+    return "; ".join(dict.fromkeys(str(refusal) for state in states if (refusal := tool.state_refusal(state))))
 
 
 def describe_found(found: Found) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,14 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.spaces.cuts import Cut, cuts_of
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
-from planner.one_job.search.spaces.space import Space, recompute_rules, schedules_of, state_rules, ways_of
-from planner.one_job.tools.base.shape import even_blocks
+from planner.one_job.search.spaces.space import (
+    Space,
+    fewest_replicas,
+    recompute_rules,
+    schedules_of,
+    state_rules,
+    ways_of,
+)
 from profiles.vocabulary import Infeasible
 
 WAITING = ("gpipe", "1f1b")
@@ -244,21 +250,21 @@ class _Search:
         pipeline = item.pipeline
         assert pipeline is not None
         degrees = pipeline.degrees
-        everything = "split-everything" in self.space.constraints.allow
-        item.cuts = cuts_of(
-            self.space.model, pp=degrees.pp, vpp=item.vpp, weights=pipeline.layer_s(), everything=everything
-        )
-        item.cuts = tuple(cut for cut in item.cuts if self._allows(cut))
+        item.cuts = self._cuts(degrees, pipeline, item.vpp)
         if not item.cuts:
             return
         item.least_s = least_by_cut_s(pipeline, item.schedule, item.cuts)
         item.bound = max(item.bound, float(item.least_s.min()) * self.weight(degrees.stage_devices * degrees.pp))
         heapq.heappush(waiting, item)
 
-    def _allows(self, cut: Cut) -> bool:
-        """Whether the user's tool runs stages cut so."""
+    def _cuts(self, degrees: BatchedDegrees, pipeline: Pipeline, vpp: int) -> tuple[Cut, ...]:
+        """The ways to cut the layers: the tool's own where it divides them itself."""
         tool = self.space.constraints.training_tool
-        return tool is None or not tool.even_blocks or len(cut) == 1 or even_blocks(cut, self.space.model)
+        if tool is not None and tool.division is not None and degrees.pp > 1:
+            cut = tool.division.cut(replace(self.space.shape(degrees), vpp=vpp))
+            return () if cut is None else (cut,)
+        everything = "split-everything" in self.space.constraints.allow
+        return cuts_of(self.space.model, pp=degrees.pp, vpp=vpp, weights=pipeline.layer_s(), everything=everything)
 
     def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
         """The cuts that can still be better, bounded under each rule of state."""
@@ -359,14 +365,6 @@ class _Search:
 
 def _degrees(known: dict[str, int]) -> BatchedDegrees:
     """With one stage and as few replicas as share the experts."""
-    ranks, holders = known["tp"] * known["cp"], known["ep"] * known["etp"]
-    return BatchedDegrees(
-        tp=known["tp"],
-        pp=1,
-        dp=holders // math.gcd(ranks, holders),
-        cp=known["cp"],
-        ep=known["ep"],
-        etp=known["etp"],
-        samples=known["samples"],
-        sequence_parallel=bool(known["sequence_parallel"]),
-    )
+    numbers = {name: known[name] for name in ("tp", "cp", "ep", "etp", "samples")}
+    replicas = fewest_replicas(known["tp"] * known["cp"], known["ep"] * known["etp"])
+    return BatchedDegrees(pp=1, dp=replicas, sequence_parallel=bool(known["sequence_parallel"]), **numbers)

@@ -31,8 +31,8 @@ def explain(
     changed requests."""
     certificate, binding = certify(best), find_binding(best.winner, sensitivities)
     runners_up = rank_others(best, others)
-    ordered = tuple(sorted(sensitivities, key=lambda one: (one.change, one.name)))
-    limits = tuple(sorted(constraints, key=lambda one: (one.change, one.name)))
+    ordered = tuple(sorted(sensitivities, key=lambda tried: (tried.change, tried.name)))
+    limits = tuple(sorted(constraints, key=lambda tried: (tried.change, tried.name)))
     return Explanation(
         plan=best.plan,
         objective=request.objective,
@@ -48,15 +48,10 @@ def explain(
 def certify(best: Best) -> Certificate:
     """What vouches for a plan."""
     counts, winner = best.counts, best.winner
-    removed = sorted(counts.removed.items(), key=lambda pair: (-pair[1], pair[0]))
+    figures = asdict(counts)
+    figures["removed"] = dict(sorted(counts.removed.items(), key=lambda pair: (-pair[1], pair[0])))
     return Certificate(
-        considered=counts.considered,
-        removed=tuple(removed),
-        ways=counts.ways,
-        bounded=counts.bounded,
-        families=counts.families,
-        plans=counts.plans,
-        out_of_memory=counts.out_of_memory,
+        **figures,
         proved=best.proved,
         value=winner.found.value,
         lower_bound=best.lower_bound,
@@ -72,7 +67,7 @@ def find_binding(winner: Candidate, sensitivities: Sequence[Sensitivity] = ()) -
     breakdown, uses = evaluation.breakdown, links_used(setup)
     pace = 0 if evaluation.pipeline is None else evaluation.pipeline.bottleneck
     passes = [
-        one + other for one, other in zip(evaluation.stage_compute_s, evaluation.stage_communication_s, strict=True)
+        each + other for each, other in zip(evaluation.stage_compute_s, evaluation.stage_communication_s, strict=True)
     ]
     exposed = []
     for axis in AXES:
@@ -83,7 +78,7 @@ def find_binding(winner: Candidate, sensitivities: Sequence[Sensitivity] = ()) -
             exposed.append(Exposed(axis=axis, seconds=seconds, link=link))
     spare = spare_bytes(winner)
     fullest = min(range(len(spare)), key=lambda stage: spare[stage])
-    memory = [one.change for one in sensitivities if one.kind == "memory"]
+    memory = [each.change for each in sensitivities if each.kind == "memory"]
     return Binding(
         resource=_scarcest(sensitivities, breakdown, exposed),
         memory_gain=min(memory, default=None),
@@ -92,7 +87,7 @@ def find_binding(winner: Candidate, sensitivities: Sequence[Sensitivity] = ()) -
         ahead=passes[pace] / (sum(passes) / len(passes)) - 1,
         compute_s=_compute_s(breakdown),
         recompute_s=breakdown.recompute_s,
-        communication=tuple(sorted(exposed, key=lambda one: -one.seconds)),
+        communication=tuple(sorted(exposed, key=lambda each: -each.seconds)),
         bubble_s=breakdown.bubble_s,
         optimizer_s=breakdown.optimizer_s,
         offload_s=breakdown.offload_s,
@@ -106,12 +101,12 @@ def find_binding(winner: Candidate, sensitivities: Sequence[Sensitivity] = ()) -
 def _scarcest(sensitivities: Sequence[Sensitivity], breakdown: TimeBreakdown, exposed: Sequence[Exposed]) -> str | None:
     """The resource of which more saves most; where compute was measured and so not varied, what takes most."""
     names = {"flops": "compute", "memory_bandwidth": "memory bandwidth"}
-    rates = [one for one in sensitivities if one.kind in (*names, "link")]
-    if not any(one.kind == "flops" for one in rates):
-        link = max(exposed, key=lambda one: one.seconds, default=None)
+    rates = [each for each in sensitivities if each.kind in (*names, "link")]
+    if not any(each.kind == "flops" for each in rates):
+        link = max(exposed, key=lambda each: each.seconds, default=None)
         if link is None or link.seconds < _compute_s(breakdown) + breakdown.recompute_s:
             return "compute"
-    best = min(rates, key=lambda one: one.change, default=None)
+    best = min(rates, key=lambda each: each.change, default=None)
     if best is None or best.change >= 0:
         return None
     return names.get(best.kind, best.name.removeprefix("10% faster "))
@@ -126,11 +121,11 @@ def rank_others(best: Best, others: Sequence[tuple[str, Best]]) -> tuple[RunnerU
     """The different plans among `others`, each under all names that it has, the least loss first."""
     plans: dict[object, tuple[list[str], Best]] = {}
     for name, other in others:
-        found = other.winner.found
-        key = (other.winner.space.device, found.degrees, found.schedule, found.cut, found.rule, found.state)
+        plan = other.winner.found
+        key = (other.winner.space.device, plan.degrees, plan.schedule, plan.cut, plan.rule, plan.state)
         plans.setdefault(key, ([], other))[0].append(name)
     ranked = [compare_other(best, other, tuple(names)) for names, other in plans.values()]
-    return tuple(sorted(ranked, key=lambda one: (one.loss, one.plan)))
+    return tuple(sorted(ranked, key=lambda runner_up: (runner_up.loss, runner_up.plan)))
 
 
 def compare_other(best: Best, other: Best, names: tuple[str, ...]) -> RunnerUp:
@@ -156,15 +151,14 @@ def compare_other(best: Best, other: Best, names: tuple[str, ...]) -> RunnerUp:
     )
 
 
-def describe_explanation(found: Explanation) -> dict[str, Any]:
-    """As a value that `json.dumps` takes, but for the plan."""
-    certificate = asdict(found.certificate) | {"removed": dict(found.certificate.removed)}
+def describe_explanation(explanation: Explanation) -> dict[str, Any]:
+    """Return it as a value that `json.dumps` takes, but for the plan."""
     return {
-        "objective": found.objective,
-        "summary": list(found.summary),
-        "certificate": certificate,
-        "binding": asdict(found.binding),
-        "runners_up": [asdict(one) | {"parts": dict(one.parts)} for one in found.runners_up],
-        "sensitivities": [asdict(one) for one in found.sensitivities],
-        "constraints": [asdict(one) for one in found.constraints],
+        "objective": explanation.objective,
+        "summary": list(explanation.summary),
+        "certificate": asdict(explanation.certificate),
+        "binding": asdict(explanation.binding),
+        "runners_up": [asdict(other) | {"parts": dict(other.parts)} for other in explanation.runners_up],
+        "sensitivities": [asdict(change) for change in explanation.sensitivities],
+        "constraints": [asdict(limit) for limit in explanation.constraints],
     }

@@ -5,24 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.one_job.search.sensitivity import Sensitivity
+from planner.one_job.search.spaces.found import Counts
 from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    """How large the space is, what removed what, and what is proved. `considered` ways to share the devices, of which
-    `removed` took some by rule; of the `ways` left, `bounded` can hold no better plan, and in the others `plans` were
-    priced. No plan's value falls below `lower_bound` (`gap`: how far the best is above it). `simulated_s`: the
-    iteration by events, None where there is no pipeline."""
+class Certificate(Counts):
+    """How large the space is and what removed what, and what is proved. No plan's value falls below
+    `lower_bound` (`gap`: how far the best is above it). `simulated_s`: the iteration by events, None where there is no
+    pipeline."""
 
-    considered: int
-    removed: tuple[tuple[str, int], ...]
-    ways: int
-    bounded: int
-    families: int
-    plans: int
-    out_of_memory: int
     proved: bool
     value: float
     lower_bound: float

@@ -40,10 +40,10 @@ class LinkUse:
 
 def links_used(setup: Setup) -> tuple[LinkUse, ...]:
     """The kinds of links that the plan's ranks talk over, from inside out; the host's also for what is held there."""
-    found: dict[tuple[LinkPlace, str], dict[str, None]] = {}
+    axes_of: dict[tuple[LinkPlace, str], dict[str, None]] = {}
 
     def add(level: Level, axis: str) -> None:
-        found.setdefault((level.kind, level.link), {})[axis] = None
+        axes_of.setdefault((level.kind, level.link), {})[axis] = None
 
     for stage in setup.stages:
         for axis, groups in AXES.items():
@@ -52,13 +52,13 @@ def links_used(setup: Setup) -> tuple[LinkUse, ...]:
                     add(level, axis)
         if stage.offload:
             link = setup.cluster.group_of(stage.slots[0]).host_link.name
-            found.setdefault(("host", link), {})["offload"] = None
+            axes_of.setdefault(("host", link), {})["offload"] = None
     for level in _between_stages(setup):
         add(level, "pp")
     order = list(PLACES)
     return tuple(
         LinkUse(place=place, link=link, axes=tuple(axes))
-        for (place, link), axes in sorted(found.items(), key=lambda item: order.index(item[0][0]))
+        for (place, link), axes in sorted(axes_of.items(), key=lambda item: order.index(item[0][0]))
     )
 
 
@@ -72,8 +72,8 @@ def _between_stages(setup: Setup) -> list[Level]:
     stages = setup.stages
     around = [(stages[-1], stages[0])] if setup.recipe.schedule == "interleaved" and len(stages) > 1 else []
     pairs = {
-        pair_key(setup.cluster, one, other): (one, other)
+        pair_key(setup.cluster, sender, other): (sender, other)
         for here, there in [*pairwise(stages), *around]
-        for one, other in zip(here.slots, there.slots, strict=False)
+        for sender, other in zip(here.slots, there.slots, strict=False)
     }
     return [level for pair in pairs.values() for level in describe_group(setup.cluster, pair).levels]

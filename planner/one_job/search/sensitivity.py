@@ -62,17 +62,17 @@ def sensitivities(
 
     What was measured is not varied: what faster devices would do to a measured time is not known.
     """
-    found: list[Sensitivity] = []
+    changes: list[Sensitivity] = []
     roomier = None
     for kind, variant in variants(request, best):
         step(variant.name)
         again = search_again(variant.request, best, progress)
         if again is not None:
-            found.append(compare_best(variant.name, kind, best, again))
+            changes.append(compare_best(variant.name, kind, best, again))
             roomier = again if kind == "memory" else roomier
     step("the least memory that changes the plan")
     least = least_memory(request, best, roomier, progress)
-    return (*found, *([] if least is None else [least]))
+    return (*changes, *([] if least is None else [least]))
 
 
 def variants(request: SearchRequest, best: Best) -> Iterator[tuple[Kind, Variant]]:
@@ -173,12 +173,15 @@ def least_memory(
 def lacking_bytes(cluster: Cluster, candidate: Candidate) -> int:
     """Bytes a device that the plan would lack on `cluster`, 0 if it fits."""
     setup = replace(candidate.setup, cluster=cluster)
-    found = evaluate(setup, candidate.space.pricing)
-    if isinstance(found, Infeasible):
-        raise RuntimeError(f"a plan that was found is not possible with other memory: {found.reason}")
+    evaluation = evaluate(setup, candidate.space.pricing)
+    if isinstance(evaluation, Infeasible):
+        raise RuntimeError(f"a plan that was found is not possible with other memory: {evaluation.reason}")
     return max(
         0,
-        *(rank.needed_bytes - size for rank, size in zip(found.memory, found.device_memory_bytes, strict=True)),
+        *(
+            rank.needed_bytes - size
+            for rank, size in zip(evaluation.memory, evaluation.device_memory_bytes, strict=True)
+        ),
     )
 
 
@@ -188,7 +191,7 @@ def _is_better(again: Best, best: Best) -> bool:
 
 def with_memory(request: SearchRequest, device: str, more_bytes: int) -> SearchRequest:
     """The request with so much more memory on each of the devices."""
-    return with_device(request, device, lambda one: replace(one, memory_bytes=one.memory_bytes + more_bytes))
+    return with_device(request, device, lambda base: replace(base, memory_bytes=base.memory_bytes + more_bytes))
 
 
 def with_links(request: SearchRequest, use: LinkUse) -> SearchRequest:
@@ -247,10 +250,10 @@ def spare_bytes(candidate: Candidate) -> tuple[int, ...]:
         ),
     )
     setup = replace(candidate.setup, cluster=tight)
-    found = evaluate(setup, candidate.space.pricing)
-    if isinstance(found, Infeasible):
+    evaluation = evaluate(setup, candidate.space.pricing)
+    if isinstance(evaluation, Infeasible):
         return tuple(math.nan for _ in candidate.setup.stages)  # type: ignore[misc]
     return tuple(
         size - rank.needed_bytes
-        for rank, size in zip(found.memory, candidate.evaluation.device_memory_bytes, strict=True)
+        for rank, size in zip(evaluation.memory, candidate.evaluation.device_memory_bytes, strict=True)
     )

@@ -82,9 +82,9 @@ def _where_the_time_goes(best: Best, objective: Objective, binding: Binding) -> 
     parts = [f"{binding.compute_s / total:.0%} of it computes"]
     if binding.recompute_s > NOTHING * total:
         parts.append(f"{binding.recompute_s / total:.1%} recomputes")
-    waiting = sum(one.seconds for one in binding.communication)
+    waiting = sum(exposed.seconds for exposed in binding.communication)
     if waiting > NOTHING * total:
-        most = max(binding.communication, key=lambda one: one.seconds)
+        most = max(binding.communication, key=lambda exposed: exposed.seconds)
         over = f" over {most.link}" if most.link else ""
         which = "" if len(binding.communication) == 1 else "most of it "
         parts.append(f"{waiting / total:.1%} waits for communication ({which}{most.axis}{over})")
@@ -113,8 +113,8 @@ def _what_binds(binding: Binding, sensitivities: Sequence[Sensitivity]) -> str:
     binds = f"{binding.resource[0].upper()}{binding.resource[1:]} binds" if binding.resource else "No rate binds"
     if binding.memory_gain is None:
         return f"{binds}; {left}."
-    more = next(one for one in sensitivities if one.kind == "memory")
-    least = next((one for one in sensitivities if one.kind == "least_memory"), None)
+    more = next(change for change in sensitivities if change.kind == "memory")
+    least = next((change for change in sensitivities if change.kind == "least_memory"), None)
     if more.change > -NOTHING:
         said = f"{binds}, memory does not: {left}, and {more.name} would bring nothing"
     else:
@@ -125,8 +125,8 @@ def _what_binds(binding: Binding, sensitivities: Sequence[Sensitivity]) -> str:
     return f"{said}."
 
 
-def _instead(one: Sensitivity) -> str:
-    return f" ({'; '.join(one.differences[:3])})" if one.differences else ""
+def _instead(change: Sensitivity) -> str:
+    return f" ({'; '.join(change.differences[:3])})" if change.differences else ""
 
 
 def _runner_up(objective: Objective, runners_up: Sequence[RunnerUp]) -> str:
@@ -138,7 +138,7 @@ def _runner_up(objective: Objective, runners_up: Sequence[RunnerUp]) -> str:
         return f"{said}."
     if first.loss >= 5e-5:
         said += ": less than estimates tell apart"
-    clear = next((one for one in runners_up if one.loss >= CLOSE), None)
+    clear = next((other for other in runners_up if other.loss >= CLOSE), None)
     worse = {"time": "slower", "cost": "dearer", "energy": "more wasteful"}[objective]
     after = (
         "" if clear is None else f" The first that is clearly {worse} ({clear.without[0]}) {_loses(objective, clear)}."
@@ -161,10 +161,10 @@ def _loses(objective: Objective, other: RunnerUp) -> str:
 def _by_events(certificate: Certificate, runners_up: Sequence[RunnerUp]) -> str:
     """Where running the pipelines by events, in place of the closed form, turns the order round."""
 
-    def stretch(one: Certificate | RunnerUp) -> float:
-        return (one.simulated_s or one.iteration_time_s) / one.iteration_time_s
+    def stretch(plan: Certificate | RunnerUp) -> float:
+        return (plan.simulated_s or plan.iteration_time_s) / plan.iteration_time_s
 
-    changes = [((1 + one.loss) * stretch(one) / stretch(certificate) - 1, one) for one in runners_up]
+    changes = [((1 + other.loss) * stretch(other) / stretch(certificate) - 1, other) for other in runners_up]
     change, first = min(changes, key=lambda pair: pair[0], default=(0.0, None))
     if first is None or change > -NOTHING:
         return ""
@@ -172,39 +172,41 @@ def _by_events(certificate: Certificate, runners_up: Sequence[RunnerUp]) -> str:
 
 
 def _what_helps(sensitivities: Sequence[Sensitivity]) -> str:
-    helpful = [one for one in sensitivities if one.kind not in ("memory", "least_memory") and one.change < -NOTHING]
+    helpful = [
+        change for change in sensitivities if change.kind not in ("memory", "least_memory") and change.change < -NOTHING
+    ]
     if not helpful:
         return "None of the changes that were tried would help." if sensitivities else ""
-    named = [f"{one.name} ({percent(one.change)})" for one in helpful[:2]]
-    idle = [one.name for one in sensitivities if one.kind == "link" and one.change > -HARDLY]
+    named = [f"{change.name} ({percent(change.change)})" for change in helpful[:2]]
+    idle = [change.name for change in sensitivities if change.kind == "link" and change.change > -HARDLY]
     said = f"What would help most: {_listed(named)}"
     return f"{said}; links hardly matter." if idle and len(idle) == _links(sensitivities) else f"{said}."
 
 
 def _links(sensitivities: Sequence[Sensitivity]) -> int:
-    return sum(one.kind == "link" for one in sensitivities)
+    return sum(change.kind == "link" for change in sensitivities)
 
 
 def _what_limits_cost(constraints: Sequence[Sensitivity]) -> str:
     if not constraints:
         return ""
-    single = [one for one in constraints if one.name != ALL]
-    costly = [one for one in single if one.change < -NOTHING][:3]
-    whole = next((one for one in constraints if one.name == ALL), None)
-    most = min((one.change for one in single), default=0.0)
+    single = [limit for limit in constraints if limit.name != ALL]
+    costly = [limit for limit in single if limit.change < -NOTHING][:3]
+    whole = next((limit for limit in constraints if limit.name == ALL), None)
+    most = min((limit.change for limit in single), default=0.0)
     if whole is not None and whole.change < min(most, 0.0) - NOTHING:
         costly.append(whole)
     if not costly:
         return "None of your constraints costs anything."
-    return f"Of your constraints {_listed([f'{_named(one)} {_cost(one)}' for one in costly])}."
+    return f"Of your constraints {_listed([f'{_named(limit)} {_cost(limit)}' for limit in costly])}."
 
 
-def _named(one: Sensitivity) -> str:
-    return "all together cost" if one.name == ALL else f"{one.name} costs"
+def _named(limit: Sensitivity) -> str:
+    return "all together cost" if limit.name == ALL else f"{limit.name} costs"
 
 
-def _cost(one: Sensitivity) -> str:
-    return percent(1 / (1 + one.change) - 1).lstrip("+")
+def _cost(limit: Sensitivity) -> str:
+    return percent(1 / (1 + limit.change) - 1).lstrip("+")
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -8,11 +8,11 @@ from functools import reduce
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
-from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.search.best import Best, Progress, find_best
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.search.spaces.found import Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, NodeGroup
 from profiles.errors import NothingFits
 from profiles.vocabulary import Device, LinkTable
@@ -51,7 +51,8 @@ def with_constraints(request: SearchRequest, change: Change) -> SearchRequest:
     return replace(
         request,
         spaces=tuple(
-            replace(own, space=replace(own.space, constraints=change(own.space.constraints))) for own in request.spaces
+            replace(part, space=replace(part.space, constraints=change(part.space.constraints)))
+            for part in request.spaces
         ),
     )
 
@@ -59,10 +60,10 @@ def with_constraints(request: SearchRequest, change: Change) -> SearchRequest:
 def with_batch(request: SearchRequest, global_batch: int) -> SearchRequest:
     """The request with another global batch."""
 
-    def changed(own: DeviceSpace) -> DeviceSpace:
-        recipe = replace(own.evaluator.recipe, global_batch=global_batch)
+    def changed(part: DeviceSpace) -> DeviceSpace:
+        recipe = replace(part.evaluator.recipe, global_batch=global_batch)
         return replace(
-            own, space=replace(own.space, global_batch=global_batch), evaluator=replace(own.evaluator, recipe=recipe)
+            part, space=replace(part.space, global_batch=global_batch), evaluator=replace(part.evaluator, recipe=recipe)
         )
 
     return replace(request, spaces=tuple(map(changed, request.spaces)))
@@ -73,9 +74,9 @@ def with_cluster(
 ) -> SearchRequest:
     """The request on another cluster of the same kinds of nodes; `tables` changes measured link tables too."""
 
-    def changed(own: DeviceSpace) -> DeviceSpace:
-        pricing = own.pricing.but(link_tables=[*map(tables, own.pricing.link_tables)]) if tables else own.pricing
-        return replace(own, evaluator=replace(own.evaluator, cluster=cluster, pricing=pricing))
+    def changed(part: DeviceSpace) -> DeviceSpace:
+        pricing = part.pricing.but(link_tables=[*map(tables, part.pricing.link_tables)]) if tables else part.pricing
+        return replace(part, evaluator=replace(part.evaluator, cluster=cluster, pricing=pricing))
 
     return replace(request, cluster=cluster, spaces=tuple(map(changed, request.spaces)))
 
@@ -89,22 +90,22 @@ def with_device(request: SearchRequest, name: str, change: Callable[[Device], De
     return with_cluster(request, map_groups(request.cluster, changed))
 
 
-def with_node(request: SearchRequest, own: DeviceSpace) -> SearchRequest:
+def with_node(request: SearchRequest, part: DeviceSpace) -> SearchRequest:
     """The request with one node more like the first of `own`'s devices, and as many devices more to use."""
-    group = request.cluster.group_of(own.space.slots[0])
+    group = request.cluster.group_of(part.space.slots[0])
     more = replace(group, count=group.count + 1, free=None if group.free is None else group.free + group.devices)
     cluster = map_groups(request.cluster, lambda other: more if other is group else other)
     grown = with_cluster(request, cluster)
 
     def longer(limits: Constraints) -> Constraints:
-        def raised(known: Any) -> dict[Number, int]:
-            return {name: value + group.devices * (name == "devices") for name, value in known.items()}
+        def raised(numbers: Any) -> dict[Number, int]:
+            return {name: value + group.devices * (name == "devices") for name, value in numbers.items()}
 
         return replace(limits, fix=raised(limits.fix), most=raised(limits.most))
 
-    def changed(one: DeviceSpace) -> DeviceSpace:
-        slots = tuple(slot for slot in cluster.free_slots if slot.device == one.device)
-        return replace(one, space=replace(one.space, slots=slots))
+    def changed(there: DeviceSpace) -> DeviceSpace:
+        slots = tuple(slot for slot in cluster.free_slots if slot.device == there.device)
+        return replace(there, space=replace(there.space, slots=slots))
 
     return with_constraints(replace(grown, spaces=tuple(map(changed, grown.spaces))), longer)
 
@@ -124,34 +125,34 @@ OWN_OPTIONS = {"zero": "--zero", "micro_batch": "--micro-batch", "micro_batches"
 
 def lifted(request: SearchRequest) -> tuple[Variant, ...]:
     """The request with each of the user's constraints lifted in turn, named as the option that makes it."""
-    own = request.spaces[0]
-    limits, plain = own.space.constraints, Constraints()
-    found: list[tuple[str, Change]] = []
+    part = request.spaces[0]
+    limits, plain = part.space.constraints, Constraints()
+    lifts: list[tuple[str, Change]] = []
     for name, value in limits.fix.items():
         option = OWN_OPTIONS.get(name)
         text = f"{option} {value}" if option else f"--fix {_named(name)}={value}"
-        found.append((text, _without("fix", name)))
+        lifts.append((text, _without("fix", name)))
     for name, value in limits.least.items():
-        found.append((f"--min {_named(name)}={value}", _without("least", name)))
+        lifts.append((f"--min {_named(name)}={value}", _without("least", name)))
     for name, value in limits.most.items():
         text = f"--devices {value}" if name == "devices" else f"--max {_named(name)}={value}"
-        found.append((text, _without("most", name)))
+        lifts.append((text, _without("most", name)))
     missing = [name for name in plain.schedules if name not in limits.schedules]
     if missing:
         every = (*limits.schedules, *missing)
-        found.append((f"--schedule {','.join(limits.schedules)}", lambda one: replace(one, schedules=every)))
+        lifts.append((f"--schedule {','.join(limits.schedules)}", lambda before: replace(before, schedules=every)))
     if limits.recompute != plain.recompute:
         layers = "" if limits.recompute_layers is None else f":{limits.recompute_layers}"
         free = {"recompute": plain.recompute, "recompute_layers": None}
-        found.append((f"--recompute {limits.recompute[0]}{layers}", lambda one: replace(one, **free)))  # type: ignore[arg-type]
-    if not limits.offload and own.device != LOCAL_DEVICE:
-        found.append(("--no-offload", lambda one: replace(one, offload=True)))
+        lifts.append((f"--recompute {limits.recompute[0]}{layers}", lambda before: replace(before, **free)))  # type: ignore[arg-type]
+    if not limits.offload and part.device != LOCAL_DEVICE:
+        lifts.append(("--no-offload", lambda before: replace(before, offload=True)))
     if limits.tool is not None:
-        found.append((f"--tool {limits.tool}", lambda one: replace(one, tool=None)))
-    if len(found) > 1:
-        changes = tuple(change for _, change in found)
-        found.append((ALL, lambda one: reduce(lambda limits, change: change(limits), changes, one)))
-    return tuple(Variant(name=name, request=with_constraints(request, change)) for name, change in found)
+        lifts.append((f"--tool {limits.tool}", lambda before: replace(before, tool=None)))
+    if len(lifts) > 1:
+        changes = tuple(change for _, change in lifts)
+        lifts.append((ALL, lambda before: reduce(lambda limits, change: change(limits), changes, before)))
+    return tuple(Variant(name=name, request=with_constraints(request, change)) for name, change in lifts)
 
 
 def _without(kind: str, name: Number) -> Change:
@@ -166,27 +167,23 @@ def _named(name: str) -> str:
     return name.replace("_", "-")
 
 
-def neighbours(request: SearchRequest, found: Found, device: str) -> tuple[Variant, ...]:
+def neighbours(request: SearchRequest, plan: Found, device: str) -> tuple[Variant, ...]:
     """The request without the plan's choice, for each choice of the plan that was found on devices of a type: the parts
     of the space on either side."""
-    experts = any(
-        isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
-        for layer in request.model.layers
-    )
-    degrees, limits = found.degrees, request.spaces[0].space.constraints
-    chunks = len(found.cut[0])
+    degrees, limits = plan.degrees, request.spaces[0].space.constraints
+    chunks = len(plan.cut[0])
     numbers: list[tuple[str, Number, int, int]] = [
         ("tp", "tp", degrees.tp, 1),
         ("pp", "pp", degrees.pp, 1),
         ("cp", "cp", degrees.cp, 1),
         ("micro-batch", "micro_batch", degrees.samples, 1),
     ]
-    if experts:
+    if experts_of(request.model) is not None:
         numbers.append(("ep", "ep", degrees.ep, 1))
     if degrees.pp > 1:
         numbers.append(("chunks a stage", "vpp", chunks, 1))
     if degrees.dp * degrees.cp > 1:
-        numbers.append(("ZeRO", "zero", found.state.zero, 0))
+        numbers.append(("ZeRO", "zero", plan.state.zero, 0))
     changes: list[tuple[str, Change]] = []
     for text, name, value, least in numbers:
         if name in limits.fix:
@@ -195,13 +192,13 @@ def neighbours(request: SearchRequest, found: Found, device: str) -> tuple[Varia
             changes.append((f"{text} below {value}", _at_most(name, value - 1)))
         if value < limits.most.get(name, 1 << 60) and (name != "zero" or value < 3):
             changes.append((f"{text} above {value}", _at_least(name, value + 1)))
-    kind = found.rule[0]
+    kind = plan.rule[0]
     others = tuple(name for name in limits.recompute if (name == "none") != (kind == "none"))
     if others and limits.recompute_layers is None:
         rule = "recomputation" if kind == "none" else "no recomputation"
-        changes.append((rule, lambda one: replace(one, recompute=others)))
-    if found.state.offload:
-        changes.append(("optimizer on the devices", lambda one: replace(one, offload=False)))
+        changes.append((rule, lambda before: replace(before, recompute=others)))
+    if plan.state.offload:
+        changes.append(("optimizer on the devices", lambda before: replace(before, offload=False)))
     found_there = [Variant(name=name, request=with_constraints(request, change)) for name, change in changes]
     return (*found_there, *_other_devices(request, device))
 
@@ -209,9 +206,9 @@ def neighbours(request: SearchRequest, found: Found, device: str) -> tuple[Varia
 def _other_devices(request: SearchRequest, device: str) -> list[Variant]:
     """Plans on the other types of devices alone."""
     return [
-        Variant(name=f"on {own.device}", request=replace(request, spaces=(own,)))
-        for own in request.spaces
-        if own.device != device
+        Variant(name=f"on {part.device}", request=replace(request, spaces=(part,)))
+        for part in request.spaces
+        if part.device != device
     ]
 
 

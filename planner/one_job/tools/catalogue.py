@@ -7,8 +7,10 @@ from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.deepspeed.rules import DEEPSPEED
 from planner.one_job.tools.device_mesh import DEVICE_MESH
 from planner.one_job.tools.jax_mesh import JAX_MESH
+from planner.one_job.tools.llm_foundry import LLM_FOUNDRY
 from planner.one_job.tools.maxtext import MAXTEXT
 from planner.one_job.tools.megatron.rules import BRIDGE, MEGATRON
+from planner.one_job.tools.nanotron import NANOTRON
 from planner.one_job.tools.torchtitan.rules import TORCHTITAN, TORCHTITAN_TOML
 
 TOOLS: dict[str, TrainingTool] = {
@@ -21,4 +23,6 @@ TOOLS: dict[str, TrainingTool] = {
     "device-mesh": DEVICE_MESH,
     "jax-mesh": JAX_MESH,
     "maxtext": MAXTEXT,
+    "llm-foundry": LLM_FOUNDRY,
+    "nanotron": NANOTRON,
 }

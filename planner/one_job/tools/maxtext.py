@@ -12,6 +12,7 @@ import yaml
 from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import Decoder, decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, ExportFile
+from planner.one_job.tools.base.pipeline import EVEN
 from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED, experts_split_as_all
 from planner.one_job.tools.base.shape import Chunk, Shape
@@ -37,7 +38,7 @@ MAXTEXT = TrainingTool(
     zero=(0, 1, 3),
     sharded_pipelines=(0, 1, 3),
     orders=(("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp")),
-    even_blocks=True,
+    division=EVEN,
     optimizers=tuple(OPTIMIZERS),
     dtypes=tuple(DTYPES),
     degrees=(

@@ -82,25 +82,25 @@ def choose_by_running(
 def find_candidates(request: SearchRequest) -> tuple[tuple[Candidate[LocalPlan], ...], int]:
     """For each way to share the workers the best plans of every micro-batch and schedule that `run` knows, and how many
     plans were priced for them."""
-    found: dict[Setup, SearchCandidate] = {}
+    by_setup: dict[Setup, SearchCandidate] = {}
     priced = 0
-    for own in request.spaces:
-        for part in _by_shape(own):
+    for space in request.spaces:
+        for part in _by_shape(space):
             result = search(part.space, part.evaluator, most_families=request.limit)
             priced += result.counts.plans
-            for one in (result.best, *result.runners_up):
-                if one is not None:
-                    candidate = evaluate_found(one, own)
-                    found.setdefault(candidate.setup, candidate)
-    runnable = [one for one in found.values() if _can_run(request, one)]
+            for plan in (result.best, *result.runners_up):
+                if plan is not None:
+                    candidate = evaluate_found(plan, space)
+                    by_setup.setdefault(candidate.setup, candidate)
+    runnable = [plan for plan in by_setup.values() if _can_run(request, plan)]
     candidates = tuple(
         Candidate(
-            plan=one,
-            estimated_s=one.evaluation.iteration_time_s,
-            log_spread=_spread(one.evaluation),
-            traits=traits_of(one.setup),
+            plan=plan,
+            estimated_s=plan.evaluation.iteration_time_s,
+            log_spread=_spread(plan.evaluation),
+            traits=traits_of(plan.setup),
         )
-        for one in sorted(runnable, key=lambda one: one.evaluation.iteration_time_s)
+        for plan in sorted(runnable, key=lambda plan: plan.evaluation.iteration_time_s)
     )
     return candidates, priced
 
@@ -113,13 +113,13 @@ def run_here(store: Path | None, framework: Framework) -> Measure:
             path = Path(folder) / "plan.json"
             save_plan(plan, path)
             try:
-                found = run_plan(
+                ran = run_plan(
                     RunOptions(path, backend=framework, device="cpu", steps=STEPS, warm_up=WARM_UPS, store=store)
                 )
             except NothingFits as error:
                 return OutOfMemory(reason=str(error))
-        assert found is not None, "no launcher started this"
-        return float(min(found["measured"]["iteration_times_s"]))
+        assert ran is not None, "no launcher started this"
+        return float(min(ran["measured"]["iteration_times_s"]))
 
     return measure
 
@@ -149,30 +149,30 @@ class _Meter:
         """Seconds of an iteration."""
         begun = self._clock()
         self._progress(f"running {describe_found(plan.found)}")
-        found = self._measure(_record(self._request, plan, self._request.assumptions))
-        if not isinstance(found, OutOfMemory):
-            self._starts_s.append(self._clock() - begun - (STEPS + WARM_UPS) * found)
-        return found
+        took = self._measure(_record(self._request, plan, self._request.assumptions))
+        if not isinstance(took, OutOfMemory):
+            self._starts_s.append(self._clock() - begun - (STEPS + WARM_UPS) * took)
+        return took
 
 
 def _check(request: SearchRequest) -> None:
-    def refuse(found: str, expected: str) -> None:
-        raise InputError(where="plan", key="--profile-budget", found=found, expected=expected)
+    def refuse(stated: str, expected: str) -> None:
+        raise InputError(where="plan", key="--profile-budget", found=stated, expected=expected)
 
-    if any(own.device != LOCAL_DEVICE for own in request.spaces):
+    if any(part.device != LOCAL_DEVICE for part in request.spaces):
         refuse(f"the cluster {request.cluster.text}", "local:1xWORKERS, whose plans can be run here")
     if request.objective != "time":
         refuse(f"--objective {request.objective}", "time, which a run measures")
 
 
-def _by_shape(own: DeviceSpace) -> Iterator[DeviceSpace]:
+def _by_shape(whole: DeviceSpace) -> Iterator[DeviceSpace]:
     """The space in parts, one for each way to share the workers that `run` may know."""
-    columns = ways_of(own.space).columns
+    columns = ways_of(whole.space).columns
     shapes = sorted({tuple(int(columns[name][i]) for name in SHAPE) for i in range(len(columns["tp"]))})
-    constraints = own.space.constraints
+    constraints = whole.space.constraints
     for shape in shapes:
         fix = dict(constraints.fix) | dict(zip(SHAPE, shape, strict=True))
-        yield replace(own, space=replace(own.space, constraints=replace(constraints, fix=fix)))
+        yield replace(whole, space=replace(whole.space, constraints=replace(constraints, fix=fix)))
 
 
 def _can_run(request: SearchRequest, candidate: SearchCandidate) -> bool:
@@ -214,7 +214,7 @@ def _say(candidates: tuple[Candidate[LocalPlan], ...], tuning: Tuning, rules: Ru
         else "then --profile-budget had no room for another: the plan is the one expected to be fastest"
     )
     yield f"chosen by running {len(done)} of {count} candidate plans on this machine, {STEPS} steps each; {ended}"
-    for one in done:
-        candidate = candidates[one.number]
-        took = "out of memory" if one.seconds is None else f"measured {one.seconds * 1e3:.1f} ms"
+    for measured in done:
+        candidate = candidates[measured.number]
+        took = "out of memory" if measured.seconds is None else f"measured {measured.seconds * 1e3:.1f} ms"
         yield f"{took}, estimated {candidate.estimated_s * 1e3:.1f} ms: {describe_found(candidate.plan.found)}"

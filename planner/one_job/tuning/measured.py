@@ -91,8 +91,8 @@ def ask_where_it_matters(rules: Rules | None = None) -> Ask[P]:
     chosen = rules or Rules()
 
     def ask(candidates: Sequence[Candidate[P]], done: Sequence[Measurement]) -> int | None:
-        ran = [one.seconds for one in done if one.seconds is not None]
-        seen = {one.number for one in done}
+        ran = [measured.seconds for measured in done if measured.seconds is not None]
+        seen = {measured.number for measured in done}
         rest = [number for number in range(len(candidates)) if number not in seen]
         if not rest or (len(candidates) == 1 and not done):
             return None
@@ -110,12 +110,12 @@ def foresee(
     candidates: Sequence[Candidate[P]], done: Sequence[Measurement], errors: ErrorModel | None = None
 ) -> Outlook:
     """What the measurements make of the estimates."""
-    known = errors or ErrorModel()
-    scales = error_scales(candidates, known)
-    mean = np.log([one.estimated_s for one in candidates])
+    model = errors or ErrorModel()
+    scales = error_scales(candidates, model)
+    mean = np.log([each.estimated_s for each in candidates])
     variance = np.diag(scales).copy()
-    freedom = known.freedom
-    timed = [(one.number, math.log(one.seconds)) for one in done if one.seconds is not None]
+    freedom = model.freedom
+    timed = [(each.number, math.log(each.seconds)) for each in done if each.seconds is not None]
     if timed:
         numbers = [number for number, _ in timed]
         seen = np.array([seconds for _, seconds in timed]) - mean[numbers]
@@ -125,22 +125,22 @@ def foresee(
         mean = mean + weights @ seen
         variance -= np.einsum("ij,ij->i", weights, between)
         freedom += len(timed)
-        variance *= (known.freedom + float(seen @ np.linalg.solve(among, seen))) / freedom
+        variance *= (model.freedom + float(seen @ np.linalg.solve(among, seen))) / freedom
         mean[numbers] = [seconds for _, seconds in timed]
         variance[numbers] = 0.0
-    gone = [one.number for one in done if one.seconds is None]
+    gone = [each.number for each in done if each.seconds is None]
     mean[gone], variance[gone] = math.inf, 0.0
     return Outlook(mean=mean, spread=np.sqrt(np.maximum(variance, 0.0)), freedom=freedom)
 
 
 def error_scales(candidates: Sequence[Candidate[P]], errors: ErrorModel) -> NDArray[np.float64]:
     """The scale matrix of the log errors of the estimates, before anything is measured."""
-    spread = max(one.log_spread for one in candidates)
-    traits = np.array([one.traits for one in candidates], dtype=np.float64).reshape(len(candidates), -1)
+    spread = max(candidate.log_spread for candidate in candidates)
+    traits = np.array([candidate.traits for candidate in candidates], dtype=np.float64).reshape(len(candidates), -1)
     apart = ((traits[:, None, :] - traits[None, :, :]) ** 2).sum(axis=-1)
     shared = errors.common + errors.alike * np.exp(-apart / 2)
-    found: NDArray[np.float64] = spread**2 * (shared + errors.own * np.eye(len(candidates)))
-    return found
+    scales: NDArray[np.float64] = spread**2 * (shared + errors.own * np.eye(len(candidates)))
+    return scales
 
 
 def _odds(outlook: Outlook, number: int, best: float, gain: float) -> float:

@@ -68,8 +68,8 @@ class Tuning:
     @property
     def best(self) -> Measurement | None:
         """The fastest plan measured, of equals the first; None where none ran."""
-        ran = [one for one in self.measurements if one.seconds is not None]
-        return min(ran, key=lambda one: one.seconds or 0.0, default=None)
+        ran = [measured for measured in self.measurements if measured.seconds is not None]
+        return min(ran, key=lambda measured: measured.seconds or 0.0, default=None)
 
 
 def tune(
@@ -82,20 +82,10 @@ def tune(
     """Measures what `ask` asks for until it asks no more, or until `may_measure` refuses one."""
     done: list[Measurement] = []
     while (number := ask(candidates, done)) is not None:
-        if any(one.number == number for one in done):
+        if any(measured.number == number for measured in done):
             raise RuntimeError(f"candidate {number} is asked for again")
         if not may_measure(candidates[number]):
             return Tuning(measurements=tuple(done), final=False)
-        found = oracle.measure(candidates[number].plan)
-        done.append(Measurement(number=number, seconds=None if isinstance(found, OutOfMemory) else found))
+        outcome = oracle.measure(candidates[number].plan)
+        done.append(Measurement(number=number, seconds=None if isinstance(outcome, OutOfMemory) else outcome))
     return Tuning(measurements=tuple(done), final=True)
-
-
-def ask_in_turn(numbers: Sequence[int]) -> Ask[P]:
-    """Asks for all candidates of these numbers in their order, whatever comes of them."""
-
-    def ask(candidates: Sequence[Candidate[P]], done: Sequence[Measurement]) -> int | None:
-        del candidates
-        return numbers[len(done)] if len(done) < len(numbers) else None
-
-    return ask

@@ -41,6 +41,21 @@ class Student:
         inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
         return min(1.0, max(0.0, (1 + inside) / 2))
 
+    def quantile(self, share: float) -> float:
+        """Return the value that a `share` of the values lies below, to rounding.
+
+        >>> round(Student(10).quantile(0.95), 5)
+        1.81246
+        """
+        if share < 0.5:
+            return -self.quantile(1 - share)
+        low, high = 0.0, 1.0
+        while self.below(high) < share:
+            low, high = high, 2 * high
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (middle, high) if self.below(middle) < share else (low, middle)
+        return middle
+
     def expected_excess(self, at: float) -> float:
         """The mean of max(0, at - x); infinite with one degree of freedom."""
         if self.freedom == 1:

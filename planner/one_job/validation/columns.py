@@ -152,6 +152,11 @@ class RunRow:
     moe_ffn: Annotated[int | None, Column("count", "width of one expert")] = None
     shared_experts: Annotated[int | None, Column("count_or_none", "experts that every token visits")] = None
     dense_layers: Annotated[int | None, Column("count_or_none", "first blocks without experts")] = None
+    moe_every: Annotated[int | None, Column("count", "behind these every so manieth block has experts")] = None
+    moe_imbalance: Annotated[
+        float | None, Column("number", "the fullest expert rank's tokens over the mean (blank: 1)")
+    ] = None
+    mtp_layers: Annotated[int | None, Column("count_or_none", "modules that predict further tokens (MTP)")] = None
     head_dim: Annotated[int | None, Column("count", "width of a head")] = None
     moe_capacity_factor: Annotated[float | None, Column("number", "static capacity of experts; blank: dropless")] = None
     image: Annotated[int | None, Column("count", "pixels of an image's side")] = None

@@ -17,6 +17,7 @@ from models_zoo.layers import (
     Experts,
     FeedForward,
     Head,
+    Prediction,
     TransformerBlock,
 )
 from models_zoo.model import ImageInput, Model, TokenInput
@@ -120,6 +121,7 @@ def build_model(sizes: Sizes, name: str) -> Model:
         bias=bert,
         transform=bert,
         predicted=sizes.predicted,
+        prediction=Prediction(count=sizes.mtp_layers, blocks=(blocks[-1],)) if sizes.mtp_layers else None,
     )
     return Model(
         name=name,
@@ -159,7 +161,8 @@ def _block(sizes: Sizes, number: int) -> TransformerBlock:
 
 def _feed_forward(sizes: Sizes, number: int) -> FeedForward | Experts:
     gated = sizes.style == "llama"
-    if not sizes.experts or number < sizes.dense_layers:
+    behind = number - sizes.dense_layers
+    if not sizes.experts or behind < 0 or (behind + 1) % sizes.moe_every:
         return FeedForward(
             hidden=sizes.ffn_hidden, gated=gated, activation="silu" if gated else "gelu", bias=sizes.style != "llama"
         )

@@ -149,6 +149,7 @@ def _recipe(
         vocabulary_multiple=row.vocab_multiple or training.framework.vocabulary_multiple,
         lora_rank=row.lora_rank or 0,
         moe_capacity_factor=row.moe_capacity_factor,
+        moe_imbalance=max(1.0, row.moe_imbalance or 1.0),
         overlap=_overlap(row, training, assumed),
         software=training.software,
     )

@@ -27,7 +27,8 @@ HEAD_DIMS = (128, 64, 96, 80, 72)
 class Sizes:
     """All that is needed to build a model of blocks. `experts` 0: dense; `window_every` 2: every second block has it.
 
-    `shared_hidden` is the width of the shared experts together; `dense_layers` the first blocks without experts.
+    `shared_hidden` is the width of the shared experts together; `dense_layers` the first blocks without experts, behind
+    which each `moe_every`-th has them; `mtp_layers` modules predict further tokens.
     `predicted`: as `Head`'s.
     """
 
@@ -54,6 +55,8 @@ class Sizes:
     moe_ffn: int
     shared_hidden: int
     dense_layers: int
+    moe_every: int = 1
+    mtp_layers: int = 0
     predicted: int = 0
 
 
@@ -98,6 +101,8 @@ def sizes_of(row: RunRow, *, seq_len: int, dropout: bool, assumed: list[str]) ->
         moe_ffn=moe_ffn,
         shared_hidden=(row.shared_experts or 0) * moe_ffn,
         dense_layers=min(row.dense_layers or 0, row.layers),
+        moe_every=row.moe_every or 1,
+        mtp_layers=row.mtp_layers or 0,
         predicted=row.predicted_tokens or 0,
     )
 

@@ -20,9 +20,11 @@ Tool = Literal[
     "device-mesh",
     "jax-mesh",
     "maxtext",
+    "llm-foundry",
+    "nanotron",
 ]
 """Training frameworks whose limits are known."""
-Launcher = Literal["megatron", "torchtitan", "deepspeed"]
+Launcher = Literal["megatron", "torchtitan", "deepspeed", "llm-foundry", "nanotron"]
 """Those whose settings are read."""
 
 _MODEL = Option("a zoo name, a path to a Hugging Face config.json, or package.module:factory", "MODEL")

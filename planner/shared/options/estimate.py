@@ -86,7 +86,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
         tuple[Launcher, str] | None,
         Option(
             "estimate a launcher's present settings: megatron ARGS or a script, torchtitan FILE.toml, deepspeed"
-            " FILE.json (with MODEL)",
+            " FILE.json (with MODEL), llm-foundry FILE.yaml, nanotron FILE.yaml",
             ("FORMAT", "SETTINGS"),
             flag="--from",
             nargs=2,

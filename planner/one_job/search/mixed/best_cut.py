@@ -297,10 +297,10 @@ def _undominated(labels: _Labels, *, by_rule: bool, within: float) -> _Labels:
     figures = np.nan_to_num(labels.figures, neginf=0.0)
     order = np.lexsort((figures.sum(axis=1), place))
     kept: list[int] = []
-    for own in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
+    for rivals in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
         survivors = np.zeros(0, dtype=np.int64)
-        for start in range(0, len(own), AT_ONCE):
-            block = own[start : start + AT_ONCE]
+        for start in range(0, len(rivals), AT_ONCE):
+            block = rivals[start : start + AT_ONCE]
             if len(survivors):
                 block = block[~_dominated(figures[survivors], figures[block], within)]
             if len(block) > 1:
@@ -314,9 +314,9 @@ def _undominated(labels: _Labels, *, by_rule: bool, within: float) -> _Labels:
     )
 
 
-def _no_worse(one: Floats, other: Floats, within: float) -> NDArray[np.bool_]:
+def _no_worse(first: Floats, other: Floats, within: float) -> NDArray[np.bool_]:
     """(one, other): whether the first is no worse in any figure."""
-    return np.asarray((one[:, None, :] <= other[None, :, :] + within).all(axis=2))
+    return np.asarray((first[:, None, :] <= other[None, :, :] + within).all(axis=2))
 
 
 def _dominated(best: Floats, others: Floats, within: float) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
 from planner.one_job.search.mixed.space import MixedSpace, Segment
+from planner.one_job.search.spaces.space import fewest_replicas
 
 Integers = NDArray[np.int64]
 SCALES = 3
@@ -83,7 +84,7 @@ def list_segments(
     once only those that could have a value less than `below`; `quickly`: those with the evenest shares."""
     limits, global_batch = space.constraints, space.first.space.global_batch
     counts = np.bincount(linear.pricer.contents.layers.kind_of_layer)
-    found: dict[int, dict[tuple[int, ...], list[tuple[Segment, list[LinearRank]]]]] = {}
+    by_batch: dict[int, dict[tuple[int, ...], list[tuple[Segment, list[LinearRank]]]]] = {}
     for micro_batch in [size for size in range(1, global_batch + 1) if global_batch % size == 0]:
         if not limits.permits("micro_batches", global_batch // micro_batch):
             continue
@@ -97,13 +98,13 @@ def list_segments(
                     else:
                         segments += _promising(choices, even, linear, counts, weight_of, iteration_s, below)
                 elif len(space.groups) == 1:
-                    segments += [one for one in choices if _alone(space, one, weight_of, iteration_s) < below]
+                    segments += [choice for choice in choices if _alone(space, choice, weight_of, iteration_s) < below]
                 else:
                     segments += choices
-            priced = [(segment, own) for segment in segments if (own := linear.ranks(segment)) is not None]
+            priced = [(segment, ranks) for segment in segments if (ranks := linear.ranks(segment)) is not None]
             if priced:
-                found.setdefault(micro_batch, {})[party] = priced
-    every = [_slowest_s(own) for parties in found.values() for part in parties.values() for _, own in part]
+                by_batch.setdefault(micro_batch, {})[party] = priced
+    every = [_slowest_s(ranks) for parties in by_batch.values() for part in parties.values() for _, ranks in part]
     scales = _scales(np.concatenate(every), counts) if every else np.zeros((SCALES, len(counts)))
     alike: dict[object, int] = {}
     return Columns(
@@ -111,7 +112,7 @@ def list_segments(
             micro_batch: {
                 party: _column(linear, priced, scales, counts, alike, weight_of) for party, priced in parties.items()
             }
-            for micro_batch, parties in found.items()
+            for micro_batch, parties in by_batch.items()
         },
         scales=scales,
         counts=counts,
@@ -121,11 +122,10 @@ def list_segments(
 def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iteration_s: float) -> float:
     """What a pipeline of nothing but the segment costs at least: by compute alone, every stage waiting in turn."""
     layout, group = segment.layout, space.groups[segment.groups[0]]
-    holders = layout.ep * layout.etp
     degrees = BatchedDegrees(
         tp=layout.tp,
         pp=1,
-        dp=holders // math.gcd(layout.tp, holders),
+        dp=fewest_replicas(layout.tp, layout.ep * layout.etp),
         ep=layout.ep,
         etp=layout.etp,
         samples=segment.samples[0],

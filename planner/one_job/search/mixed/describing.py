@@ -47,12 +47,12 @@ def mixed_found(setup: Setup, evaluation: Evaluation, value: float) -> MixedFoun
     )
 
 
-def describe_mixed(found: MixedFound) -> str:
+def describe_mixed(plan: MixedFound) -> str:
     """The plan in a line, its stages from first to last.
 
     2 x 4 a10 (tp 2, dp 2, ZeRO 1), then 1 x 2 h100 (tp 1, dp 2, ZeRO 1); 4 samples in a micro-batch, 1f1b
     """
-    setup = found.setup
+    setup = plan.setup
     parts = [_described(list(stages)) for _, stages in groupby(setup.stages, key=_alike)]
     return f"{', then '.join(parts)}; {setup.micro_batch} samples in a micro-batch, {setup.recipe.schedule}"
 

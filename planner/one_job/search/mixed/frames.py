@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.columns import SCALES, Column, Columns
 from planner.one_job.search.mixed.space import MixedSpace, Segment
-from planner.one_job.search.spaces.constraints import Constraints, Number
 
 Integers = NDArray[np.int64]
 MOST_FRAMES = 2_000_000
@@ -103,29 +102,31 @@ class _Parts:
         """All of these."""
         if not blocks:
             return _Parts.none().only(np.zeros(0, dtype=np.int64))
-        found = {
+        columns = {
             part.name: np.concatenate([getattr(block, part.name) for block in blocks], axis=int(part.name == "speed"))
             for part in fields(_Parts)
         }
-        return _Parts(**found)
+        return _Parts(**columns)
 
     def only(self, chosen: Integers) -> _Parts:
         """Those of the numbers."""
-        found = {part.name: getattr(self, part.name)[..., chosen] for part in fields(_Parts) if part.name != "numbers"}
-        return _Parts(numbers=self.numbers[chosen], **found)
+        columns = {
+            part.name: getattr(self, part.name)[..., chosen] for part in fields(_Parts) if part.name != "numbers"
+        }
+        return _Parts(numbers=self.numbers[chosen], **columns)
 
     def with_part(self, part: Column, micro_batches: int) -> _Parts:
         """Each with every segment of `part` before it; the bounds are left as they were."""
         here = np.arange(len(part.segments))
         old, new = np.repeat(np.arange(len(self.bound)), len(here)), np.tile(here, len(self.bound))
-        later, own = self.speed[:, old], 1 / part.whole_s[new].T
+        later, earlier = self.speed[:, old], 1 / part.whole_s[new].T
         waits = (1 - 1 / micro_batches) ** part.pp[new]
         return _Parts(
             numbers=np.concatenate([new[:, None], self.numbers[old]], axis=1),
             pp=self.pp[old] + part.pp[new],
             devices=self.devices[old] + part.devices[new],
             weight=self.weight[old] + part.weight[new],
-            speed=np.where(own > later, own - (own - later) * waits, later),
+            speed=np.where(earlier > later, earlier - (earlier - later) * waits, later),
             bound=self.bound[old],
             first=part.alike[new],
             alike=self.alike[old] & ((self.first[old] < 0) | (self.first[old] == part.alike[new])),
@@ -146,25 +147,25 @@ class Lister:
         bounds, weights, rows, considered, beyond = [], [], [], 0, math.inf
         every = sequences(self.space.parties)
         for micro_batch, columns in self.columns.by_batch.items():
-            chosen = columns if most is None else {party: one.fastest(most) for party, one in columns.items()}
+            chosen = columns if most is None else {party: column.fastest(most) for party, column in columns.items()}
             batches = self.space.first.space.global_batch // micro_batch
             for sequence in every[:MOST_SEQUENCES]:
                 if any(party not in chosen for party in sequence):
                     continue
                 parts = tuple(chosen[party] for party in sequence)
                 considered += math.prod(len(part.segments) for part in parts)
-                found, left = self._combined(parts, batches, below)
+                listed, left = self._combined(parts, batches, below)
                 beyond = min(beyond, left)
-                if len(found.bound):
-                    bounds.append(found.bound)
-                    weights.append(found.weight)
-                    rows.append(Rows(columns=parts, numbers=found.numbers, micro_batches=batches))
+                if len(listed.bound):
+                    bounds.append(listed.bound)
+                    weights.append(listed.weight)
+                    rows.append(Rows(columns=parts, numbers=listed.numbers, micro_batches=batches))
             if len(every) > MOST_SEQUENCES:
                 reach = sum((_gain(part, batches) for part in chosen.values()), np.zeros(SCALES))
                 lightest = min(float(part.weight.min()) for part in chosen.values())
                 least_s = (1 / reach).max(keepdims=True)
                 beyond = min(beyond, float(self.value(np.array([lightest]), least_s)[0]))
-        place = np.cumsum([0, *(len(found) for found in bounds)])
+        place = np.cumsum([0, *(len(listed) for listed in bounds)])
         return Frames(
             bounds=np.concatenate(bounds) if bounds else np.zeros(0),
             weights=np.concatenate(weights) if weights else np.zeros(0),
@@ -204,16 +205,14 @@ class Lister:
                 order = np.argsort(done.bound, kind="stable")
                 beyond = min(beyond, float(done.bound[order[MOST_FRAMES]]))
                 done = done.only(np.sort(order[:MOST_FRAMES]))
-        done = done.only(
-            np.flatnonzero(_permitted(limits, "pp", done.pp) & _permitted(limits, "devices", done.devices))
-        )
-        return done, beyond
+        least_stages, least_devices = limits.bounds("pp")[0], limits.bounds("devices")[0]
+        return done.only(np.flatnonzero((done.pp >= least_stages) & (done.devices >= least_devices))), beyond
 
     def _possible(self, parts: _Parts) -> NDArray[np.bool_]:
         """Whether parts of a sequence do not break the user's limits already."""
         limits, layers = self.space.constraints, len(self.space.model.layers)
-        kept = parts.pp <= min(layers, limits.fix.get("pp", limits.most.get("pp", layers)))
-        kept &= parts.devices <= limits.fix.get("devices", limits.most.get("devices", 1 << 60))
+        kept = parts.pp <= min(layers, limits.bounds("pp")[1])
+        kept &= parts.devices <= limits.bounds("devices")[1]
         return np.asarray(kept & parts.alike if limits.alike else kept)
 
     def value(self, weight: Floats, passes_s: Floats) -> Floats:
@@ -232,17 +231,10 @@ def sequences(parties: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...],
     >>> sequences([(0,), (1,), (0, 1)])
     [((0,),), ((1,),), ((0, 1),), ((0,), (1,)), ((1,), (0,))]
     """
-    found: list[tuple[tuple[int, ...], ...]] = [(party,) for party in parties]
+    every: list[tuple[tuple[int, ...], ...]] = [(party,) for party in parties]
     place = 0
-    while place < len(found) and len(found) <= MOST_SEQUENCES:
-        used = {number for party in found[place] for number in party}
-        found += [(*found[place], party) for party in parties if not used & {*party}]
+    while place < len(every) and len(every) <= MOST_SEQUENCES:
+        used = {number for party in every[place] for number in party}
+        every += [(*every[place], party) for party in parties if not used & {*party}]
         place += 1
-    return found[: MOST_SEQUENCES + 1]
-
-
-def _permitted(limits: Constraints, name: Number, values: Integers) -> NDArray[np.bool_]:
-    if name in limits.fix:
-        return np.asarray(values == limits.fix[name])
-    low, high = limits.least.get(name, 0), limits.most.get(name, 1 << 60)
-    return np.asarray((values >= low) & (values <= high))
+    return every[: MOST_SEQUENCES + 1]

@@ -1,28 +1,26 @@
 """What stages take and hold at least, as sums over their layers: known before any stage is priced.
 
-A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the layers take
-twice as long. So it is no less than any of its tangent planes through nothing, such as that at the whole model; and
-what the whole takes longer than without one layer is no more than that plane says of the layer. Of collectives only
-those of tp count, and these as if nobody else used the links. Of memory what a rank keeps for a micro-batch counts, and
-weights, gradients and optimizer state; buffers, and what lives for one layer, do not.
+A pass takes no less than the sum over its layers of what the whole model takes longer than without one
+(`RankShards.longer_by_one_s`). Of collectives only those of tp count, and these as if nobody else used the links. Of
+memory what a rank keeps for a micro-batch counts, and weights, gradients and optimizer state; buffers, and what lives
+for one layer, do not.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from estimator.bulk.layers import Composition
 from estimator.bulk.shards import RankShards
 from estimator.layers.graph import table_parameters
 from estimator.pricing.amounts import Floats
-from estimator.pricing.memory import Holdings, features_of, joined_holdings, standing_bytes
+from estimator.pricing.memory import Holdings, features_of, standing_bytes
 from estimator.pricing.rank_kinds import on_one_device
 from estimator.pricing.recipe import Setup, StageSetup
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.space import Segment
+from planner.one_job.search.spaces.space import fewest_replicas
 from profiles.vocabulary import CollectiveOp
 
 
@@ -73,14 +71,13 @@ class Linear:
 
     def room_bytes(self, number: int) -> float:
         """What a device of that group has for layers, at most."""
-        known = features_of(self.pricer.recipe)
-        return self.pricer.space.groups[number].device.memory_bytes - known.context_bytes - known.workspace_bytes
+        features = features_of(self.pricer.recipe)
+        return self.pricer.space.groups[number].device.memory_bytes - features.context_bytes - features.workspace_bytes
 
     def _rank(self, segment: Segment, number: int, samples: int) -> LinearRank | None:
         pricer, layout = self.pricer, segment.layout
         group, links = pricer.space.groups[number], pricer.links
-        holders = layout.ep * layout.etp
-        dp = holders // math.gcd(layout.tp, holders)
+        dp = fewest_replicas(layout.tp, layout.ep * layout.etp)
         slots = pricer.space.places(number, layout.tp)[: layout.tp * dp]
         chunks = ((0, len(pricer.contents.layers.kind_of_layer)),)
         stage = StageSetup(
@@ -117,22 +114,15 @@ class Linear:
         seconds, saved = [], []
         for kind, some in self.pricer.recomputed():
             whole = layers.composition(0, count, 0 if kind == "none" or some is not None else count)
-            less: list[Composition] = [tuple((one, n - (one == other)) for one, n in whole) for other, _ in whole]
-            alone: list[Composition] = [
-                (((number, again and layers.kinds[number].recomputable), 1),)
-                for again in (False, kind != "none")
-                for number in range(kinds)
-            ]
-            found = shards.chunks([whole, *less, *alone], kind)
-            both = found.forward_s + found.backward_s
-            own = np.zeros(kinds)
-            for ((layer, _), _), without in zip(whole, both[1:], strict=False):
-                own[layer] = both[0] - without
-            seconds.append(own)
-            kept = found.saved_bytes[-2 * kinds :].reshape(2, kinds)
+            layer_s = np.zeros(kinds)
+            layer_s[[layer for (layer, _), _ in whole]] = shards.longer_by_one_s(whole, kind)
+            seconds.append(layer_s)
+            plain = [(number, False) for number in range(kinds)]
+            again = [(number, kind != "none" and layers.kinds[number].recomputable) for number in range(kinds)]
+            kept = shards.kept_bytes([*plain, *again], kind).reshape(2, kinds)
             saved.append(kept[1] if some is None else kept.min(axis=0))
         firsts = [layers.kinds[number].index for number in range(kinds)]
-        held = joined_holdings([shards.holdings(((first, first + 1),))[0] for first in firsts])
+        held = shards.holdings_of_one(range(kinds))
         # A head that shares the embedding's table may stand beside it.
         tied_head = len(model.layers) - 1 if table_parameters(model, 1) else None
         own_table = np.array([index != tied_head for index in firsts], float)

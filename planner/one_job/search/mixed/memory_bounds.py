@@ -60,14 +60,14 @@ def in_order(frames: Frames, lister: Lister) -> Iterator[tuple[float, int]]:
 
 def bound_by_memory(frames: Frames, chosen: Integers, lister: Lister) -> Floats:
     """Of each of the chosen frames: its value is no less."""
-    found = np.zeros(len(chosen))
+    bounds = np.zeros(len(chosen))
     part = np.searchsorted(frames.place, chosen, side="right") - 1
     for number in np.unique(part).tolist():
-        own = np.flatnonzero(part == number)
+        mine = np.flatnonzero(part == number)
         rows = frames.rows[number]
-        passes_s = _least_s(rows, rows.numbers[chosen[own] - frames.place[number]], lister.columns)
-        found[own] = lister.value(frames.weights[chosen[own]], passes_s)
-    return found
+        passes_s = _least_s(rows, rows.numbers[chosen[mine] - frames.place[number]], lister.columns)
+        bounds[mine] = lister.value(frames.weights[chosen[mine]], passes_s)
+    return bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,23 +88,23 @@ def _least_s(rows: Rows, numbers: Integers, columns: Columns) -> Floats:
     rates: list[Floats] = []
     layer_s: list[Floats] = []
     for place in reversed(range(len(rows.columns))):
-        column, own = rows.columns[place], numbers[:, place]
-        pp = column.pp[own]
+        column, segments = rows.columns[place], numbers[:, place]
+        pp = column.pp[segments]
         edges = [pp * part // PARTS for part in range(PARTS + 1)]
         runs.append(
             [
-                _run(column, own, end - first, np.minimum(m, later + first + 1), columns)
+                _run(column, segments, end - first, np.minimum(m, later + first + 1), columns)
                 for first, end in pairwise(edges)
             ]
         )
-        rule_s = column.rule_s[own]  # (frames, scales, rules)
+        rule_s = column.rule_s[segments]  # (frames, scales, rules)
         rates.append(np.concatenate([1 / rule_s, SLOW / rule_s.max(axis=2, keepdims=True)], axis=2))
-        layer_s.append(column.heaviest_s[own])
+        layer_s.append(column.heaviest_s[segments])
         later = later + pp
     options = range(rates[0].shape[2])
     held = [_held(segment, rate) for segment, rate in zip(runs, rates, strict=True)]
     waits = [(1 - 1 / m) ** np.add.reduce([run.count for run in segment])[:, None] for segment in runs]
-    alike = ((one,) * len(runs) for one in options)
+    alike = ((same,) * len(runs) for same in options)
     every = product(options, repeat=len(runs)) if len(runs) <= MOST_PRODUCTS else alike
     best = np.zeros((len(numbers), SCALES))
     for picked in every:
@@ -124,38 +124,38 @@ def _least_s(rows: Rows, numbers: Integers, columns: Columns) -> Floats:
 
 def _held(segment: list[_Run], rate: Floats) -> list[Floats]:
     """For each rate that is tried the sum of a over a segment's stages, (frames, scales)."""
-    found = []
+    sums = []
     for option in range(rate.shape[2]):
         spared = 1 - rate[:, :, option, None] / rate[:, :, :-1]
         each = (run.count[:, None] * np.maximum(0.0, (run.share * spared).max(axis=2)) for run in segment)
-        found.append(sum(each, np.zeros(rate.shape[:2])))
-    return found
+        sums.append(sum(each, np.zeros(rate.shape[:2])))
+    return sums
 
 
 def _slowest_layers_s(runs: list[list[_Run]], layer_s: list[Floats], count: int) -> Floats:
     """Seconds of a micro-batch within which stages of whole layers hold `count` of the heaviest kind, nearly."""
     low = np.zeros(len(layer_s[0]))
-    high = np.full(len(layer_s[0]), count * max(float(own.max()) for own in layer_s))
+    high = np.full(len(layer_s[0]), count * max(float(by_rule_s.max()) for by_rule_s in layer_s))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         held = np.zeros_like(low)
-        for segment, own in zip(runs, layer_s, strict=True):
-            passing = np.floor(middle[:, None] / own)
+        for segment, by_rule_s in zip(runs, layer_s, strict=True):
+            passing = np.floor(middle[:, None] / by_rule_s)
             held += sum(run.count * np.minimum(passing, run.layers).max(axis=1) for run in segment)
         enough = held >= count
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return low
 
 
-def _run(column: Column, own: Integers, count: Integers, flying: Integers, columns: Columns) -> _Run:
+def _run(column: Column, segments: Integers, count: Integers, flying: Integers, columns: Columns) -> _Run:
     """With so many micro-batches under way. At a price p for memory a stage's share is no more than p times the room
     and what each kind of layer is worth beyond its price; p is what the heaviest kind needs."""
     weights, counts, heaviest = columns.scales, columns.counts, columns.heaviest
     # (frames, groups, rules, kinds)
-    needed = column.standing_bytes[own][:, :, None, :] + flying[:, None, None, None] * column.saved_bytes[own]
+    needed = column.standing_bytes[segments][:, :, None, :] + flying[:, None, None, None] * column.saved_bytes[segments]
     price = weights[:, heaviest] / needed[..., heaviest][..., None]  # (frames, groups, rules, scales)
     worth = weights[None, None, None, :, :] - price[..., None] * needed[:, :, :, None, :]
-    room = column.room_bytes[own][:, :, None]
+    room = column.room_bytes[segments][:, :, None]
     share = price * room[..., None] + (counts * np.maximum(0.0, worth)).sum(axis=4)
     return _Run(
         count=count,

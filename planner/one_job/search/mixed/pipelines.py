@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches
-from planner.one_job.explicit.request import canonical
 from planner.one_job.search.mixed.best_cut import BestCut, FrameStage, Pipe
 from planner.one_job.search.mixed.frames import Frame
 from planner.one_job.search.mixed.pricer import Pricer
@@ -26,32 +25,27 @@ class PipeMaker:
     pricer: Pricer
     schedules: tuple[ScheduleName, ...]
 
-    @property
-    def waits(self) -> bool:
-        """Whether stages stand still for their messages; else a pipe leaves messages out, and its times are bounds."""
-        return "p2p" not in self.pricer.recipe.overlap
-
     def pipes(self, frame: Frame) -> Iterator[Pipe]:
         """Every pipeline of the frame, none where a layer cannot be held. Messages between segments are left out."""
         many = frame.stages > 1
         prices = []
         for segment in frame.segments:
-            own = self.pricer.price(segment, many=many)
-            if own is None:
+            priced = self.pricer.price(segment, many=many)
+            if priced is None:
                 return
-            prices.append(own)
-        stages = [stage for own in prices for stage in own.stages]
-        tables = [table for own in prices for table in own.tables]
+            prices.append(priced)
+        stages = [stage for priced in prices for stage in priced.stages]
+        tables = [table for priced in prices for table in priced.tables]
         # What a tool recomputes and shards is the same in all stages.
         anew = not self.pricer.space.constraints.alike
         opens = [
             number == 0 and (anew or place == 0)
-            for place, own in enumerate(prices)
-            for number in range(len(own.stages))
+            for place, priced in enumerate(prices)
+            for number in range(len(priced.stages))
         ]
         nothing = self.pricer.no_hop
-        hops = [nothing, *(hop for own in prices for hop in (*own.hops_s, nothing))]
-        if not self.waits:
+        hops = [nothing, *(hop for priced in prices for hop in (*priced.hops_s, nothing))]
+        if not self.pricer.waits:
             hops = [nothing] * len(hops)
         micro_batches = self.pricer.recipe.global_batch // frame.segments[0].micro_batch
         fixed_s = self.pricer.pricing.parameters.of("iteration_s") + self._tied_s(stages, frame.segments[0].micro_batch)
@@ -64,7 +58,7 @@ class PipeMaker:
                         FrameStage(
                             table=table,
                             flying=kept,
-                            allowed=tuple(not overlapped or self._overlapped(zero) for _, zero in table.rules),
+                            allowed=tuple(not overlapped or self.pricer.overlaps(zero) for _, zero in table.rules),
                             below_s=below,
                             above_s=above,
                             opens=first,
@@ -81,13 +75,13 @@ class PipeMaker:
 
     def with_messages(self, frame: Frame, pipe: Pipe) -> Pipe:
         """A pipeline of the frame with the messages between its segments."""
-        if len(frame.segments) == 1 or not self.waits:
+        if len(frame.segments) == 1 or not self.pricer.waits:
             return pipe
         stages, place = list(pipe.stages), 0
-        for one, other in pairwise(frame.segments):
-            place += one.pp
-            last, first = self.pricer.space.stage(one, one.pp - 1), self.pricer.space.stage(other, 0)
-            took = self.pricer.hop_s(last, first, one.micro_batch)
+        for before, other in pairwise(frame.segments):
+            place += before.pp
+            last, first = self.pricer.space.stage(before, before.pp - 1), self.pricer.space.stage(other, 0)
+            took = self.pricer.hop_s(last, first, before.micro_batch)
             stages[place - 1] = replace(stages[place - 1], above_s=took)
             stages[place] = replace(stages[place], below_s=took)
         return replace(pipe, stages=tuple(stages))
@@ -95,32 +89,17 @@ class PipeMaker:
     def setup(self, frame: Frame, pipe: Pipe, best: BestCut) -> Setup:
         """The plan that a cut of the frame's pipe is."""
         space = self.pricer.space
-        made = [space.stage(segment, number) for segment in frame.segments for number in range(segment.pp)]
-        stages, first = [], 0
-        for stage, own, end, number in zip(made, pipe.stages, best.ends, best.rules, strict=True):
-            (kind, layers), zero = own.table.rules[number]
-            stages.append(replace(stage, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero))
-            first = end
-        return canonical(
-            Setup(
-                model=space.model,
-                cluster=self.pricer.links.cluster,
-                recipe=self._recipe(pipe),
-                stages=tuple(stages),
-                micro_batch=frame.segments[0].micro_batch,
-            )
+        return self.pricer.setup(
+            [space.stage(segment, number) for segment in frame.segments for number in range(segment.pp)],
+            best.ends,
+            [stage.table.rules[number] for stage, number in zip(pipe.stages, best.rules, strict=True)],
+            schedule=pipe.schedule,
+            micro_batch=frame.segments[0].micro_batch,
+            overlapped=pipe.overlapped,
         )
 
-    def _recipe(self, pipe: Pipe) -> Recipe:
-        recipe = self.pricer.recipe
-        gradients: frozenset[Overlap] = frozenset({"dp"} if pipe.overlapped else ())
-        return replace(recipe, schedule=pipe.schedule, overlap=(recipe.overlap - {"dp"}) | gradients)
-
-    def _overlapped(self, zero: ZeroStage) -> bool:
-        return "dp" in self.pricer.space.first.evaluator.overlap_under(zero)
-
     def _modes(self, zeros: set[ZeroStage]) -> tuple[bool, ...]:
-        beside = {self._overlapped(zero) for zero in zeros}
+        beside = {self.pricer.overlaps(zero) for zero in zeros}
         return (True, False) if len(beside) == 2 else tuple(beside)
 
     def _tied_s(self, stages: list[StageSetup], micro_batch: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,8 +21,9 @@ from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.rank_kinds import on_one_device
-from estimator.pricing.recipe import Recipe, Setup, StageSetup
+from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import stage_machine
+from planner.one_job.explicit.request import canonical
 from planner.one_job.search.mixed.space import MixedSpace, Segment
 from planner.one_job.search.mixed.stage_tables import (
     Contents,
@@ -62,6 +64,44 @@ class Pricer:
     def pricing(self) -> Pricing:
         """What the prices rest on."""
         return self.space.pricing
+
+    @property
+    def waits(self) -> bool:
+        """Whether stages stand still for their messages; else plans priced here leave messages out, and their times are
+        bounds."""
+        return "p2p" not in self.recipe.overlap
+
+    def overlaps(self, zero: ZeroStage) -> bool:
+        """Return whether the software sums gradients beside compute under that stage of ZeRO."""
+        return "dp" in self.space.first.evaluator.overlap_under(zero)
+
+    def setup(
+        self,
+        stages: Sequence[StageSetup],
+        ends: Sequence[int],
+        rules: Sequence[StageRule],
+        *,
+        schedule: ScheduleName,
+        micro_batch: int,
+        overlapped: bool,
+    ) -> Setup:
+        """Return the plan of these stages, each of which holds the layers up to its end under its rule; `overlapped`:
+        gradients are summed beside compute."""
+        made, first = [], 0
+        for stage, end, ((kind, layers), zero) in zip(stages, ends, rules, strict=True):
+            made.append(replace(stage, chunks=((first, end),), recompute=kind, recompute_layers=layers, zero=zero))
+            first = end
+        gradients: frozenset[Overlap] = frozenset({"dp"} if overlapped else ())
+        overlap = (self.recipe.overlap - {"dp"}) | gradients
+        return canonical(
+            Setup(
+                model=self.space.model,
+                cluster=self.links.cluster,
+                recipe=replace(self.recipe, schedule=schedule, overlap=overlap),
+                stages=tuple(made),
+                micro_batch=micro_batch,
+            )
+        )
 
     @cached_property
     def no_hop(self) -> Floats:
@@ -220,7 +260,7 @@ class Pricer:
     def _pattern(self, slots: tuple[DeviceSlot, ...]) -> tuple[object, ...]:
         """Slots by their places relative to the first one's node, where all nodes of a site are as near to another."""
         sites = self.links.cluster.sites
-        near = all(site.pods == 1 and all(one.island_size <= one.devices for one in site.nodes) for site in sites)
+        near = all(site.pods == 1 and all(nodes.island_size <= nodes.devices for nodes in site.nodes) for site in sites)
         first = slots[0].node if near else 0
         return tuple((slot.site, slot.group, slot.node - first, slot.index) for slot in slots)
 

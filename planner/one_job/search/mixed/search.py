@@ -93,7 +93,7 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
     divide the batch leave devices idle."""
     limits = space.constraints
     if len(space.groups) == 1:
-        devices = min(len(space.groups[0].slots), limits.fix.get("devices", limits.most.get("devices", 1 << 60)))
+        devices = min(len(space.groups[0].slots), limits.bounds("devices")[1])
         if limits.alike or space.first.space.global_batch % devices == 0:
             return ()
     if any(group.own.pricing.lookup is not nothing_measured for group in space.groups):
@@ -101,8 +101,8 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
         return (words,) if len(space.groups) > 1 else ()
     if not (limits.permits("cp", 1) and limits.permits("vpp", 1) and _schedules(space) and limits.open_recompute):
         return ()
-    if limits.training_tool is not None and limits.training_tool.even_blocks:
-        return (f"plans on several types of device are not searched: {limits.tool} wants as many blocks in each stage",)
+    if limits.training_tool is not None and (division := limits.training_tool.division) is not None:
+        return (f"plans on several types of device are not searched: {limits.tool} wants {division.words}",)
     return None
 
 
@@ -201,9 +201,9 @@ class _Search:
     def _weight_of(self, segment: Segment) -> float:
         """What a second of the segment's devices takes of the objective."""
         if segment not in self.weights:
-            found = amount(self.request.objective, self.pricer.links.cluster, self.space.slots_of(segment), 1.0)
+            taken = amount(self.request.objective, self.pricer.links.cluster, self.space.slots_of(segment), 1.0)
             # The search on each type alone has refused a cluster that does not tell.
-            self.weights[segment] = math.inf if isinstance(found, Infeasible) else found
+            self.weights[segment] = math.inf if isinstance(taken, Infeasible) else taken
         return self.weights[segment]
 
     def _factor(self, frame: Frame) -> float:
@@ -224,10 +224,10 @@ class _Search:
                 continue
             pipe = self.maker.with_messages(frame, pipe)
             least_s = pipe.least_s(low_s, high_s, CLOSE)
-            found = max(bound, (least_s + pipe.fixed_s) * factor)
-            if not self._is_settled(found):
+            pipe_bound = max(bound, (least_s + pipe.fixed_s) * factor)
+            if not self._is_settled(pipe_bound):
                 self.serial += 1
-                heapq.heappush(waiting, _Item(found, self.serial, frame, pipe, least_s))
+                heapq.heappush(waiting, _Item(pipe_bound, self.serial, frame, pipe, least_s))
         if self.progress is not None and self.bounded % 200 == 0:
             best = "no plan fits yet" if math.isinf(self.value) else f"best {self.value:.4g}"
             self.progress(f"mixed devices: {self.cut} families of plans cut, {best}, nothing below {bound:.4g}")
@@ -255,7 +255,7 @@ class _Search:
         if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
             raise RuntimeError(f"a plan that was priced is not possible: {evaluation}")
         took_s = evaluation.iteration_time_s
-        if not self.maker.waits:
+        if not self.pricer.waits:
             self.doubtful = min(self.doubtful, best.total_s * factor)
         elif not math.isclose(took_s, best.total_s, rel_tol=SAME):
             raise RuntimeError(f"priced at {best.total_s} s by tables and at {took_s} s by itself")

@@ -7,22 +7,21 @@ group, or on several at once, whose replicas then have shares of the micro-batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, combinations, islice, product
+from dataclasses import dataclass
+from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
 from estimator.layer_times import nothing_measured
-from estimator.pricing.build import uniform_setup
+from estimator.pricing.build import refuse_degrees
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
-from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace
 from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
+from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import Device, Infeasible
+from profiles.vocabulary import Degrees, Device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +76,10 @@ class Segment:
         segment's last replicas."""
         if self.micro_batch % self.dp == 0 and set(self.samples) == {self.micro_batch // self.dp}:
             return None
-        found = [most for most, count in zip(self.samples, self.replicas, strict=True) for _ in range(count)]
-        for place in range(1, sum(found) - self.micro_batch + 1):
-            found[-place] -= 1
-        return tuple(found)
+        shares = [most for most, count in zip(self.samples, self.replicas, strict=True) for _ in range(count)]
+        for place in range(1, sum(shares) - self.micro_batch + 1):
+            shares[-place] -= 1
+        return tuple(shares)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +103,6 @@ class MixedSpace:
     def constraints(self) -> Constraints:
         """What the user leaves open."""
         return self.first.space.constraints
-
-    @cached_property
-    def most_experts(self) -> int:
-        """Of any layer; 0 where none has experts."""
-        blocks = (layer.feed_forward for layer in self.model.layers if isinstance(layer, TransformerBlock))
-        return max((block.count for block in blocks if isinstance(block, Experts)), default=0)
 
     @property
     def parties(self) -> tuple[tuple[int, ...], ...]:
@@ -164,7 +157,7 @@ class MixedSpace:
                 for replicas, choices in self._shared(party, most, micro_batch):
                     if not limits.permits("dp", sum(replicas)):
                         continue
-                    kept = [one for one in choices if all(limits.permits("micro_batch", each) for each in one)]
+                    kept = [shares for shares in choices if all(limits.permits("micro_batch", each) for each in shares)]
                     for layout in self._layouts(party, tp, sum(replicas)) if kept else ():
                         yield tuple(
                             Segment(
@@ -218,49 +211,26 @@ class MixedSpace:
             pairs = [(share, _parts(micro_batch - first * share, second)) for share in shares]
         if limits.alike:
             pairs = [pair for pair in pairs if micro_batch % sum(most) == 0 and (pair[0] == pair[1] or not second)]
-        found = [(one,) * alike + (other,) * (len(party) - alike) for one, other in pairs if max(one, other) <= cap]
-        if found:
-            yield most, found
+        ways = [(mine,) * alike + (other,) * (len(party) - alike) for mine, other in pairs if max(mine, other) <= cap]
+        if ways:
+            yield most, ways
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space = self.constraints, self.first.space
-        experts = self.most_experts
+        experts = experts_of(self.model)
         # Experts are not spread over ranks of different speed.
         ranks = tp if len(party) > 1 else tp * dp
         splits = tp > 1 and space.seq_len > 0 and space.seq_len % tp == 0
-        spreads = [ep for ep in range(1, min(ranks, experts) + 1) if ranks % ep == 0] if experts else [1]
+        spreads = range(1, min(ranks, experts.count) + 1) if experts else (1,)
         for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
-            if not self._holds(party, tp, dp, ep, etp):
+            degrees = Degrees(tp=tp, dp=dp, ep=ep, etp=etp)
+            if refuse_degrees(self.model, degrees, seq_len=space.seq_len) is not None:
                 continue
             for shares in (True, False) if splits else (False,):
                 if not splits or shares in limits.open_sequence_parallel:
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
-
-    def _holds(self, party: tuple[int, ...], tp: int, dp: int, ep: int, etp: int) -> bool:
-        """Whether the model's sizes allow it."""
-        replicas = dp if ep * etp > 1 else 1
-        places = chain.from_iterable(self.places(number, tp) for number in party)
-        # Whatever devices they are, they hold as much of a layer.
-        return self.pricing.keep(
-            (self._holds, tp, replicas, ep, etp),
-            lambda: (
-                not isinstance(
-                    uniform_setup(
-                        self.model,
-                        self.first.evaluator.cluster,
-                        replace(self.first.evaluator.recipe, global_batch=replicas),
-                        tp=tp,
-                        dp=replicas,
-                        ep=ep,
-                        etp=etp,
-                        devices=tuple(islice(places, tp * dp)),
-                    ),
-                    Infeasible,
-                )
-            ),
-        )
 
 
 def _parts(whole: int, size: int) -> int:
@@ -271,16 +241,16 @@ def _parts(whole: int, size: int) -> int:
 def groups_of(spaces: Sequence[DeviceSpace]) -> tuple[Group, ...]:
     """Return the groups of the devices that may be used."""
     groups = []
-    for own in spaces:
+    for part in spaces:
         by_site: dict[str, list[DeviceSlot]] = {}
-        for slot in own.space.slots:
+        for slot in part.space.slots:
             by_site.setdefault(slot.site, []).append(slot)
-        groups += [Group(site=site, slots=tuple(slots), own=own) for site, slots in by_site.items()]
+        groups += [Group(site=site, slots=tuple(slots), own=part) for site, slots in by_site.items()]
     return tuple(groups)
 
 
 def pricing_of(spaces: Sequence[DeviceSpace]) -> Pricing:
     """Return what plans on all of them are priced by: the link tables of every type, and no measured layer times,
     which are of one type each."""
-    tables = {table.id: table for own in spaces for table in own.pricing.link_tables}
+    tables = {table.id: table for part in spaces for table in part.pricing.link_tables}
     return spaces[0].pricing.but(link_tables=tuple(tables.values()), lookup=nothing_measured)

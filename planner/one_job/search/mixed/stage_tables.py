@@ -47,11 +47,11 @@ def contents_of(layers: ModelLayers) -> Contents:
     """All runs of the layers."""
     count = len(layers.kind_of_layer)
     ids = np.full((count + 1, count + 1), -1, dtype=np.int64)
-    known: dict[tuple[int, ...], int] = {}
+    numbers: dict[tuple[int, ...], int] = {}
     ranges: list[tuple[int, int]] = []
     for first in range(count):
         for end in range(first + 1, count + 1):
-            number = known.setdefault(layers.kind_of_layer[first:end], len(known))
+            number = numbers.setdefault(layers.kind_of_layer[first:end], len(numbers))
             if number == len(ranges):
                 ranges.append((first, end))
             ids[first, end] = number

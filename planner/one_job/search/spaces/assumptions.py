@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from estimator.pricing.recipe import Recipe
-from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
+from planner.one_job.tools.base.shape import experts_of
 from planner.shared.options.search import SpaceOptions
 from planner.shared.options.training import TrainingOptions
 
@@ -18,8 +18,7 @@ def training_assumed(model: Model, recipe: Recipe, options: TrainingOptions) -> 
     said.append(
         f"{recipe.optimizer} in {precision}, gradients in {recipe.grad_dtype} (--optimizer, --dtype, --grad-dtype)"
     )
-    blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
-    if any(isinstance(one, Experts) for one in blocks) and recipe.moe_imbalance == 1:
+    if experts_of(model) is not None and recipe.moe_imbalance == 1:
         said.append("all experts get as many tokens (--moe-imbalance)")
     return said
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from estimator.pricing.recipe import ScheduleName, ZeroStage
+from estimator.bulk.records import StateRule
+from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.catalogue import TOOLS
@@ -17,6 +18,7 @@ from profiles.vocabulary import RecomputeKind
 
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]
 NUMBERS: tuple[Number, ...] = get_args(Number)
+UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +42,15 @@ class Constraints:
     allow: frozenset[Freedom] = frozenset()
 
     def permits(self, name: Number, value: int) -> bool:
-        """Whether the user lets the number be `value`."""
+        """Return whether the user lets the number be `value`."""
+        least, most = self.bounds(name)
+        return least <= value <= most
+
+    def bounds(self, name: Number) -> tuple[int, int]:
+        """Return the least and the most that the user lets the number be."""
         if name in self.fix:
-            return value == self.fix[name]
-        return self.least.get(name, value) <= value <= self.most.get(name, value)
+            return self.fix[name], self.fix[name]
+        return self.least.get(name, 0), self.most.get(name, UNLIMITED)
 
     @property
     def training_tool(self) -> TrainingTool | None:
@@ -75,22 +82,42 @@ class Constraints:
         return tuple(shares for shares in self.sequence_parallel if shares in allowed) or allowed
 
     def open_zero(self, shape: Shape) -> tuple[ZeroStage, ...]:
-        """Stages of ZeRO that the user and the tool allow under the degrees of `shape`, the first of equal ones where
+        """Return the stages of ZeRO over all replicas that the user and the tool allow under the degrees of `shape`."""
+        return tuple(rule.zero for rule in self.open_states(shape))
+
+    def open_states(
+        self,
+        shape: Shape,
+        *,
+        inside: int | None = None,
+        offload: frozenset[OffloadPart] = frozenset(),
+    ) -> tuple[StateRule, ...]:
+        """Return the rules of state that the user and the tool allow under the degrees of `shape`: stages of ZeRO, the
+        third also over `inside` ranks (None: over all alone), with what is on the host; the first of equal ones where
         there is nothing to share."""
-        tool = self.training_tool
         stages = [zero for zero in self.zero if self.permits("zero", zero)]
         if shape.ranks == 1:
             stages.sort()
-        if tool is not None:
-            shards = {zero: shape.ranks if zero else 1 for zero in stages}
-            states = [replace(shape, zero=zero, shard=shards[zero]) for zero in stages]
-            stages = [zero for zero, state in zip(stages, states, strict=True) if runs_state(tool, state)]
-        return tuple(stages[:1] if shape.ranks == 1 else stages)
+        split = (None, inside) if inside is not None and 1 < inside < shape.ranks else (None,)
+        rules = [
+            StateRule(zero=zero, shard=shard, offload=offload)
+            for zero in stages
+            for shard in (split if zero == 3 else (None,))
+            if shape.ranks % (shard or 1) == 0
+        ]
+        kept = [rule for rule in rules if self._tool_runs(shape, rule)]
+        return tuple(kept[:1] if shape.ranks == 1 else kept)
 
-
-def runs_state(tool: TrainingTool, shape: Shape) -> bool:
-    """Return whether the tool holds the state of `shape` so, and as it is priced."""
-    return tool.allows_state(shape) and tool.is_searched(shape)
+    def _tool_runs(self, shape: Shape, rule: StateRule) -> bool:
+        """Whether the named tool holds the state so, and as it is priced."""
+        tool = self.training_tool
+        if tool is None:
+            return True
+        shards = (rule.shard or shape.ranks) if rule.zero else 1
+        state = replace(
+            shape, zero=rule.zero, shard=shards, replicate=shape.ranks // shards, offload=tuple(rule.offload)
+        )
+        return tool.allows_state(state) and tool.is_searched(state)
 
 
 def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:
@@ -99,21 +126,21 @@ def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:
     >>> read_numbers("--max", ("tp=8",))
     {'tp': 8}
     """
-    found: dict[Number, int] = {}
+    numbers: dict[Number, int] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        known = next((number for number in NUMBERS if number == name.strip().replace("-", "_")), None)
+        known_name = next((number for number in NUMBERS if number == name.strip().replace("-", "_")), None)
         digits = value.strip()
-        if known is None or not equals or not digits.isdecimal():
+        if known_name is None or not equals or not digits.isdecimal():
             raise InputError(
                 where="plan",
                 key=option,
                 found=repr(text),
                 expected=f"NAME=N such as tp=8, NAME one of {', '.join(NUMBERS)}",
             )
-        if known in found:
-            raise InputError(where="plan", key=option, found=f"{known} twice", expected="each name once")
-        found[known] = int(digits)
-        if found[known] < (0 if known == "zero" else 1):
+        if known_name in numbers:
+            raise InputError(where="plan", key=option, found=f"{known_name} twice", expected="each name once")
+        numbers[known_name] = int(digits)
+        if numbers[known_name] < (0 if known_name == "zero" else 1):
             raise InputError(where="plan", key=option, found=repr(text), expected="at least 1")
-    return found
+    return numbers

@@ -43,27 +43,22 @@ def _cuts(
     """`cuts_of` where embedding and head weigh as much as `ends` blocks; `weights` where blocks differ."""
     layers, chunks = len(model.layers), pp * vpp
     even = stage_chunks(model, pp=pp, vpp=vpp)
-    found: dict[Cut, None] = {} if isinstance(even, Infeasible) else {even: None}
+    cuts: dict[Cut, None] = {} if isinstance(even, Infeasible) else {even: None}
     if layers < chunks:
         return ()
     if everything or comb(layers - 1, chunks - 1) <= FEW:
         inner = combinations(range(1, layers), chunks - 1)
-        found.update(dict.fromkeys(_staged((0, *edges, layers), pp, vpp) for edges in inner))
+        cuts.update(dict.fromkeys(_staged((0, *edges, layers), pp, vpp) for edges in inner))
     else:
-        found.update(
+        cuts.update(
             dict.fromkeys(
                 _staged(edges, pp, vpp)
                 for edges in _lighter_ends(model, chunks, ends, most=1 if vpp > 1 else chunks * layers)
             )
         )
         if weights is not None:
-            found[_staged(lightest(weights, chunks), pp, vpp)] = None
-    return tuple(found)
-
-
-def count_all_cuts(model: Model, *, pp: int, vpp: int) -> int:
-    """How many contiguous ways there are."""
-    return comb(len(model.layers) - 1, pp * vpp - 1)
+            cuts[_staged(lightest(weights, chunks), pp, vpp)] = None
+    return tuple(cuts)
 
 
 def _staged(edges: Sequence[int], pp: int, vpp: int) -> Cut:
@@ -121,9 +116,9 @@ def lightest(weights: tuple[float, ...], chunks: int) -> tuple[int, ...]:
                 else:
                     high = middle - 1
             for first in {low, min(low + 1, end - 1)}:
-                found = max(heaviest[chunk - 1][first], sums[end] - sums[first])
-                if found < row[end]:
-                    row[end], cut[end] = found, first
+                heavier = max(heaviest[chunk - 1][first], sums[end] - sums[first])
+                if heavier < row[end]:
+                    row[end], cut[end] = heavier, first
         heaviest.append(row)
         before.append(cut)
     edges, end = [count], count

@@ -13,6 +13,7 @@ from estimator.frontends.load import load_any_model
 from estimator.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
+from estimator.pricing.software import Framework as SoftwareFramework
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
@@ -21,7 +22,7 @@ from planner.one_job.search.spaces.assumptions import freedom_assumed, training_
 from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.space import Space
-from planner.one_job.tools.base.shape import job_of_recipe
+from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.inputs import load_place, token_count
@@ -61,11 +62,11 @@ class SearchRequest:
     limit: int | None
     assumptions: tuple[str, ...]
 
-    def weight(self, found: DeviceSpace, devices: int) -> float:
+    def weight(self, part: DeviceSpace, devices: int) -> float:
         """What an iteration's second costs on so many of the devices, in the unit of the objective."""
         if self.objective == "time":
             return 1.0
-        value = amount(self.objective, self.cluster, found.space.slots[:devices], 1.0)
+        value = amount(self.objective, self.cluster, part.space.slots[:devices], 1.0)
         if isinstance(value, Infeasible):
             _refuse("--objective", self.objective, f"one that the cluster file tells of: {value.reason}")
         return value
@@ -105,6 +106,8 @@ def read_search(
         options = replace(options, software=tool.software)
         assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
     framework = named_framework(options, assumed)
+    if tool is not None:
+        options = _without_habit(options, model, framework, constraints, assumed)
     spaces = []
     for device, slots in by_type.items():
         if options.devices is not None and options.devices > len(place.free_slots):
@@ -127,7 +130,7 @@ def read_search(
         said += training_assumed(model, recipe, options)
         assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
         overlap = None if options.overlap is None else recipe.overlap
-        own = make_space(
+        part = make_space(
             model,
             place,
             tuple(slots),
@@ -140,11 +143,11 @@ def read_search(
             modelled="modelled" in options.allow,
             store=store,
         )
-        if own.evaluator.measured_alone:
+        if part.evaluator.measured_alone:
             assumed.append(
                 f"on {device} only plans whose layers are all measured in the store (--allow modelled for others)"
             )
-        spaces.append(own)
+        spaces.append(part)
     return SearchRequest(
         reference=options.model,
         model=model,
@@ -154,6 +157,25 @@ def read_search(
         limit=limit,
         assumptions=tuple(dict.fromkeys(assumed)),
     )
+
+
+def _without_habit(
+    options: SpaceOptions, model: Model, framework: SoftwareFramework, constraints: Constraints, assumed: list[str]
+) -> SpaceOptions:
+    """`options` without fused accumulation of gradients where the tool holds the state in none of the open ways with
+    it: a habit gives way to the stage of ZeRO that is asked for, but not a feature that was stated itself."""
+    if any(text.startswith("fused_accumulation") for text in options.feature):
+        return options
+    job = Job(model=model, seq_len=0, dtype=options.dtype, optimizer=options.optimizer)
+    fused = framework.software.fused_accumulation
+    habitual, other = (
+        constraints.open_zero(Shape(job=replace(job, fused_accumulation=each), dp=2)) for each in (fused, False)
+    )
+    if habitual or not other:
+        return options
+    stages = " and ".join(map(str, other))
+    assumed.append(f"gradients are accumulated by passes of their own: so {constraints.tool} runs ZeRO {stages}")
+    return replace(options, feature=(*options.feature, "fused_accumulation=false"))
 
 
 def request_on(
@@ -170,12 +192,12 @@ def request_on(
 ) -> SearchRequest:
     """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
     those of `recipe`. The rest as in `make_space`."""
-    own = cluster.free_slots if slots is None else slots
+    usable = cluster.free_slots if slots is None else slots
     spaces = tuple(
         make_space(
             model,
             cluster,
-            tuple(slot for slot in own if slot.device == device),
+            tuple(slot for slot in usable if slot.device == device),
             recipe,
             constraints=constraints,
             overlap_under=partial(_always, recipe.overlap),
@@ -183,7 +205,7 @@ def request_on(
             modelled=modelled,
             store=store,
         )
-        for device in dict.fromkeys(slot.device for slot in own)
+        for device in dict.fromkeys(slot.device for slot in usable)
     )
     return SearchRequest(
         reference=reference or model.name,
@@ -215,9 +237,9 @@ def make_space(
     measured = lookup is not nothing_measured and not modelled
     # A CPU has no host memory beside its own; and of what was measured, with sequence parallelism or without, the
     # measurements decide.
-    own = replace(constraints, offload=constraints.offload and device != LOCAL_DEVICE)
+    open_there = replace(constraints, offload=constraints.offload and device != LOCAL_DEVICE)
     if measured:
-        own = replace(own, sequence_parallel=(True, False))
+        open_there = replace(open_there, sequence_parallel=(True, False))
     return DeviceSpace(
         device=device,
         space=Space(
@@ -228,7 +250,7 @@ def make_space(
             global_batch=recipe.global_batch,
             seq_len=recipe.seq_len,
             dtype=recipe.dtype,
-            constraints=own,
+            constraints=open_there,
             job=job_of_recipe(model, recipe),
         ),
         evaluator=BulkEvaluator(
@@ -343,10 +365,10 @@ def _global_batch(
         assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
         return model.global_batch
     devices = options.devices or max(map(len, by_type.values()))
-    found, sentence = default_global_batch(model, tokens, devices)
+    batch, sentence = default_global_batch(model, tokens, devices)
     assumed.append(sentence)
-    return found
+    return batch
 
 
-def _refuse(key: str, found: object, expected: str) -> NoReturn:
-    raise InputError(where="plan", key=key, found=found, expected=expected)
+def _refuse(key: str, stated: object, expected: str) -> NoReturn:
+    raise InputError(where="plan", key=key, found=stated, expected=expected)

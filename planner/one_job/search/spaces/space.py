@@ -6,6 +6,7 @@ one schedule (`families`). Nothing here knows what is fast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 from estimator.bulk.records import BatchedDegrees, Rule, StateRule
 from estimator.layers.split import Split
 from estimator.layers.work import refuse_layer
-from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
-from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
+from estimator.pricing.recipe import OffloadPart, ScheduleName
+from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
-from planner.one_job.search.spaces.constraints import Constraints, Number, runs_state
-from planner.one_job.tools.base.shape import Job, Shape
+from planner.one_job.search.spaces.constraints import Constraints, Number
+from planner.one_job.tools.base.shape import Job, Shape, experts_of
 from profiles.cluster import DeviceSlot
 from profiles.vocabulary import DType
 
@@ -78,9 +79,9 @@ class Ways:
 
     def degrees(self, number: int) -> BatchedDegrees:
         """The way of that number."""
-        found = {name: int(column[number]) for name, column in self.columns.items()}
-        sequence_parallel = bool(found.pop("sequence_parallel"))
-        return BatchedDegrees(sequence_parallel=sequence_parallel, **found)
+        numbers = {name: int(column[number]) for name, column in self.columns.items()}
+        sequence_parallel = bool(numbers.pop("sequence_parallel"))
+        return BatchedDegrees(sequence_parallel=sequence_parallel, **numbers)
 
 
 def ways_of(space: Space) -> Ways:
@@ -91,7 +92,7 @@ def ways_of(space: Space) -> Ways:
     than the devices.
     """
     limits = space.constraints
-    devices = limits.fix.get("devices", min(len(space.slots), limits.most.get("devices", len(space.slots))))
+    devices = min(len(space.slots), limits.bounds("devices")[1])
     wide = "tp-across-islands" in limits.allow
     tps = range(1, min(devices, MOST_TP if wide else max(space.island, space.node)) + 1)
     cps = [cp for cp in (2**i for i in range(7)) if cp <= min(MOST_CP, devices)] if space.seq_len else [1]
@@ -127,9 +128,9 @@ def _under(layout: tuple[int, ...], grid: NDArray[np.int64], devices: int) -> di
     pp, dp, samples = grid
     ranks = tp * cp * dp
     kept = (ranks * pp <= devices) & (ranks % (ep * etp) == 0)
-    found = {"pp": pp[kept], "dp": dp[kept], "samples": samples[kept]}
-    rows = len(found["pp"])
-    return found | {name: np.full(rows, value) for name, value in zip(("tp", "cp", "ep", "etp"), layout, strict=True)}
+    columns = {"pp": pp[kept], "dp": dp[kept], "samples": samples[kept]}
+    rows = len(columns["pp"])
+    return columns | {name: np.full(rows, value) for name, value in zip(("tp", "cp", "ep", "etp"), layout, strict=True)}
 
 
 def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[str, int]) -> None:
@@ -147,7 +148,7 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
     if "micro_batch" not in limits.fix:
         keep(columns["samples"] <= max(1, most), "micro-batches of more than 128 Ki tokens a rank")
     for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
-        if any(name in known for known in (limits.fix, limits.least, limits.most)):
+        if any(name in stated for stated in (limits.fix, limits.least, limits.most)):
             keep(_permitted(space, columns, name), f"your constraints on {name.replace('_', '-')}")
     _share_tokens(space, columns)
     tool = limits.training_tool
@@ -172,7 +173,6 @@ def _share_tokens(space: Space, columns: dict[str, NDArray[np.int64]]) -> None:
 
 
 def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number) -> NDArray[np.bool_]:
-    limits = space.constraints
     if name == "micro_batch":
         values = columns["samples"]
     elif name == "micro_batches":
@@ -181,27 +181,13 @@ def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number
         values = columns["tp"] * columns["cp"] * columns["dp"] * columns["pp"]
     else:
         values = columns[name]
-    if name in limits.fix:
-        values = np.where(values == limits.fix[name], 1, 0)
-        return values.astype(np.bool_)
-    allowed = np.ones(len(values), dtype=np.bool_)
-    if name in limits.least:
-        allowed &= values >= limits.least[name]
-    if name in limits.most:
-        allowed &= values <= limits.most[name]
-    return allowed
+    least, most = space.constraints.bounds(name)
+    return np.asarray((values >= least) & (values <= most))
 
 
 def _layouts(space: Space, tps: Sequence[int] | range, cps: Sequence[int]) -> list[tuple[int, int, int, int, bool]]:
     """(tp, cp, ep, etp, whether the model's sizes allow it)."""
-    experts = next(
-        (
-            layer.feed_forward
-            for layer in space.model.layers
-            if isinstance(layer, TransformerBlock) and isinstance(layer.feed_forward, Experts)
-        ),
-        None,
-    )
+    experts = experts_of(space.model)
     return [
         (tp, cp, ep, etp, _holds(space, tp, cp, ep, etp))
         for tp in tps
@@ -250,46 +236,37 @@ def recompute_rules(space: Space, layers: int, *, vpp: int = 1) -> tuple[Rule, .
     """What may be recomputed where a stage of `vpp` chunks has at most `layers` layers that can be."""
     limits, tool = space.constraints, space.constraints.training_tool
     counts = tool is None or (tool.counts_recomputed_layers and (vpp == 1 or not tool.alike))
-    found: list[Rule] = []
+    rules: list[Rule] = []
     for kind in limits.open_recompute:
         if kind == "full" and limits.recompute_layers is not None:
-            found += [("full", limits.recompute_layers)] * (counts or limits.recompute_layers >= layers)
+            rules += [("full", limits.recompute_layers)] * (counts or limits.recompute_layers >= layers)
         elif kind == "full" and counts:
-            found += [("full", count) for count in range(1, layers)]
-            found.append(("full", None))
+            rules += [("full", count) for count in range(1, layers)]
+            rules.append(("full", None))
         else:
-            found.append((kind, None))
-    return tuple(found)
+            rules.append((kind, None))
+    return tuple(rules)
 
 
 def state_rules(space: Space, degrees: BatchedDegrees) -> tuple[StateRule, ...]:
     """Who may hold weights, gradients and optimizer state under `degrees`."""
-    limits, tool, shape = space.constraints, space.constraints.training_tool, space.shape(degrees)
-    stages = [zero for zero in limits.zero if limits.permits("zero", zero)]
-    if shape.ranks == 1:
-        stages.sort()
-    inside = max(1, space.node // degrees.tp)
-    found: list[StateRule] = []
-    for offload in (_NOTHING, _HOST) if limits.offload else (_NOTHING,):
-        rules = [
-            StateRule(zero=zero, shard=shard, offload=offload)
-            for zero in stages
-            for shard in ((None, inside) if zero == 3 and 1 < inside < shape.ranks else (None,))
-            if shape.ranks % (shard or 1) == 0
-            and (tool is None or runs_state(tool, _with_state(shape, zero, shard, offload)))
-        ]
-        # Where there is nothing to shard over they are all the same.
-        found += rules[:1] if shape.ranks == 1 else rules
-    return tuple(sorted(found, key=lambda rule: (rule.zero, rule.shard or 0, len(rule.offload))))
+    limits, shape = space.constraints, space.shape(degrees)
+    hosted: tuple[frozenset[OffloadPart], ...] = (frozenset(), frozenset({"optimizer"}))
+    rules = [
+        rule
+        for offload in (hosted if limits.offload else hosted[:1])
+        for rule in limits.open_states(shape, inside=space.node // degrees.tp, offload=offload)
+    ]
+    return tuple(sorted(rules, key=lambda rule: (rule.zero, rule.shard or 0, len(rule.offload))))
 
 
-def _with_state(shape: Shape, zero: ZeroStage, shard: int | None, offload: frozenset[OffloadPart]) -> Shape:
-    shards = (shard or shape.ranks) if zero else 1
-    return replace(shape, zero=zero, shard=shards, replicate=shape.ranks // shards, offload=tuple(offload))
+def fewest_replicas(ranks: int, holders: int) -> int:
+    """Return how many replicas of `ranks` ranks a stage has at least whose experts are spread over `holders`.
 
-
-_NOTHING: frozenset[OffloadPart] = frozenset()
-_HOST: frozenset[OffloadPart] = frozenset({"optimizer"})
+    >>> fewest_replicas(4, 8), fewest_replicas(2, 1)
+    (2, 1)
+    """
+    return holders // math.gcd(ranks, holders)
 
 
 def _divisors(number: int) -> tuple[int, ...]:

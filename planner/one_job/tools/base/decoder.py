@@ -74,6 +74,21 @@ def decoder_of(model: Model, tool: str) -> Decoder:
     return _describe(first, blocks, last, mixers)
 
 
+def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
+    """Return whether the model is of Llama's kind: RMSNorm, rotary positions, SwiGLU, no biases, windows or experts."""
+    return (
+        decoder.norm == "rmsnorm"
+        and decoder.rotary_dim == decoder.head_dim
+        and not decoder.positions
+        and (decoder.gated, decoder.activation) == (True, "silu")
+        and not (decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias)
+        and (query_key_norm or decoder.query_key_norm == "none")
+        and not any(decoder.windows)
+        and decoder.latent is None
+        and decoder.experts is None
+    )
+
+
 def _alike(blocks: list[TransformerBlock], mixers: list[Attention]) -> bool:
     """Whether blocks differ in windows alone, and in which of two feed-forwards they have, one of experts."""
     attentions = {replace(mixer, window=None) for mixer in mixers}

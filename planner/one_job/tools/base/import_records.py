@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+from estimator.frontends.hugging_face import config_model
+from estimator.frontends.load import load_any_model
+from models_zoo.catalogue import load_model, model_names
+from models_zoo.model import Model
 from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
 
@@ -15,20 +19,42 @@ Stated = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedModel:
+    """A model and how to find it again: `reference`, which is what `MODEL` may be, or where nothing of that name is
+    there yet the keys of a `config.json` that describes it."""
+
+    model: Model
+    reference: str | None = None
+    config: Mapping[str, Any] | None = None
+
+
+def load_named(reference: str) -> NamedModel:
+    """Return the model that the user named. Raise InputError where there is none."""
+    return NamedModel(model=load_any_model(reference), reference=reference)
+
+
+def describe_model(config: Mapping[str, Any], *, where: str, name: str) -> NamedModel:
+    """Return the zoo's model whose layers the keys of a `config.json` describe, so that a plan needs no file beside it;
+    else the model that they make, called `name`. Raise InputError, naming `where`, for keys that make none."""
+    described = config_model(config, where=where, name=name)
+    same = next((zoo for zoo in map(load_model, model_names()) if zoo.layers == described.layers), None)
+    return NamedModel(model=described, config=config) if same is None else NamedModel(model=same, reference=same.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """Settings of a launcher in cellplan's words.
 
-    `setting` names them in messages: a file, or the arguments. The model is `reference` (what `MODEL` may be), or the
-    keys of a `config.json` that describes it. `options` are those of `estimate` that the settings fix, `words` what the
-    settings call each. `devices` is the launcher's world size. `software` holds features in place of what the named
-    software declares. `blocks` are transformer blocks of each chunk of layers, in their order (None: shared evenly).
-    `shard` is the ranks that share a copy of the state, or `copies` how many there are, where it is not all ranks.
+    `setting` names them in messages: a file, or the arguments. `options` are those of `estimate` that the settings fix,
+    `words` what the settings call each. `devices` is the launcher's world size. `software` holds features in place of
+    what the named software declares. `blocks` are transformer blocks of each chunk of layers, in their order (None:
+    shared evenly). `shard` is the ranks that share a copy of the state, or `copies` how many there are, where it is not
+    all ranks.
     """
 
     launcher: Launcher
     setting: str
-    reference: str | None = None
-    config: Mapping[str, Any] | None = None
+    model: NamedModel
     options: Stated
     words: Mapping[str, str] = field(default_factory=dict)
     devices: int | None = None

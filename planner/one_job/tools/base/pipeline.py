@@ -1,15 +1,48 @@
-"""How launchers divide a model's blocks over the chunks of layers of a pipeline, and setups divided so."""
+"""How tools divide a model's blocks over the chunks of layers of a pipeline, and setups divided so."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
+from estimator.pricing.build import Ranges
 from estimator.pricing.recipe import Setup
 from models_zoo.layers import Embedding, Head
+from models_zoo.model import Model
+from planner.one_job.tools.base.shape import Shape
 
 MOST_STAGES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How a tool divides a model over its pipeline, which no setting of it changes. `blocks` gives those of each chunk,
+    None where it cannot divide them; `words` say it."""
+
+    words: str
+    blocks: Callable[[Shape], tuple[int, ...] | None]
+
+    def cut(self, shape: Shape) -> tuple[Ranges, ...] | None:
+        """Return the [first, end) ranges of each stage's chunks, None where the tool cannot divide the model."""
+        blocks = self.blocks(shape)
+        return None if blocks is None else cut_into(blocks, shape.job.model, shape.pp)
+
+
+def inner_layers(model: Model) -> int:
+    """Return how many layers a model has between its embedding and its head."""
+    return len(model.layers) - isinstance(model.layers[0], Embedding) - isinstance(model.layers[-1], Head)
+
+
+def cut_into(blocks: Sequence[int], model: Model, pp: int) -> tuple[Ranges, ...]:
+    """Return each stage's ranges of layers: chunk c of stage s is the (c * pp + s)-th; the first has the embedding
+    besides, the last the head."""
+    counts = list(blocks)
+    counts[0] += isinstance(model.layers[0], Embedding)
+    counts[-1] += isinstance(model.layers[-1], Head)
+    ranges = tuple(pairwise(accumulate(counts, initial=0)))
+    return tuple(ranges[stage::pp] for stage in range(pp))
 
 
 def even_blocks(
@@ -84,24 +117,17 @@ def weighted_blocks(blocks: int, *, chunks: int, first_less: int, last_less: int
 
 
 def with_blocks(setup: Setup, blocks: Sequence[int]) -> Setup:
-    """`setup` with so many blocks in each chunk of layers: chunk c of stage s is the (c * pp + s)-th; the first has the
-    embedding besides, the last the head. ValueError unless `blocks` are all the model has, in as many chunks."""
-    pp, model = len(setup.stages), setup.model
-    embeds, heads = isinstance(model.layers[0], Embedding), isinstance(model.layers[-1], Head)
+    """Return `setup` with so many blocks in each chunk of layers. Raise ValueError unless `blocks` are all the model
+    has, in as many chunks."""
     chunks = sum(len(stage.chunks) for stage in setup.stages)
-    if len(blocks) != chunks or sum(blocks) + embeds + heads != len(model.layers):
-        raise ValueError(f"with_blocks: {tuple(blocks)} in {chunks} chunks of {len(model.layers)} layers")
-    ranges = list(_ranges([count + (embeds and number == 0) for number, count in enumerate(blocks)]))
-    ranges[-1] = (ranges[-1][0], ranges[-1][1] + heads)
-    stages = (
-        replace(stage, chunks=tuple(ranges[chunk * pp + number] for chunk in range(len(stage.chunks))))
-        for number, stage in enumerate(setup.stages)
-    )
+    if len(blocks) != chunks or sum(blocks) != inner_layers(setup.model):
+        raise ValueError(f"with_blocks: {tuple(blocks)} in {chunks} chunks of {len(setup.model.layers)} layers")
+    cut = cut_into(blocks, setup.model, len(setup.stages))
+    stages = (replace(stage, chunks=ranges) for stage, ranges in zip(setup.stages, cut, strict=True))
     return replace(setup, stages=tuple(stages))
 
 
-def _ranges(counts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    first = 0
-    for count in counts:
-        yield first, first + count
-        first += count
+EVEN = Division(
+    words="as many blocks in each stage",
+    blocks=lambda s: even_blocks(inner_layers(s.job.model), pp=s.pp, vpp=s.vpp),
+)

@@ -9,7 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from estimator.frontends.hugging_face.keys import Keys, describe
 from planner.one_job.tools.base.import_records import not_understood
+from profiles.errors import InputError
+from profiles.files import read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,14 @@ def load_known(name: str) -> KnownSettings:
         without_effect=frozenset(data["without_effect"]),
         not_modelled={key: Unmodelled(**entry) for key, entry in data["not_modelled"].items()},
     )
+
+
+def read_settings(path: Path) -> Keys:
+    """Return the keys of a YAML file. Raise InputError, with its line, where it is broken or no mapping."""
+    values = read_yaml(path)
+    if not isinstance(values, dict):
+        raise InputError(where=str(path), found=describe(values), expected="a mapping of settings")
+    return Keys(where=str(path), values=values)
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

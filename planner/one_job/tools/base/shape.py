@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
@@ -47,6 +47,7 @@ class Job:
     frozen_layers: tuple[int, int] | None = None
     overlap: frozenset[str] = frozenset()
     fused_accumulation: bool = False
+    vocabulary_multiple: int = 1
 
     @property
     def blocks(self) -> int:
@@ -57,6 +58,12 @@ class Job:
     def experts(self) -> Experts | None:
         """The experts of the first block that has some."""
         return experts_of(self.model)
+
+    @property
+    def kv_heads(self) -> int:
+        """Key-value heads, the fewest of any block; 1 without attention."""
+        mixers = (block.attention for block in blocks_of(self.model))
+        return min((mixer.kv_heads for mixer in mixers if isinstance(mixer, Attention)), default=1)
 
     @property
     def tied(self) -> bool:
@@ -146,6 +153,7 @@ def job_of_plan(plan: Plan, model: Model) -> Job:
         frozen_layers=recipe.frozen_layers,
         overlap=frozenset(recipe.overlap),
         fused_accumulation=recipe.software.fused_accumulation,
+        vocabulary_multiple=recipe.vocabulary_multiple,
     )
 
 
@@ -161,6 +169,7 @@ def job_of_recipe(model: Model, recipe: Recipe) -> Job:
         frozen_layers=recipe.frozen_layers,
         overlap=frozenset(recipe.overlap),
         fused_accumulation=recipe.software.fused_accumulation,
+        vocabulary_multiple=recipe.vocabulary_multiple,
     )
 
 
@@ -293,11 +302,6 @@ def chunks_of(plan: Plan, model: Model) -> tuple[Chunk, ...]:
     """Return the plan's chunks in the order in which a sample passes them: the first of every stage, then the second,
     ..."""
     stages = [stage.chunks[:1] if plan.schedule == "dualpipe" else stage.chunks for stage in plan.stages]
-    return chunks_of_cut(stages, model)
-
-
-def chunks_of_cut(stages: Sequence[Sequence[tuple[int, int]]], model: Model) -> tuple[Chunk, ...]:
-    """Return the chunks of stages whose ranges of layers are `stages`, in the order in which a sample passes them."""
     embeds, heads = isinstance(model.layers[0], Embedding), isinstance(model.layers[-1], Head)
     layers, blocks = len(model.layers), len(model.layers) - embeds - heads
     return tuple(
@@ -309,16 +313,6 @@ def chunks_of_cut(stages: Sequence[Sequence[tuple[int, int]]], model: Model) -> 
         )
         for first, end in (ranges[turn] for turn in range(len(stages[0])) for ranges in stages)
     )
-
-
-def even_blocks(stages: Sequence[Sequence[tuple[int, int]]], model: Model) -> bool:
-    """Return whether all chunks of a cut hold as many transformer blocks, and some."""
-    return has_even_blocks(chunks_of_cut(stages, model))
-
-
-def has_even_blocks(chunks: Sequence[Chunk]) -> bool:
-    """Return whether all chunks hold as many transformer blocks, and some."""
-    return len({chunk.blocks for chunk in chunks}) == 1 and chunks[0].blocks > 0
 
 
 def recipe_of(plan: Plan) -> PlanRecipe:

@@ -9,7 +9,8 @@ from typing import Any
 
 from estimator.pricing.recipe import ScheduleName, ZeroStage
 from planner.one_job.tools.base.export_records import CannotExpress
-from planner.one_job.tools.base.shape import MEGATRON_ORDER, Job, Shape, has_even_blocks
+from planner.one_job.tools.base.pipeline import Division
+from planner.one_job.tools.base.shape import MEGATRON_ORDER, Job, Shape
 from planner.shared.plan import RankAxis
 from profiles.vocabulary import RecomputeKind
 
@@ -44,8 +45,8 @@ class TrainingTool:
     `basis` names its versions; `software` the entry of software.toml whose habits it has. `alike`: all stages are the
     same but for their layers, with ranks in one of `orders`. `zero` are the stages of ZeRO that it has with one
     pipeline stage, `sharded_pipelines` with several. `counts_recomputed_layers`: its settings say how many are, of
-    stages of one chunk. `even_blocks`: all chunks of a pipeline hold as many blocks. `trains_all`: all weights learn;
-    `optimizers` and `dtypes` are those it has (None: any).
+    stages of one chunk. `division`: how it divides the blocks of a pipeline (None: as the plan says). `trains_all`: all
+    weights learn; `optimizers` and `dtypes` are those it has (None: any).
 
     `overlaps_unsharded`: gradients are summed beside compute without ZeRO too.
 
@@ -70,7 +71,7 @@ class TrainingTool:
     alike: bool = True
     orders: tuple[tuple[RankAxis, ...], ...] = (MEGATRON_ORDER,)
     counts_recomputed_layers: bool = False
-    even_blocks: bool = False
+    division: Division | None = None
     trains_all: bool = True
     overlaps_unsharded: bool = True
     optimizers: tuple[str, ...] | None = None
@@ -113,6 +114,12 @@ class TrainingTool:
     def allows_state(self, shape: Shape) -> bool:
         """Return whether weights, gradients and optimizer state can be held so under the degrees."""
         return all(rule.allows(shape) for rule in (*_state_rules(self), *self.states))
+
+    def state_refusal(self, shape: Shape) -> CannotExpress | None:
+        """Return why the tool does not hold the state so under the degrees, or not as it is priced; None where it
+        does."""
+        rules = (*_state_rules(self), *self.states, *self.searched)
+        return next(filter(None, (rule.refusal(self.name, shape) for rule in rules)), None)
 
     def sequence_parallel(self) -> tuple[bool, ...]:
         """Return whether tp ranks may, and may not, share the tokens."""
@@ -186,12 +193,13 @@ def _whole_rules(tool: TrainingTool) -> Iterator[Rule]:
         found="{s.recompute}",
         expected=listed(tool.recompute),
     )
-    if tool.even_blocks:
+    division = tool.division
+    if division is not None:
         yield Rule(
             key="stages[].chunks",
-            allows=lambda s: s.pp == 1 or has_even_blocks(s.chunks),
+            allows=lambda s: s.pp == 1 or tuple(chunk.blocks for chunk in s.chunks) == division.blocks(s),
             found="{s.blocks_by_chunk} blocks",
-            expected="as many blocks in each stage",
+            expected=division.words,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ZeroStage
-from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.import_records import Imported, Stated, load_named
 from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
 from planner.shared.options.estimate import EstimateOptions
@@ -61,7 +61,7 @@ def read_deepspeed(settings: str, *, model: str | None, options: EstimateOptions
         raise InputError(where=setting, key="MODEL", found="nothing", expected=expected)
     keys = Keys(where=setting, values=values)
     notes = describe_unread(values, load_known("deepspeed/known.toml"))
-    zero = _part(keys, "zero_optimization")
+    zero = Keys(where=setting, values={}) if values.get("zero_optimization") is True else keys.part("zero_optimization")
     stage = _stage(keys, zero)
     tp, pp = _degree(keys, "tensor_parallel", "autotp_size"), _degree(keys, "pipeline", "stages")
     read: Stated = {
@@ -90,23 +90,13 @@ def read_deepspeed(settings: str, *, model: str | None, options: EstimateOptions
     return Imported(
         launcher="deepspeed",
         setting=setting,
-        reference=model,
+        model=load_named(model),
         options=read,
         words=WORDS,
         software=_buckets(zero, read),
         shard=shard if shard > 0 and stage else None,
         assumptions=tuple(dict.fromkeys(notes)),
     )
-
-
-def _part(keys: Keys, name: str) -> Keys:
-    """A section; empty where there is none."""
-    section = keys.get(name, None)
-    if section is None or isinstance(section, bool):
-        return Keys(where=keys.where, values={}, prefix=f"{name}.")
-    if not isinstance(section, dict):
-        raise keys.wrong(name, describe(section), "an object")
-    return keys.part(name)
 
 
 def _known(keys: Keys, key: str, what: str) -> Any:
@@ -126,7 +116,7 @@ def _stage(keys: Keys, zero: Keys) -> ZeroStage:
 
 
 def _degree(keys: Keys, section: str, key: str) -> int | None:
-    part = _part(keys, section)
+    part = keys.part(section)
     if part.get(key, None) == "auto":
         return None
     degree = part.size(key, 0, least=0)
@@ -142,13 +132,13 @@ def _dtype(keys: Keys) -> DType:
 
 
 def _enabled(keys: Keys, name: str) -> bool:
-    part = _part(keys, name)
+    part = keys.part(name)
     _known(part, "enabled", "true or false")
     return part.flag("enabled", False)
 
 
 def _optimizer(keys: Keys, notes: list[str]) -> OptimizerName:
-    name = _part(keys, "optimizer").get("type", None)
+    name = keys.part("optimizer").get("type", None)
     if name is None:
         notes.append("the optimizer is made in the model's code: priced as AdamW (--optimizer)")
         return "adamw"
@@ -160,22 +150,22 @@ def _optimizer(keys: Keys, notes: list[str]) -> OptimizerName:
 
 def _offload(keys: Keys, zero: Keys, notes: list[str]) -> tuple[OffloadPart, ...]:
     parts: list[OffloadPart] = []
-    device = _part(zero, "offload_optimizer").get("device", "none")
+    device = zero.part("offload_optimizer").get("device", "none")
     if device not in (None, "none") or zero.flag("cpu_offload", False):
         parts.append("optimizer")
         if device == "nvme":
             notes.append("zero_optimization.offload_optimizer: on NVMe; priced as in host memory")
-    weights = _part(zero, "offload_param").get("device", "none")
+    weights = zero.part("offload_param").get("device", "none")
     if weights not in (None, "none") or zero.flag("cpu_offload_param", False):
         notes.append("zero_optimization.offload_param: not modelled; weights are priced on the devices")
-    if _part(keys, "activation_checkpointing").flag("cpu_checkpointing", False):
+    if keys.part("activation_checkpointing").flag("cpu_checkpointing", False):
         parts.append("activations")
     return tuple(parts)
 
 
 def _add_gradients(keys: Keys, read: Stated) -> None:
     """Gradients are held and summed in the weights' type unless the file says another."""
-    part = _part(keys, "data_types")
+    part = keys.part("data_types")
     stated = part.get("grad_accum_dtype", None) or keys.get("communication_data_type", None)
     if keys.flag("fp32_allreduce", False):
         stated = "fp32"
@@ -210,7 +200,7 @@ def _add_batch(keys: Keys, read: Stated) -> None:
 
 
 def _add_recompute(keys: Keys, read: Stated, notes: list[str]) -> None:
-    section = _part(keys, "activation_checkpointing")
+    section = keys.part("activation_checkpointing")
     on = any(section.values.get(key) for key in section.values if key != "profile")
     if on:
         read["recompute"] = "full"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from estimator.pricing.recipe import OptimizerName
+from planner.one_job.tools.base.pipeline import EVEN
 from planner.one_job.tools.base.rules import UNSHARED_EXPERTS_SPLIT_AS_ALL, shared_experts_whole, tokens_whole
 from planner.one_job.tools.base.tool import Rule, TrainingTool
 
@@ -66,7 +67,7 @@ DEEPSPEED = TrainingTool(
     recompute=("none", "full"),
     zero=(0, 1, 2, 3),
     sharded_pipelines=(0, 1),
-    even_blocks=True,
+    division=EVEN,
     overlaps_unsharded=False,
     dtypes=("bf16", "fp16", "fp32"),
     degrees=DEGREES,

@@ -7,14 +7,13 @@ document is not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from estimator.frontends.hugging_face import config_model
 from models_zoo.catalogue import load_model, model_names
 from models_zoo.layers import Attention, Embedding, Experts, FeedForward
 from models_zoo.model import Model
+from planner.one_job.tools.base.import_records import NamedModel, describe_model
 from planner.one_job.tools.base.shape import blocks_of
 from planner.one_job.tools.megatron.arguments import Arguments
 from planner.one_job.tools.megatron.expressions import evaluate_expression
@@ -29,50 +28,35 @@ DEFAULT_TOKENIZER = "GPT2BPETokenizer"
 MODEL_ARGUMENTS = ("num-layers", "encoder-num-layers", "hidden-size", "num-attention-heads")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundModel:
-    """A model and how to find it again: `reference`, or the keys of a `config.json`."""
-
-    model: Model
-    reference: str | None = None
-    config: Mapping[str, Any] | None = None
-    notes: tuple[str, ...] = ()
-
-
-def find_model(arguments: Arguments) -> FoundModel:
-    """The model that the arguments describe. InputError for sizes that do not go together, or are missing."""
-    vocab, notes = _vocabulary(arguments)
-    values = describe_config(arguments, vocab=vocab or 1, notes=notes)
-    for name in model_names():
-        zoo = load_model(name)
-        tokens = zoo.layers[0].vocab if isinstance(zoo.layers[0], Embedding) else None
-        if tokens is None or vocab not in (None, tokens) or len(zoo.layers) != values["num_hidden_layers"] + 2:
-            continue
-        if _build({**values, "vocab_size": tokens}, arguments.setting).layers == zoo.layers:
-            if vocab is None:
-                notes.append(f"a vocabulary of {tokens}: that of {name}, whose layers these are (--vocab-size)")
-            return FoundModel(model=zoo, reference=name, notes=tuple(notes))
-    if vocab is None:
-        tokenizer = arguments.text("tokenizer-type")
-        raise arguments.wrong("vocab-size", f"nothing, and {tokenizer}", "the tokens that this tokenizer has")
-    return FoundModel(model=_build(values, arguments.setting), config=values, notes=tuple(notes))
+def find_model(arguments: Arguments, notes: list[str]) -> NamedModel:
+    """Return the model that the arguments describe; adds to `notes` what was taken for granted or is left out. Raise
+    InputError for sizes that do not go together, or are missing."""
+    vocab = _vocabulary(arguments, notes)
+    config = describe_config(arguments, vocab=vocab or 1, notes=notes)
+    name = f"megatron-{config['num_hidden_layers']}x{config['hidden_size']}"
+    if vocab is not None:
+        return describe_model(config, where=arguments.setting, name=name)
+    firsts = (load_model(zoo).layers[0] for zoo in model_names())
+    for tokens in dict.fromkeys(first.vocab for first in firsts if isinstance(first, Embedding)):
+        named = describe_model({**config, "vocab_size": tokens}, where=arguments.setting, name=name)
+        if named.reference is not None:
+            said = f"a vocabulary of {tokens}: that of {named.reference}, whose layers these are (--vocab-size)"
+            notes.append(said)
+            return named
+    tokenizer = arguments.text("tokenizer-type")
+    raise arguments.wrong("vocab-size", f"nothing, and {tokenizer}", "the tokens that this tokenizer has")
 
 
-def _build(values: Mapping[str, Any], where: str) -> Model:
-    name = f"megatron-{values['num_hidden_layers']}x{values['hidden_size']}"
-    return config_model(values, where=where, name=name)
-
-
-def _vocabulary(arguments: Arguments) -> tuple[int | None, list[str]]:
-    """Tokens, None where the tokenizer's file alone tells; and what was taken for granted."""
+def _vocabulary(arguments: Arguments, notes: list[str]) -> int | None:
+    """Tokens, None where the tokenizer's file alone tells."""
     stated = arguments.count("padded-vocab-size") or arguments.count("vocab-size")
     if stated is not None:
-        return stated, []
+        return stated
     tokenizer = arguments.text("tokenizer-type") or DEFAULT_TOKENIZER
     tokens = TOKENIZERS.get(tokenizer)
-    if tokens is None:
-        return None, []
-    return tokens, [f"a vocabulary of {tokens}: {tokenizer}'s (--vocab-size)"]
+    if tokens is not None:
+        notes.append(f"a vocabulary of {tokens}: {tokenizer}'s (--vocab-size)")
+    return tokens
 
 
 def describe_config(arguments: Arguments, *, vocab: int, notes: list[str]) -> dict[str, Any]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import Overlap, ZeroStage
 from models_zoo.model import Model
-from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, load_named
 from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks
 from planner.one_job.tools.base.shape import blocks_of, experts_of
 from planner.one_job.tools.megatron.arguments import Arguments, known_arguments, read_arguments, refuse_others
-from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, FoundModel, check_model, find_model, seq_length
+from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, check_model, find_model, seq_length
 from planner.one_job.tools.megatron.names import BATCH, DEGREES, OPTIMIZERS, STRATEGIES, argument
 from planner.one_job.tools.megatron.shell import read_command
 from planner.shared.options.estimate import EstimateOptions
@@ -70,19 +69,17 @@ def read_megatron(settings: str, *, model: str | None, options: EstimateOptions)
     arguments = read_arguments(command.words, setting=setting)
     refuse_others(arguments, model_named=model is not None)
     notes = [*command.notes, *arguments.notes]
-    described = _model(arguments, model)
-    notes += described.notes
-    read = _options(arguments, described.model, notes)
+    named = _model(arguments, model, notes)
+    read = _options(arguments, named.model, notes)
     return Imported(
         launcher="megatron",
         setting=setting,
-        reference=described.reference,
-        config=described.config,
+        model=named,
         options=read,
         words=WORDS,
         devices=arguments.devices,
         software=_software(arguments, read, notes),
-        blocks=_blocks(arguments, described.model),
+        blocks=_blocks(arguments, named.model),
         copies=_copies(arguments),
         assumptions=tuple(dict.fromkeys(notes)),
     )
@@ -106,19 +103,19 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _model(arguments: Arguments, reference: str | None) -> FoundModel:
+def _model(arguments: Arguments, reference: str | None, notes: list[str]) -> NamedModel:
     script = arguments.script
     if reference is not None:
-        model = load_any_model(reference)
-        check_model(model, arguments)
-        return FoundModel(model=model, reference=reference)
+        named = load_named(reference)
+        check_model(named.model, arguments)
+        return named
     if script.startswith("pretrain_") and not any(part in script for part in SCRIPTS):
         expected = "pretrain_gpt.py, or MODEL beside the settings"
         raise InputError(where=arguments.setting, found=f"{script}, whose model is not known", expected=expected)
     if not arguments.has(*MODEL_ARGUMENTS):
         expected = f"--{MODEL_ARGUMENTS[0]} and the other sizes, or MODEL beside the settings"
         raise InputError(where=arguments.setting, found="no size of a model", expected=expected)
-    return find_model(arguments)
+    return find_model(arguments, notes)
 
 
 def _options(arguments: Arguments, model: Model, notes: list[str]) -> Stated:

@@ -8,20 +8,24 @@ from functools import cache
 from typing import Any, Literal
 
 from estimator.frontends.hugging_face import config_model
-from models_zoo.catalogue import load_model
-from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.decoder import Decoder, decoder_of, is_plain_llama
+from planner.one_job.tools.base.import_records import NamedModel, load_named
 from planner.one_job.tools.base.settings import load_data
 
 Release = Literal["0.2", "0.3"]
 
 
-def named_flavor(name: str, flavor: str) -> tuple[str | None, dict[str, Any] | None] | None:
-    """Return a flavor's zoo name, or the keys of a `config.json` that describes it; None where there is no such."""
+def named_flavor(name: str, flavor: str, *, where: str) -> NamedModel | None:
+    """Return a flavor's model, by its zoo name or the keys of a `config.json`; None where there is no such. `where`
+    names the settings in messages."""
     plain = re.sub(r"_(flex|varlen)(_attn)?$", "", flavor)
     entry = load_data("torchtitan/models.toml").get(name, {}).get(plain)
     if entry is None:
         return None
-    return entry.get("zoo"), None if "zoo" in entry else _config(entry)
+    if "zoo" in entry:
+        return load_named(entry["zoo"])
+    config = _config(entry)
+    return NamedModel(model=config_model(config, where=where, name=plain), config=config)
 
 
 def flavor_names() -> list[str]:
@@ -47,12 +51,10 @@ def _read_flavors() -> Iterator[tuple[tuple[str, str], tuple[Release, ...], tupl
     """Each flavor's names, the releases that plans are written for, and its sizes."""
     for name, flavors in load_data("torchtitan/models.toml").items():
         for flavor, entry in flavors.items():
-            where = f"{name} {flavor}"
-            model = (
-                load_model(entry["zoo"]) if "zoo" in entry else config_model(_config(entry), where=where, name=where)
-            )
+            named = named_flavor(name, flavor, where=f"{name} {flavor}")
+            assert named is not None, "the table's own"
             releases = tuple(entry.get("releases", ("0.2", "0.3")))
-            yield (name, flavor), releases, _sizes(decoder_of(model, "torchtitan"))
+            yield (name, flavor), releases, _sizes(decoder_of(named.model, "torchtitan"))
 
 
 def _config(entry: dict[str, Any]) -> dict[str, Any]:
@@ -69,19 +71,4 @@ def _sizes(decoder: Decoder) -> tuple[object, ...]:
         *(decoder.feed_forward_hidden, decoder.vocab, decoder.tied, decoder.query_key_norm, decoder.latent),
         decoder.expert_blocks.count(False),
         experts and (experts.count, experts.top_k, experts.expert.hidden, experts.shared_hidden),
-    )
-
-
-def is_plain_llama(decoder: Decoder, *, query_key_norm: bool = False) -> bool:
-    """Return whether the model is of Llama's kind: RMSNorm, rotary positions, SwiGLU, no biases, windows or experts."""
-    return (
-        decoder.norm == "rmsnorm"
-        and decoder.rotary_dim == decoder.head_dim
-        and not decoder.positions
-        and (decoder.gated, decoder.activation) == (True, "silu")
-        and not (decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias)
-        and (query_key_norm or decoder.query_key_norm == "none")
-        and not any(decoder.windows)
-        and decoder.latent is None
-        and decoder.experts is None
     )

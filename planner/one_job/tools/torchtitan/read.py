@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face import config_model
 from estimator.frontends.hugging_face.keys import Keys, describe
-from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
 from models_zoo.model import Model
-from planner.one_job.tools.base.import_records import Imported, Stated
+from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, load_named
 from planner.one_job.tools.base.pipeline import weighted_blocks
 from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.base.shape import blocks_of, experts_of
@@ -69,18 +66,16 @@ def read_torchtitan(settings: str, *, model: str | None, options: EstimateOption
     values = read_toml(Path(setting))
     titan = _Titan(where=setting, values=values)
     notes = describe_unread(values, load_known("torchtitan/known.toml"))
-    reference, config = (model, None) if model is not None else _flavor(titan)
-    trained = load_any_model(reference) if reference else config_model(config or {}, where=setting, name="model")
-    read = _options(titan, trained, notes)
+    named = _flavor(titan) if model is None else load_named(model)
+    read = _options(titan, named.model, notes)
     return Imported(
         launcher="torchtitan",
         setting=setting,
-        reference=reference,
-        config=config,
+        model=named,
         options=read,
         words=WORDS,
         software=_software(titan),
-        blocks=_blocks(titan, trained, read),
+        blocks=_blocks(titan, named.model, read),
         copies=_copies(titan, read),
         assumptions=tuple(dict.fromkeys(notes)),
     )
@@ -99,20 +94,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(where=where, found=f"no TOML ({what})", expected="a TOML document") from None
 
 
-class _Titan:
-    """The file's sections, as typed look-ups."""
-
-    def __init__(self, *, where: str, values: Mapping[str, Any]) -> None:
-        self.where = where
-        self._sections: dict[str, Keys] = {}
-        for name, section in values.items():
-            if not isinstance(section, Mapping):
-                raise InputError(where=where, key=name, found=describe(section), expected=f"a table [{name}]")
-            self._sections[name] = Keys(where=where, values=section, prefix=f"{name}.")
-
-    def part(self, name: str) -> Keys:
-        """A section, empty where the file has none."""
-        return self._sections.get(name) or Keys(where=self.where, values={}, prefix=f"{name}.")
+class _Titan(Keys):
+    """The file's sections."""
 
     def holding(self, key: str) -> Keys:
         """The first of `SECTIONS` that has the key; today's where none does."""
@@ -126,23 +109,14 @@ class _Titan:
             raise self.holding(key).wrong(key, degree, "at least 1, or -1 for what is left")
         return degree
 
-    def word(self, section: str, key: str, default: str, allowed: tuple[str, ...] = ()) -> str:
-        """Text, one of `allowed` where there are any."""
-        keys = self.part(section)
-        word = keys.get(key, default)
-        if not isinstance(word, str) or (allowed and word not in allowed):
-            raise keys.wrong(key, describe(word), f"one of {', '.join(allowed)}" if allowed else "text")
-        return word
 
-
-def _flavor(titan: _Titan) -> tuple[str | None, dict[str, Any] | None]:
-    """A zoo name, or the keys of a `config.json`."""
-    name, flavor = titan.word("model", "name", "llama3"), titan.word("model", "flavor", "debugmodel")
-    entry = named_flavor(name, flavor)
-    if entry is None:
+def _flavor(titan: _Titan) -> NamedModel:
+    name, flavor = titan.part("model").word("name", "llama3"), titan.part("model").word("flavor", "debugmodel")
+    model = named_flavor(name, flavor, where=titan.where)
+    if model is None:
         expected = f"one of {', '.join(flavor_names())}; or MODEL"
         raise InputError(where=titan.where, key="model.flavor", found=f"{name} {flavor}", expected=expected)
-    return entry
+    return model
 
 
 def _options(titan: _Titan, model: Model, notes: list[str]) -> Stated:
@@ -214,7 +188,7 @@ def _zero(titan: _Titan, pp: int, cp: int, notes: list[str]) -> ZeroStage:
     if _shard(titan) == 1 and cp == 1:
         return 0
     policies = ("default", "always", "never")
-    policy = titan.word("parallelism", "fsdp_reshard_after_forward", "default", policies)
+    policy = titan.part("parallelism").word("fsdp_reshard_after_forward", "default", policies)
     if policy == "always" or (policy == "default" and pp == 1):
         return 3
     zero: ZeroStage = 1 if pp > 1 else 2
@@ -321,7 +295,7 @@ def _converters(titan: _Titan) -> list[str]:
 
 
 def _optimizer(titan: _Titan, notes: list[str]) -> OptimizerName:
-    name = titan.word("optimizer", "name", "AdamW")
+    name = titan.part("optimizer").word("name", "AdamW")
     optimizer = OPTIMIZERS.get(name.lower())
     if optimizer is None:
         notes.append(f"optimizer.name {name}: not modelled; priced as AdamW")
@@ -330,7 +304,7 @@ def _optimizer(titan: _Titan, notes: list[str]) -> OptimizerName:
 
 def _recompute(titan: _Titan, model: Model, pp: int, notes: list[str]) -> str:
     """`selective` with a number recomputes every so many-th block; with `op` it keeps some operators' results."""
-    mode = titan.word("activation_checkpoint", "mode", "selective", ("none", "selective", "full", "memory_budget"))
+    mode = titan.part("activation_checkpoint").word("mode", "selective", ("none", "selective", "full", "memory_budget"))
     if mode in ("none", "full"):
         return mode
     if mode == "memory_budget":
@@ -369,6 +343,6 @@ def _software(titan: _Titan) -> dict[str, Any]:
         features["kernels"] = "fused"
     if titan.part("training").get("dtype", "float32") == "bfloat16":
         features["optimizer_masters"] = False
-    if titan.word("parallelism", "expert_parallel_comm_backend", "standard") == "deepep":
+    if titan.part("parallelism").word("expert_parallel_comm_backend", "standard") == "deepep":
         features["dispatch"] = "deduplicated"
     return features

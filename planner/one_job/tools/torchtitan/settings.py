@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from models_zoo.model import Model
-from planner.one_job.tools.base.decoder import Decoder, decoder_of
+from planner.one_job.tools.base.decoder import Decoder, decoder_of, is_plain_llama
 from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
-from planner.one_job.tools.torchtitan.flavors import Release, find_flavor, is_plain_llama
+from planner.one_job.tools.torchtitan.flavors import Release, find_flavor
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 
 HEADS = {"0.2": "output", "0.3": "lm_head"}

@@ -12,6 +12,7 @@ import pytest
 
 from bench.scheduling.live.calibration import Measured, measured_truth
 from bench.scheduling.live.comparison import Row, describe, errors_of, figures_of
+from bench.scheduling.live.driver import run_live
 from bench.scheduling.live.jobs import LEAST_ITERATIONS, QueueRules, draw_queue
 from bench.scheduling.live.neighbours import NodeNeighbours
 from bench.scheduling.live.plans import orders_of_cells
@@ -23,7 +24,6 @@ from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.policies.fcfs import Fcfs
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of
 from planner.many_jobs.simulation.engine import simulate
-from planner.many_jobs.simulation.live import run_live
 from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, PolicyError, Settings
 from planner.many_jobs.simulation.truth import cells_truth
@@ -38,7 +38,7 @@ POLICIES = ("fcfs", "sjf", "easy-backfill", "tiresias", "crius", "marginal", "el
 
 
 class Clockwork:
-    """`planner.many_jobs.simulation.live.Machines` whose iterations take what the Cells say, after `start_s`. No time
+    """`bench.scheduling.live.driver.Machines` whose iterations take what the Cells say, after `start_s`. No time
     passes but in `ended` and in `stop`, which ends iterations that have begun."""
 
     def __init__(self, cells: FakeCells, *, start_s: float = 0.0) -> None:

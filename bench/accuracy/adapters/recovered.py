@@ -1,0 +1,163 @@
+"""Settings that are told beside a row's columns, as columns: filled in where the row leaves them blank.
+
+What a table states itself stands; what is told of its recipe is what was run where the table is blank.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, get_args
+
+from bench.accuracy.adapters.told import Told, count, flag
+from planner.one_job.validation.columns import RunRow
+from profiles.vocabulary import Overlap
+
+COUNTS = {
+    "micro_batch": ("micro_batch",),
+    "seq_len": ("seq_len",),
+    "vocab": ("vocab",),
+    "global_batch": ("global_batch",),
+    "grad_accum": ("gradient_accumulation", "micro_batches"),
+    "mtp_layers": ("mtp_layers", "mtp_num_layers"),
+    "moe_ffn": ("moe_ffn_hidden_size",),
+}
+"""Columns of counts by the names under which they are told."""
+
+OVERLAPS: dict[Overlap, tuple[str, ...]] = {
+    "dp": ("overlap_grad_reduce", "overlap_grad_sync"),
+    "tp": ("tp_comm_overlap",),
+    "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
+    "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
+}
+GRAD_DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32"}
+
+GRAPHS = {
+    "full_iteration": "graph",
+    "full iteration": "graph",
+    "layer": "graph",
+    "per layer": "graph",
+    "true": "graph",
+    "none": "eager",
+    "false": "eager",
+}
+"""How kernels are launched, by what a source calls its CUDA graphs; other words are of graphs of some modules."""
+
+RECOMPUTED_IN_FULL = frozenset({"moe", "mlp"})
+"""Modules whose recomputation alone costs about what selective recomputation of attention does, or more."""
+LIGHT_MODULES = frozenset({"layernorm", "moe_act", "mla_up_proj", "mlp_norm", "attn_norm"})
+
+
+def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
+    """Return `row` with blanks filled by what is told of it beside its columns.
+
+    Adds to `assumed` what of it the columns cannot say.
+    """
+    if not told:
+        return row
+    columns: dict[str, Any] = {}
+    for name, words in COUNTS.items():
+        if getattr(row, name) is None:
+            columns[name] = count(told, *words)
+    columns["degrees"] = _degrees(row, told, assumed)
+    if row.seq_parallel is None:
+        columns["seq_parallel"] = flag(told, "sequence_parallel")
+    columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
+    columns["overlap"] = row.overlap or _overlap(row, told)
+    columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
+    columns |= _recompute(row, told, assumed)
+    columns |= _software(row, told)
+    columns |= _experts(row, told)
+    return replace(row, **columns)
+
+
+def _degrees(row: RunRow, told: Told, assumed: list[str]) -> tuple[tuple[str, int], ...]:
+    """The stated degrees, and those told where the row states none; dp where that printed contradicts the devices."""
+    stated = dict(row.degrees)
+    for name in ("tp", "pp", "dp", "vpp", "etp"):
+        degree = count(told, name)
+        if name not in stated and degree:
+            stated[name] = degree
+    consistent = count(told, "dp_if_consistent")
+    if consistent and consistent != stated.get("dp"):
+        stated["dp"] = consistent
+        assumed.append(f"dp: {consistent}, as the other degrees and the devices imply, where another is printed")
+    return tuple(stated.items())
+
+
+def _sharding(told: Told) -> str:
+    stage = told.get("zero_stage", "")
+    if not stage and "fsdp" in told.get("sharding", ""):
+        return told["sharding"]
+    return stage
+
+
+def _overlap(row: RunRow, told: Told) -> str:
+    """What runs beside compute; blank where nothing is told of it. Stages' messages are hidden wherever Megatron
+    interleaves, unless it is said that they are not."""
+    stated = {kind: flag(told, *names) for kind, names in OVERLAPS.items()}
+    if told.get("tp_comm_overlap", "").startswith("userbuffers"):
+        stated["tp"] = (row.degree("tp") or 1) > 1
+    if stated["dp"] is None and stated["p2p"] is None:
+        return ""
+    interleaved = (row.degree("vpp") or count(told, "vpp") or 1) > 1
+    stated["p2p"] = interleaved if stated["p2p"] is None else stated["p2p"]
+    return "+".join(kind for kind in get_args(Overlap) if stated.get(kind)) or "none"
+
+
+def _recompute(row: RunRow, told: Told, assumed: list[str]) -> dict[str, Any]:
+    """Recomputation by kind and number of layers. Of named modules those that cost next to nothing count as none."""
+    kind = row.recompute or told.get("recompute", "")
+    modules = {word for word in re.split(r"[+,\s\[\]]+", told.get("recompute_modules", "")) if word} - {"none"}
+    known = modules & (LIGHT_MODULES | RECOMPUTED_IN_FULL | {"core_attn"})
+    if kind == "selective" and known and known <= LIGHT_MODULES:
+        assumed.append(f"recompute: {' and '.join(sorted(known))} alone are taken as none")
+        kind = "none"
+    layers = count(told, "recompute_layers", "recompute_num_layers")
+    columns: dict[str, Any] = {"recompute": kind}
+    if kind == "full" and layers and told.get("recompute_method") == "block":
+        columns["recompute_layers"] = layers
+    return columns
+
+
+def _software(row: RunRow, told: Told) -> dict[str, Any]:
+    """Features of the software and what it offloads."""
+    graph = told.get("cuda_graph_impl") or told.get("cuda_graph", "")
+    launch = GRAPHS.get(told.get("cuda_graph_scope", ""), "") if graph.startswith("local") else GRAPHS.get(graph, "")
+    features = [row.features] if row.features else []
+    dispatcher = told.get("moe_dispatcher") or told.get("dispatcher") or told.get("moe_token_dispatcher_type", "")
+    if dispatcher:
+        deduplicated = "deepep" in dispatcher or "hybridep" in dispatcher
+        features.append(f"dispatch={'deduplicated' if deduplicated else 'all_to_all'}")
+    if flag(told, "no_gradient_accumulation_fusion"):
+        features.append("fused_accumulation=no")
+    entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
+    offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
+    return {
+        "launch": row.launch or launch,
+        "features": "; ".join(features),
+        "kernels": row.kernels or ("fused" if flag(told, "compile") else ""),
+        "fused_cross_entropy": row.fused_cross_entropy
+        if row.fused_cross_entropy is not None or not entropy
+        else entropy not in ("0", "false", "none"),
+        "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
+    }
+
+
+def _experts(row: RunRow, told: Told) -> dict[str, Any]:
+    """Of a mixture: capacity, the first dense blocks, shared experts and latent attention as Megatron's options state
+    them."""
+    columns: dict[str, Any] = {}
+    capacity = told.get("moe_capacity_factor", "")
+    if row.moe_capacity_factor is None and re.fullmatch(r"\d+(\.\d+)?", capacity):
+        columns["moe_capacity_factor"] = float(capacity)
+    pattern = re.fullmatch(r"\(\[0\]\*(\d+)\+\[1\]\*\d+\)", told.get("moe_layer_freq", ""))
+    if pattern and row.dense_layers is None:
+        columns["dense_layers"] = int(pattern[1])
+    shared, width = count(told, "moe_shared_expert_intermediate_size"), row.moe_ffn or row.ffn_hidden
+    if shared and width and row.shared_experts is None and not shared % width:
+        columns["shared_experts"] = shared // width
+    if flag(told, "multi_latent_attention") and row.key_value_rank is None:
+        # Megatron-core's defaults of its options (megatron/training/arguments.py, _add_mla_args).
+        columns |= {"key_value_rank": 32, "nope_dim": 128, "rope_dim": 64, "value_dim": 128}
+    return columns

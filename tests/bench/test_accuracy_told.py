@@ -1,0 +1,129 @@
+"""Settings that stand beside a published row's columns: in its JSON object and in files of settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.accuracy.adapters.published import explicit_row, prepare, read_published
+from bench.accuracy.adapters.recovered import recovered_row
+from bench.accuracy.adapters.told import read_told
+from models_zoo.layers import Experts, Head, TransformerBlock
+from planner.one_job.validation.prepared import PreparedRun
+from profiles.errors import InputError
+from tests.planner.run_row_examples import run_row
+
+EXTRA = '"{""cuda_graph"": ""full iteration"", ""moe-layer-freq"": ""([0]*3+[1]*12)"", ""blank"": null}"'
+
+
+def _table(folder: Path, extra: str) -> Path:
+    path = folder / "runs.csv"
+    path.write_text(f"id,gpu,extra\nA-1,h100,{extra}\n", encoding="utf-8")
+    return path
+
+
+def _row(**fields: Any) -> Any:
+    return run_row(micro_batch=None, **fields)
+
+
+def test_what_is_told_is_lower_case_without_blanks_and_settings_come_over_it(tmp_path: Path) -> None:
+    settings = tmp_path / "settings_x.csv"
+    settings.write_text("id,gpu,cuda_graph,tp\nA-1,h100,None,2\nB-1,h100,,\n", encoding="utf-8")
+    told = read_told(_table(tmp_path, EXTRA), settings=(settings,))
+    assert told["A-1"] == {"cuda_graph": "none", "moe_layer_freq": "([0]*3+[1]*12)", "tp": "2"}
+    assert not told["B-1"]
+
+
+@pytest.mark.parametrize("extra", ["[1]", "no json"])
+def test_what_is_no_object_is_refused(tmp_path: Path, extra: str) -> None:
+    with pytest.raises(InputError, match=r"record 1.*extra.*expected a JSON object"):
+        read_told(_table(tmp_path, extra), settings=())
+
+
+def test_a_table_is_read_with_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "settings_y.csv").write_text("id,micro_batch\nA-1,4\n", encoding="utf-8")
+    (row,) = read_published(_table(tmp_path, '"{""cuda_graph"": ""layer""}"'))
+    assert (row.explicit.micro_batch, row.explicit.launch, row.published.micro_batch) == (4, "graph", None)
+
+
+def test_blanks_are_filled_and_what_the_row_states_stands() -> None:
+    told = {"micro_batch": "4", "tp": "8", "vpp": "2", "recompute": "full", "grad_reduce_dtype": "bf16"}
+    row = recovered_row(_row(tp=2, recompute="none"), told, [])
+    assert row.micro_batch == 4
+    assert dict(row.degrees) == {"tp": 2, "vpp": 2}
+    assert (row.recompute, row.grad_dtype) == ("none", "bf16")
+
+
+def test_a_data_parallel_degree_that_contradicts_the_devices_gives_way() -> None:
+    assumed: list[str] = []
+    row = recovered_row(_row(dp=2), {"dp_if_consistent": "8"}, assumed)
+    assert row.degree("dp") == 8
+    assert "another is printed" in assumed[0]
+
+
+@pytest.mark.parametrize(
+    ("told", "overlap"),
+    [
+        ({}, ""),
+        ({"overlap_grad_reduce": "1", "tp_comm_overlap": "1", "overlap_p2p": "0"}, "dp+tp"),
+        ({"overlap_grad_reduce": "false", "vpp": "2"}, "p2p"),
+        ({"overlap_grad_reduce": "false"}, "none"),
+        ({"overlap_grad_reduce": "1", "moe_a2a_overlap": "1", "overlap_p2p": "1"}, "dp+p2p+ep"),
+        ({"overlap_grad_reduce": "1", "tp_comm_overlap": "1 (NeMo scripts)"}, "dp+tp"),
+    ],
+)
+def test_overlap_is_what_is_told(told: dict[str, str], overlap: str) -> None:
+    assert recovered_row(_row(), told, []).overlap == overlap
+
+
+@pytest.mark.parametrize(
+    ("modules", "kind"),
+    [("core_attn", "selective"), ("moe_act+layernorm", "none"), ("mlp", "selective"), ("", "selective")],
+)
+def test_of_recomputed_modules_the_light_ones_count_as_none(modules: str, kind: str) -> None:
+    told = {"recompute": "selective", "recompute_modules": modules}
+    assert recovered_row(_row(), {name: word for name, word in told.items() if word}, []).recompute == kind
+
+
+def test_full_recomputation_of_some_layers() -> None:
+    told = {"recompute": "full", "recompute_method": "block", "recompute_num_layers": "5"}
+    row = recovered_row(_row(), told, [])
+    assert (row.recompute, row.recompute_layers) == ("full", 5)
+
+
+def test_features_are_told() -> None:
+    told = {"moe_dispatcher": "flex:hybridep", "no_gradient_accumulation_fusion": "true", "cuda_graph_impl": "none"}
+    row = recovered_row(_row(), told, [])
+    assert row.features == "dispatch=deduplicated; fused_accumulation=no"
+    assert row.launch == "eager"
+    assert recovered_row(_row(), {"cpu_offload_activation_layers": "40"}, []).offload == "activations"
+    assert not recovered_row(_row(), {"cpu_offload_activation_layers": "0"}, []).offload
+
+
+def test_a_mixture_of_megatrons_options_becomes_a_model() -> None:
+    told = {
+        "moe_layer_freq": "([0]*3+[1]*21)",
+        "moe_shared_expert_intermediate_size": "1024",
+        "multi_latent_attention": "true",
+        "mtp_num_layers": "1",
+    }
+    row = explicit_row(_row(model_family="moe", experts=8, topk=2, ffn_hidden=1024), told)
+    prepared = prepare(row)
+    assert isinstance(prepared, PreparedRun), prepared
+    blocks = [layer for layer in prepared.setup.model.layers if isinstance(layer, TransformerBlock)]
+    assert [isinstance(block.feed_forward, Experts) for block in blocks] == [False] * 3 + [True] * 21
+    assert blocks[0].self_attention.latent is not None
+    head = prepared.setup.model.layers[-1]
+    assert isinstance(head, Head)
+    assert head.prediction is not None
+    assert head.prediction.count == 1
+
+
+def test_every_second_block_of_llama_4_maverick_has_experts() -> None:
+    row = explicit_row(_row(model_name="Llama4-Maverick-400B", model_family="moe", heads=40, layers=4, hidden=5120))
+    prepared = prepare(row)
+    assert isinstance(prepared, PreparedRun), prepared
+    blocks = [layer for layer in prepared.setup.model.layers if isinstance(layer, TransformerBlock)]
+    assert [isinstance(block.feed_forward, Experts) for block in blocks] == [False, True, False, True]
