@@ -40,12 +40,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: object) -> None:
     """A worker of pytest-xdist says where it asked for seeds."""
     told = getattr(node, "workeroutput", {}).get("seeds", ())
-    node.config.stash[ASKED].update(tuple(place) for place in told)  # type: ignore[attr-defined]
+    asked: set[Place] = node.config.stash[ASKED]  # type: ignore[attr-defined]
+    asked.update(tuple(place) for place in told)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.stash[ASKED]:
-        terminalreporter.write_line(f"seeds: {summary(config.stash[ASKED])}")
+    asked = config.stash[ASKED]
+    if asked:
+        terminalreporter.write_line(f"seeds: {summary(asked)}")
 
 
 def pytest_collection_finish() -> None:

@@ -51,7 +51,7 @@ def places() -> list[Place]:
 def summary(places: Iterable[Place]) -> str:
     """Return one line on the seeds that `make test` takes of those at `places`, and what `make test-all` adds."""
     distinct = set(places)
-    taken, total = (sum(place[part] for place in distinct) for part in (2, 3))
+    taken, total = sum(place[2] for place in distinct), sum(place[3] for place in distinct)
     there = f"at {len(distinct)} places"
     if all_seeds():
         return f"all {total:,} seeds, examples and cases {there}, {total - taken:,} more than `make test` takes"

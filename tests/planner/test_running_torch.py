@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from estimator.frontends.load import load_any_model
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.running.lines import Lines
 from planner.one_job.running.program import program_of
 from planner.one_job.running.record import Orders, RunRecord
@@ -20,6 +19,7 @@ from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from tests.oracles.training_oracle import train_alone
 from tests.planner.run_plan_examples import GPT, LLAMA, MIXTRAL, HandStage, hand_plan, write_config
+from tests.running_driver import run_grid
 from tests.seeds import all_seeds, some
 
 STEPS = 5
@@ -161,17 +161,10 @@ def orders_of(plan: Plan) -> Orders:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     every = _cases(tmp_path_factory.mktemp("models"))
     cases = {name: every[name] for name in NAMES}
-    request = {
-        "runs": {name: asdict(orders_of(plan)) for name, (_, plan, _) in cases.items()},
-        "ranks": {name: len(plan.devices) for name, (_, plan, _) in cases.items()},
-    }
-    lines = {name: Lines(len(plan.devices), STEPS, None) for name, (_, plan, _) in cases.items()}
-    run_workers(
-        [WorkerSpec(command=python_worker("tests.running_driver"), request=request)] * 4,
-        what="grid",
-        limits=Limits(silent_s=120.0),
-        on_line=lambda rank, value: lines[value["run"]].take(rank, value),
-    )
+    orders = {name: orders_of(plan) for name, (_, plan, _) in cases.items()}
+    ranks = {name: len(plan.devices) for name, (_, plan, _) in cases.items()}
+    lines = {name: Lines(ranks[name], STEPS, None) for name in cases}
+    run_grid(orders, ranks, lambda value: lines[value["run"]].take(value["rank"], value))
     return Runs(cases=cases, records={name: own.record(0) for name, own in lines.items()}, alone={})
 
 
