@@ -61,3 +61,8 @@ class Model:
     def seq_len(self) -> int:
         """Tokens per sample; 0 for a model without tokens."""
         return self.input.seq_len if isinstance(self.input, TokenInput) else 0
+
+
+def decoder_names(blocks: int) -> tuple[str, ...]:
+    """Return the layer names of an embedding, `blocks` transformer blocks and a head."""
+    return ("embedding", *(f"block.{i}" for i in range(blocks)), "head")

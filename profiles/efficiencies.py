@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -20,8 +20,9 @@ class GemmEfficiency:
     that a tile needs to start and end, `wave_loss` the share of a last wave's idle units that is really lost, `stall`
     the share of the shorter of arithmetic and traffic that the longer does not hide. Under load the clock falls: a
     product of t seconds takes 1 + `power_loss` t / (t + `power_half_s`) times as long. `weight_grad_loss` is the extra
-    time of weight gradients (both operands run along the inner dimension). A grouped product has
-    `group_stall` for `stall`, and takes at least `group_floor_s` a group; a batched one has `batch_stall`, and reaches
+    time of weight gradients (both operands run along the inner dimension). A grouped product as one kernel each, on
+    several streams, has `group_stall` for `stall`, and takes at least `group_floor_s` a group (as one kernel for all of
+    them: `GroupedEfficiency`); a batched one has `batch_stall`, and reaches
     `batch_bandwidth` of what a stream does. Where rows are no multiple of 16 bytes a product runs at `unaligned_share`
     of its rate, a batched one on the plain units at `plain_share` of their fp32 peak. `fp8_share` is what fp8 reaches
     of its own peak, beside what 16 bits reach of theirs.
@@ -53,6 +54,37 @@ class GemmEfficiency:
                 f"gemm: {len(self.tiles)} tiles, wave_loss={self.wave_loss}, power_half_s={self.power_half_s};"
                 " expected at least one tile, wave_loss in 0..1, power_half_s > 0"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedEfficiency:
+    """How fast an architecture runs the products of many experts as one kernel.
+
+    Such a kernel walks over the tiles of all groups, so that a group costs no more than its work: `shares` are what its
+    arithmetic reaches of the dense peak by dtype (one that is not named has that of bf16), `fill` the inner elements'
+    worth of time of a tile's start and end, `bandwidth_share` what its operands reach of the datasheet's bandwidth,
+    `stall` the share of the shorter of arithmetic and traffic that the longer does not hide, `start_s` what comes once.
+    """
+
+    shares: tuple[tuple[DType, float], ...]
+    fill: float
+    stall: float
+    bandwidth_share: float
+    start_s: float
+
+    def __post_init__(self) -> None:
+        for dtype, share in self.shares:
+            _check_share(f"grouped: share of {dtype}", share)
+        _check_share("grouped: bandwidth_share", self.bandwidth_share)
+        for name in ("fill", "stall", "start_s"):
+            _check_not_negative(f"grouped: {name}", getattr(self, name))
+        if "bf16" not in dict(self.shares):
+            raise ValueError(f"grouped: shares of {', '.join(name for name, _ in self.shares)}; expected one of bf16")
+
+    def share_of(self, dtype: DType) -> float:
+        """Return what arithmetic in `dtype` reaches of its dense peak."""
+        shares = dict(self.shares)
+        return shares.get(dtype, shares["bf16"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +130,8 @@ class OperatorEfficiencies:
     rates), the usual one first; `attention_share` scales them for this device. `bandwidth_share` is what streams reach
     of the datasheet's bandwidth, `gather_share` what reads and writes of rows reach of that, `conv_share` what a
     convolution reaches of the product that it equals (`plain_conv_share`: one in fp32, whose libraries multiply less
-    than that product does, after Lavin and Gray 2016). A kernel takes at least `kernel_floor_s` on the device (the
+    than that product does, after Lavin and Gray 2016). `grouped` is how products of many experts run as one kernel
+    (None: no rows tell, they run as one each). A kernel takes at least `kernel_floor_s` on the device (the
     host's launch not counted), a stream `kernel_ramp_s` until it flows. `basis` says where the figures come from,
     `rows` which published rows they rest on, `carried_over` from which architecture those come that this one does not
     state itself ("": none).
@@ -120,6 +153,7 @@ class OperatorEfficiencies:
     carried_over: str
     basis: str
     rows: tuple[str, ...]
+    grouped: GroupedEfficiency | None = None
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +172,10 @@ class OperatorEfficiencies:
     def __hash__(self) -> int:
         # Part of the key of every cached time: computed anew it would cost more than the time that it looks up.
         return self._hash
+
+    def in_streams(self) -> OperatorEfficiencies:
+        """Return the same where software runs the products of many experts as one kernel each, on several streams."""
+        return self if self.grouped is None else replace(self, grouped=None)
 
     def gemm_of(self, dtype: DType) -> GemmEfficiency:
         """Return how products of a compute type run: those in fp32 on the plain units."""
@@ -194,6 +232,7 @@ def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
         carried_over=table["carried_over"],
         basis=" ".join(text for text in (table["basis"], device_entry.get("basis", "")) if text),
         rows=(*table["rows"], *device_entry.get("rows", ())),
+        grouped=_grouped(data[architecture]["operators"].get("grouped")),
     )
 
 
@@ -215,6 +254,10 @@ def _inherited(architecture: str) -> dict[str, Any]:
 
 def _gemm(row: dict[str, Any]) -> GemmEfficiency:
     return GemmEfficiency(**row | {"tiles": tuple((rows, columns, share) for rows, columns, share in row["tiles"])})
+
+
+def _grouped(row: dict[str, Any] | None) -> GroupedEfficiency | None:
+    return None if row is None else GroupedEfficiency(**row | {"shares": tuple(row["shares"].items())})
 
 
 def _attention(row: dict[str, Any]) -> AttentionEfficiency:

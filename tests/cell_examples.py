@@ -9,27 +9,28 @@ from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_
 from estimator.cells.job import Job, cell_recipe
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.layer_times import Lookup, nothing_measured
-from models_zoo import families
+from models_zoo.families import gshard_moe
 from models_zoo.model import Model
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import LinkTable
+from tests.zoo_families import gpt, llama, mixtral
 
 OF_RECIPE = ("global_batch", "seq_len", "dtype", "optimizer", "schedule")
 
 
 def tied_gpt(layers: int = 4, hidden: int = 64) -> Model:
-    return families.gpt("tied-gpt", hidden=hidden, layers=layers, heads=4, vocab=512, seq_len=32)
+    return gpt("tied-gpt", hidden=hidden, layers=layers, heads=4, vocab=512, seq_len=32)
 
 
 def untied_llama(layers: int = 6, hidden: int = 96) -> Model:
-    return families.llama(
+    return llama(
         "untied-llama", hidden=hidden, layers=layers, heads=12, kv_heads=4, ffn_hidden=192, vocab=480, seq_len=64
     )
 
 
 def mixture(layers: int = 3) -> Model:
-    return families.mixtral(
+    return mixtral(
         "mixture",
         hidden=64,
         layers=layers,
@@ -45,9 +46,7 @@ def mixture(layers: int = 3) -> Model:
 
 def alternating() -> Model:
     """Every second block has two experts, so that four-way tensor parallelism suits only the others."""
-    return families.gshard_moe(
-        "alternating", hidden=64, layers=4, heads=4, ffn_hidden=128, experts=2, vocab=256, seq_len=32
-    )
+    return gshard_moe("alternating", hidden=64, layers=4, heads=4, ffn_hidden=128, experts=2, vocab=256, seq_len=32)
 
 
 MODELS = (tied_gpt(), untied_llama(), mixture(), alternating())

@@ -14,11 +14,11 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, ScheduleName, Setup, Software, StageSetup
 from models_zoo.catalogue import load_model
-from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
 from profiles.cluster import Cluster, NodeGroup
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Device, Link
+from tests.zoo_families import gpt, llama, mixtral
 
 GPT = gpt("g", hidden=512, layers=8, heads=8, vocab=5000, seq_len=512)
 LLAMA = llama("l", hidden=512, layers=8, heads=8, kv_heads=4, ffn_hidden=1024, vocab=4096, seq_len=512)

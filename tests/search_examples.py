@@ -15,13 +15,13 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, Setup, StageSetup
 from estimator.pricing.software import load_frameworks
-from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.cuts import Cut, cuts_of
 from planner.one_job.search.spaces.space import Space, recompute_rules, schedules_of, state_rules
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
+from tests.zoo_families import gpt, llama, mixtral
 
 MODELS = (
     gpt("g", hidden=256, layers=3, heads=4, vocab=30000, seq_len=256),

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from estimator.frontends import hugging_face
 from estimator.layers import kinds
 from estimator.layers.graph import build_graph
 from estimator.pricing.recipe import Recipe
+from models_zoo import hugging_face
 from models_zoo.catalogue import load_model
 from models_zoo.model import Model
 from planner import api

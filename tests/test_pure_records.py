@@ -16,7 +16,6 @@ from estimator.pricing.build import stage_chunks, uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup
-from models_zoo.families import gpt, llama
 from models_zoo.model import Model
 from planner.one_job.search.best import find_best
 from planner.one_job.search.spaces.constraints import Constraints
@@ -24,6 +23,7 @@ from planner.one_job.search.spaces.request import request_on
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
+from tests.zoo_families import gpt, llama
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("estimator", "planner", "profiles", "models_zoo")

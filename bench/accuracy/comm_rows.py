@@ -220,8 +220,8 @@ KERNEL_FAMILIES: dict[str, Family] = {
     )
     for gpu, machine, copy_bytes_per_s in (
         ("A100 SXM", _DGX_A100, 0.34e12),
-        ("H100 SXM", _HGX_H100, 0.69e12),
-        ("H200 SXM", replace(_HGX_H100, device="h200"), 0.69e12),
+        ("H100 SXM", _HGX_H100, 0.91e12),
+        ("H200 SXM", replace(_HGX_H100, device="h200"), 0.91e12),
         ("B200 SXM", _B200, 1.75e12),
         ("B300 SXM", replace(_B200, device="b300"), 1.75e12),
         ("GB200 SXM", _RACK, 1.75e12),

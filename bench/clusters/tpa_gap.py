@@ -28,7 +28,7 @@ from typing import Any
 
 from estimator.host_cpu import cpu_name
 from estimator.pricing.recipe import Recipe
-from models_zoo.families import gpt, llama
+from models_zoo.hugging_face import config_model
 from planner.many_jobs.sites.tpa import plan_across
 from planner.one_job.search.best import find_best
 from planner.one_job.search.spaces.constraints import Constraints
@@ -36,11 +36,21 @@ from planner.one_job.search.spaces.request import SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
 
-MODELS = (
-    gpt("gpt-6x512", hidden=512, layers=6, heads=8, vocab=4096, seq_len=512),
-    llama("llama-6x2048", hidden=2048, layers=6, heads=16, kv_heads=16, ffn_hidden=8192, vocab=1024, seq_len=1024),
-    llama("llama-10x4096", hidden=4096, layers=10, heads=32, kv_heads=8, ffn_hidden=14336, vocab=32000, seq_len=2048),
-)
+CONFIGS: dict[str, dict[str, object]] = {
+    "gpt-6x512": {
+        **{"model_type": "gpt2", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8},
+        **{"vocab_size": 4096, "max_position_embeddings": 512},
+    },
+    "llama-6x2048": {
+        **{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 16},
+        **{"intermediate_size": 8192, "vocab_size": 1024, "max_position_embeddings": 1024},
+    },
+    "llama-10x4096": {
+        **{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 10, "num_attention_heads": 32},
+        **{"num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000, "max_position_embeddings": 2048},
+    },
+}
+MODELS = tuple(config_model(config, where=name, name=name) for name, config in CONFIGS.items())
 GBIT = 1.25e8
 RATES = (1, 5, 10, 25, 100)
 SHAPES = ((2, 2), (4, 1), (2, 1), (3, 2), (4, 2), (2, 4, 1), (1, 2, 1), (2, 2, 2), (1, 1, 3))

@@ -10,7 +10,7 @@ from typing import Literal
 
 from bench.gpu.case import Framework
 from models_zoo.catalogue import load_model
-from models_zoo.families import gpt
+from models_zoo.hugging_face import config_model
 from models_zoo.layers import Embedding, TransformerBlock
 from models_zoo.model import ImageInput, Model
 from profiles.vocabulary import DType, Shard
@@ -150,8 +150,9 @@ def _zoo() -> Iterator[Wanted]:
 
 
 def tiny_model() -> Model:
-    """Without dropout, whose random numbers take XLA long to compile."""
-    model = gpt("gpt-least", hidden=64, layers=4, heads=2, vocab=512, seq_len=32)
+    """A GPT that a CPU trains at once. Without dropout, whose random numbers take XLA long to compile."""
+    sizes = {"n_embd": 64, "n_layer": 4, "n_head": 2, "vocab_size": 512, "n_positions": 32}
+    model = config_model({"model_type": "gpt2", **sizes}, where="tiny", name="gpt-least")
     return replace(
         model,
         layers=tuple(

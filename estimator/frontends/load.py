@@ -10,9 +10,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from estimator.frontends.factory import call_for_values, describe, find_factory, first_line, user_code
-from estimator.frontends.hugging_face import load_config_model
 from estimator.frontends.traced import Framework
 from models_zoo.catalogue import load_model, model_names, near_names
+from models_zoo.hugging_face import load_config_model
 from models_zoo.model import Model
 from profiles.errors import InputError
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-from profiles.efficiencies import OperatorEfficiencies
+from profiles.efficiencies import GroupedEfficiency, OperatorEfficiencies
 from profiles.vocabulary import DTYPE_BYTES, Device, DType, Operator, OperatorKind, held_bytes
 
 Product = Literal["forward", "input_grad", "weight_grad"]
@@ -123,11 +123,40 @@ def _weighted(
     unaligned: bool,
 ) -> float:
     """Products with weights, one or several side by side; the sizes are those of the product itself."""
+    if kind == "grouped_gemm" and known.grouped is not None:
+        seconds = _one_kernel(groups, m, n, k, peak, bandwidth, dtype, known, known.grouped, product, result_bytes)
+        return max(known.kernel_floor_s, seconds / (known.gemm_of(dtype).unaligned_share if unaligned else 1.0))
     seconds = _tiled(groups, m, n, k, peak, bandwidth, dtype, known, product, result_bytes, kind)
     if unaligned:
         seconds /= known.gemm_of(dtype).unaligned_share
     floor = groups * known.gemm.group_floor_s if kind == "grouped_gemm" else 0.0
     return max(known.kernel_floor_s, floor, seconds)
+
+
+def _one_kernel(
+    groups: int,
+    m: int,
+    n: int,
+    k: int,
+    peak: float,
+    bandwidth: float,
+    dtype: DType,
+    known: OperatorEfficiencies,
+    rates: GroupedEfficiency,
+    product: Product,
+    result_bytes: int,
+) -> float:
+    """Seconds of (m, k) x (k, n), `groups` times in one kernel that walks over the tiles of all of them.
+
+    Neither waves nor the rows that a tile is not filled with are counted: no row of TensorRT-LLM's, SGLang's or vLLM's
+    kernels tells them (`python -m bench.accuracy.grouped`), as their tiles follow the rows of a group.
+    """
+    turned = 1 + known.gemm_of(dtype).weight_grad_loss if product == "weight_grad" else 1.0
+    fill = rates.fill * 2 / DTYPE_BYTES[dtype]
+    arithmetic = turned * 2 * groups * m * n * (k + fill) / (peak * rates.share_of(dtype))
+    moved = groups * ((m * k + k * n) * DTYPE_BYTES[dtype] + m * n * result_bytes)
+    traffic = moved / (bandwidth * rates.bandwidth_share)
+    return rates.start_s + max(arithmetic, traffic) + rates.stall * min(arithmetic, traffic)
 
 
 def product_sizes(op: Operator) -> tuple[int, int, int, int]:

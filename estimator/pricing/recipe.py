@@ -33,8 +33,9 @@ class Software:
     one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
     once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
-    some of its experts (DeepEP and its like); all_to_all: once for each expert. `memory`: what it holds besides
-    weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
+    some of its experts (DeepEP and its like); all_to_all: once for each expert. `grouped_products` one_kernel: one
+    kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams. `memory`: what it holds
+    besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Software:
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
+    grouped_products: Literal["one_kernel", "streams"] = "one_kernel"
     memory: MemoryFeatures = GENERIC
 
 

@@ -208,6 +208,8 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
     """Return what the passes of a stage on `device` run on. A device whose rates were measured launches from the host
     that it is, so that its rates hold the launches: it has no other parameters of training."""
     recipe, efficiencies = setup.recipe, pricing.efficiencies_of(device.name)
+    if recipe.software.grouped_products == "streams":
+        efficiencies = efficiencies.in_streams()
     measured_rates = device.peak_basis != "datasheet"
     return Machine(
         device=device,

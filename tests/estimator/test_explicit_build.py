@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from estimator.pricing.build import stage_chunks, uniform_setup
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
-from models_zoo.families import gpt
 from models_zoo.layers import ConvUnit
 from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
 from tests.seeds import examples
+from tests.zoo_families import gpt
 
 CLUSTER = load_cluster("a100-80gb:4x8")
 RECIPE = Recipe(global_batch=64, seq_len=1024)

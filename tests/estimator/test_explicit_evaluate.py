@@ -13,7 +13,7 @@ from estimator.layers.graph import repeated_parameters, shared_weights
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
-from models_zoo.families import gpt, mixtral, nmt
+from models_zoo.families import nmt
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
@@ -36,6 +36,7 @@ from tests.explicit_examples import (
     with_recipe,
     with_stages,
 )
+from tests.zoo_families import gpt, mixtral
 
 
 @pytest.mark.parametrize("model", MODELS.values())

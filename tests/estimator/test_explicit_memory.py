@@ -19,9 +19,9 @@ from estimator.pricing.recipe import Recipe, Setup
 from estimator.pricing.software import load_framework
 from estimator.pricing.stage_work import stage_chunks
 from models_zoo.catalogue import load_model
-from models_zoo.families import llama, mixtral
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
+from tests.zoo_families import llama, mixtral
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 MODEL = llama("l", hidden=512, layers=8, heads=8, kv_heads=4, ffn_hidden=1024, vocab=4096, seq_len=256)

@@ -17,9 +17,9 @@ from estimator.pricing import stage_cost
 from estimator.pricing.link_times import cluster_in_training
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup
-from models_zoo.families import llama, mixtral
 from planner.one_job.search.spaces.cuts import cuts_of
 from tests.explicit_examples import CLUSTER, RECIPE, build, evaluated
+from tests.zoo_families import llama, mixtral
 
 HIDDEN, LAYERS, HEAD_DIM, KV_HEADS = 512, 8, 64, 2
 SIZES: dict[str, Any] = {

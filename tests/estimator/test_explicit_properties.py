@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import assume, given, settings
 
-from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
 from tests.explicit_examples import (
@@ -23,6 +22,7 @@ from tests.explicit_examples import (
     with_stages,
 )
 from tests.seeds import examples
+from tests.zoo_families import gpt, llama, mixtral
 
 many = settings(max_examples=examples(150), deadline=None, derandomize=True)
 

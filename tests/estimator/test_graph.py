@@ -8,10 +8,11 @@ import pytest
 
 from estimator.layers.graph import build_graph, cut_bytes, repeated_parameters, shared_weights
 from models_zoo.catalogue import load_model
-from models_zoo.families import gpt, nmt
+from models_zoo.families import nmt
 from models_zoo.layers import Embedding, Head, SharedWeights
 from profiles.errors import InputError
 from profiles.vocabulary import Infeasible, Shard
+from tests.zoo_families import gpt
 
 TINY = gpt("tiny", hidden=32, layers=3, heads=4, vocab=101, seq_len=16)
 SHARD = Shard(micro_batch_per_rank=2, seq_len=16)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ from estimator.layers.operators import (
 from estimator.pricing.attention_time import attention_seconds
 from estimator.pricing.operator_time import gather_seconds, memory_seconds, time_operator
 from estimator.pricing.product_time import batched_gemm_seconds, conv_seconds, gemm_seconds
-from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
+from profiles.efficiencies import GroupedEfficiency, OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import device_names, load_device
 from profiles.vocabulary import Device, DType, Operator
 from tests.oracles.operator_oracle import keys_of_blocks, makespan_of_tiles
@@ -365,3 +366,46 @@ def test_published_sweeps_are_met() -> None:
     long = [case for case in tables["B200 gemm"] if not case.fitted and case.seconds > 1e-3]
     assert fmean(abs(case.error(load_operator_efficiencies("b200"))) for case in long) < 0.05
     assert same_shape_spread(tables["B200 gemm"])[1] > 0.04
+
+
+ONE_KERNEL = GroupedEfficiency(
+    shares=(("bf16", 0.5), ("fp8", 0.4)), fill=100, stall=0.25, bandwidth_share=0.8, start_s=3e-6
+)
+
+
+def test_a_grouped_product_as_one_kernel_by_hand() -> None:
+    device = load_device("h100")
+    known = replace(load_operator_efficiencies("h100"), grouped=ONE_KERNEL)
+    arithmetic = 2 * 8 * 512 * 1024 * (4096 + 100) / (device.rate("bf16") * 0.5)
+    traffic = 8 * (512 * 4096 + 4096 * 1024 + 512 * 1024) * 2 / (device.memory_bandwidth_bytes_per_s * 0.8)
+    expected = 3e-6 + max(arithmetic, traffic) + 0.25 * min(arithmetic, traffic)
+    seconds = gemm_seconds(512, 1024, 4096, groups=8, device=device, dtype="bf16", efficiencies=known)
+    assert seconds == pytest.approx(expected)
+    # Software that runs a kernel each pays for each group; where no rows tell, all of it does.
+    tiny = {"groups": 64, "device": device, "dtype": "bf16", "efficiencies": known}
+    alone = gemm_seconds(1, 128, 128, **{**tiny, "efficiencies": known.in_streams()})  # type: ignore[arg-type]
+    assert alone == pytest.approx(64 * known.gemm.group_floor_s)
+    assert gemm_seconds(1, 128, 128, **tiny) < alone / 10  # type: ignore[arg-type]
+    assert load_operator_efficiencies("v100-32gb").grouped is None
+    with pytest.raises(ValueError, match="expected one of bf16"):
+        replace(ONE_KERNEL, shares=(("fp8", 0.4),))
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 4096)] * 4),
+    more=st.tuples(*[st.integers(0, 4096)] * 4),
+    product=st.sampled_from(["forward", "input_grad", "weight_grad"]),
+    device=st.sampled_from(["a100-80gb", "h100", "b200"]),
+)
+def test_more_of_a_grouped_product_never_takes_less(
+    sizes: tuple[int, ...], more: tuple[int, ...], product: Any, device: str
+) -> None:
+    def seconds(groups: int, m: int, n: int, k: int) -> float:
+        sized = (8 * m, 8 * n, 8 * k)
+        known = load_operator_efficiencies(device)
+        return gemm_seconds(
+            *sized, groups=groups, device=load_device(device), dtype="bf16", efficiencies=known, product=product
+        )
+
+    larger = tuple(size + extra for size, extra in zip(sizes, more, strict=True))
+    assert seconds(*larger) >= seconds(*sizes) * (1 - 1e-12)

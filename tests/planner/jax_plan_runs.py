@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from estimator.schedules.orders import shape_of
-from models_zoo.families import gpt, llama, mixtral, nmt
+from models_zoo.families import nmt
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit, Embedding, TransformerBlock
 from models_zoo.model import ImageInput, Model
 from planner.one_job.running.program import Program, StageProgram
 from profiles.vocabulary import Degrees
 from tests.seeds import some
+from tests.zoo_families import gpt, llama, mixtral
 
 QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 STEPS = 5

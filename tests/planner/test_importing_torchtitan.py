@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from estimator.frontends.hugging_face import config_model
 from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model
+from models_zoo.hugging_face import config_model
 from planner.one_job.tools.base.import_records import Imported
 from planner.one_job.tools.base.pipeline import weighted_blocks
 from planner.one_job.tools.base.settings import load_data

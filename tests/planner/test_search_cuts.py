@@ -9,9 +9,9 @@ import random
 import pytest
 
 from models_zoo.catalogue import load_model
-from models_zoo.families import gpt
 from planner.one_job.search.spaces.cuts import FEW, Cut, cuts_of, lightest
 from tests.seeds import seeds
+from tests.zoo_families import gpt
 
 
 def _edges(cut: Cut) -> list[tuple[int, int]]:

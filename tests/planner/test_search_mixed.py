@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from estimator.pricing.recipe import Recipe, ScheduleName
-from models_zoo.families import gpt, llama, mixtral
 from models_zoo.model import Model
 from planner.one_job.search.mixed.search import search_mixed
 from planner.one_job.search.spaces.constraints import Constraints, Number
@@ -22,6 +21,7 @@ from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import load_cluster
 from tests.oracles.mixed_oracle import best_of_all
 from tests.seeds import seeds
+from tests.zoo_families import gpt, llama, mixtral
 
 MODELS = (
     gpt("g", hidden=256, layers=3, heads=4, vocab=30000, seq_len=256),

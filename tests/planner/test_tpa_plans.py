@@ -11,7 +11,6 @@ import pytest
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Recipe
-from models_zoo.families import gpt, llama
 from models_zoo.model import Model
 from planner.many_jobs.sites.tpa import Across, on_devices, plan_across
 from planner.one_job.explicit.reading import setup_of_plan
@@ -22,6 +21,7 @@ from planner.one_job.search.spaces.request import SearchRequest, request_on
 from planner.shared.plan_file import load_plan, save_plan
 from profiles.cluster import Cluster, SiteLink
 from profiles.cluster_file import load_cluster
+from tests.zoo_families import gpt, llama
 
 SMALL = gpt("g", hidden=512, layers=6, heads=8, vocab=4096, seq_len=512)
 WIDE = llama("w", hidden=2048, layers=6, heads=16, kv_heads=16, ffn_hidden=8192, vocab=1024, seq_len=1024)

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, ZeroStage
+from models_zoo.hugging_face.keys import Keys, describe
 from models_zoo.layers import Activation
 from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import decoder_of

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OptimizerName, Overlap, ScheduleName
+from models_zoo.hugging_face.keys import Keys, describe
 from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import decoder_of, is_plain_llama
 from planner.one_job.tools.base.export_records import CannotExpress, ExportFile

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
 from models_zoo.catalogue import model_names
-from models_zoo.families import decoder_names, resnet
+from models_zoo.families import resnet
 from models_zoo.layers import (
     Attention,
     Embedding,
@@ -20,7 +20,7 @@ from models_zoo.layers import (
     Prediction,
     TransformerBlock,
 )
-from models_zoo.model import ImageInput, Model, TokenInput
+from models_zoo.model import ImageInput, Model, TokenInput, decoder_names
 from planner.one_job.validation.prepared import Skipped
 from planner.one_job.validation.sizes import STYLES, Sizes, sizes_of
 from profiles.errors import InputError

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
-from estimator.frontends.hugging_face import config_model
 from estimator.frontends.load import load_any_model
 from models_zoo.catalogue import load_model, model_names
+from models_zoo.hugging_face import config_model
 from models_zoo.model import Model
 from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions

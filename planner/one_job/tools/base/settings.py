@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face.keys import Keys, describe
+from models_zoo.hugging_face.keys import Keys, describe
 from planner.one_job.tools.base.import_records import not_understood
 from profiles.errors import InputError
 from profiles.files import read_yaml

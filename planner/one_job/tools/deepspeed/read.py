@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ZeroStage
+from models_zoo.hugging_face.keys import Keys, describe
 from planner.one_job.tools.base.import_records import Imported, Stated, load_named
 from planner.one_job.tools.base.settings import describe_unread, load_known
 from planner.one_job.tools.deepspeed.rules import OPTIMIZERS

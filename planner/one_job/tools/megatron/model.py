@@ -60,7 +60,7 @@ def _vocabulary(arguments: Arguments, notes: list[str]) -> int | None:
 
 
 def describe_config(arguments: Arguments, *, vocab: int, notes: list[str]) -> dict[str, Any]:
-    """The keys of a `config.json` (estimator/frontends/hugging_face/megatron.py). Adds to `notes` what is left out.
+    """The keys of a `config.json` (models_zoo/hugging_face/megatron.py). Adds to `notes` what is left out.
 
     Defaults are those of Megatron-LM's arguments.py and its `validate_args`.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Literal
 
-from estimator.frontends.hugging_face import config_model
+from models_zoo.hugging_face import config_model
 from planner.one_job.tools.base.decoder import Decoder, decoder_of, is_plain_llama
 from planner.one_job.tools.base.import_records import NamedModel, load_named
 from planner.one_job.tools.base.settings import load_data

@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face.keys import Keys, describe
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Overlap, ScheduleName, ZeroStage
+from models_zoo.hugging_face.keys import Keys, describe
 from models_zoo.model import Model
 from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, load_named
 from planner.one_job.tools.base.pipeline import weighted_blocks

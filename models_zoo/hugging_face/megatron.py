@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from estimator.frontends.hugging_face.chain import (
+from models_zoo.hugging_face.chain import (
     Chain,
     Sizes,
     latent_attention,
@@ -20,7 +20,7 @@ from estimator.frontends.hugging_face.chain import (
     read_sizes,
     slide,
 )
-from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.hugging_face.keys import Keys
 from models_zoo.layers import (
     Attention,
     Embedding,

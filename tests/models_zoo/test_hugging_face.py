@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from estimator.frontends.hugging_face import FAMILIES, LONGEST_DEFAULT_SEQ_LEN, load_config_model
 from estimator.layers.graph import build_graph
 from models_zoo.catalogue import load_model
+from models_zoo.hugging_face import FAMILIES, LONGEST_DEFAULT_SEQ_LEN, load_config_model
 from models_zoo.layers import Embedding, Experts, FeedForward, TransformerBlock
 from models_zoo.model import Model
 from profiles.errors import InputError

@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.hugging_face import biased, experts, gated, hybrid
-from estimator.frontends.hugging_face.chain import Chain
-from estimator.frontends.hugging_face.keys import Keys, read_json
-from estimator.frontends.hugging_face.megatron import megatron
-from models_zoo.families import decoder_names
-from models_zoo.model import Model, TokenInput
+from models_zoo.hugging_face import biased, experts, gated, hybrid
+from models_zoo.hugging_face.chain import Chain
+from models_zoo.hugging_face.keys import Keys, read_json
+from models_zoo.hugging_face.megatron import megatron
+from models_zoo.model import Model, TokenInput, decoder_names
 from profiles.errors import InputError
 
 LONGEST_DEFAULT_SEQ_LEN = 8192

@@ -1,4 +1,5 @@
-"""The catalogue of named models: sizes and published figures stand in `catalogue.toml`, shapes in `families`."""
+"""The catalogue of named models: sizes and published figures stand in `catalogue.toml`, as a Hugging Face config where
+there is such a family, else as sizes for a function of `families`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from models_zoo.families import FAMILIES
-from models_zoo.model import Model
+from models_zoo.hugging_face import config_model
+from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
 
 _ABOUT = ("family", "global_batch", "published_parameters", "source")
@@ -43,8 +45,14 @@ def load_model(name: str) -> Model:
     if entry is None:
         raise InputError(where="model", found=repr(name), expected=f"a zoo name such as {near_names(name)}")
     sizes = {key: value for key, value in entry.items() if key not in _ABOUT}
+    if "model_type" in entry:
+        tokens = sizes.pop("seq_len")
+        model = config_model({"max_position_embeddings": tokens, **sizes}, where="catalogue", name=name)
+        model = replace(model, input=TokenInput(seq_len=tokens), kind="zoo")
+    else:
+        model = FAMILIES[entry["family"]](name, **sizes)
     return replace(
-        FAMILIES[entry["family"]](name, **sizes),
+        model,
         global_batch=entry.get("global_batch"),
         published_parameters=entry.get("published_parameters"),
         source=entry["source"],

@@ -5,7 +5,7 @@ Biases, norms and defaults are those of the classes in transformers; tests compa
 
 from __future__ import annotations
 
-from estimator.frontends.hugging_face.chain import (
+from models_zoo.hugging_face.chain import (
     Chain,
     read_attention,
     read_feed_forward,
@@ -13,7 +13,7 @@ from estimator.frontends.hugging_face.chain import (
     read_sizes,
     split_hidden,
 )
-from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.hugging_face.keys import Keys
 from models_zoo.layers import Attention, Embedding, FeedForward, Head, TransformerBlock
 
 OPT_POSITION_OFFSET = 2

@@ -6,7 +6,7 @@ in transformers; tests compare every family with its class.
 
 from __future__ import annotations
 
-from estimator.frontends.hugging_face.chain import (
+from models_zoo.hugging_face.chain import (
     Chain,
     Sizes,
     latent_attention,
@@ -19,7 +19,7 @@ from estimator.frontends.hugging_face.chain import (
     rms_chain,
     slide,
 )
-from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.hugging_face.keys import Keys
 from models_zoo.layers import Attention, Experts, FeedForward, TransformerBlock
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from estimator.frontends.hugging_face.chain import (
+from models_zoo.hugging_face.chain import (
     Chain,
     Sizes,
     read_attention,
@@ -18,7 +18,7 @@ from estimator.frontends.hugging_face.chain import (
     rms_chain,
     slide,
 )
-from estimator.frontends.hugging_face.keys import Keys
+from models_zoo.hugging_face.keys import Keys
 from models_zoo.layers import FeedForward, TransformerBlock
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from estimator.frontends.hugging_face.chain import (
+from models_zoo.hugging_face.chain import (
     MOST_LAYERS,
     Chain,
     Sizes,
@@ -19,8 +19,8 @@ from estimator.frontends.hugging_face.chain import (
     rms_block,
     rms_chain,
 )
-from estimator.frontends.hugging_face.experts import qwen_blocks, read_experts
-from estimator.frontends.hugging_face.keys import Keys, describe
+from models_zoo.hugging_face.experts import qwen_blocks, read_experts
+from models_zoo.hugging_face.keys import Keys, describe
 from models_zoo.layers import Experts, FeedForward, LinearAttention, Prediction, TransformerBlock
 
 KINDS = {
@@ -182,7 +182,7 @@ def _delta_rule(keys: Keys) -> LinearAttention:
         key_dim=keys.size("linear_key_head_dim", 128),
         value_dim=value_dim,
         norm_size=value_dim,
-        chunk=64,
+        chunk=keys.size("linear_chunk_size", 64),  # fixed in the class: the zoo's tiny model has smaller ones
         kernel=keys.size("linear_conv_kernel_dim", 4),
     )
 

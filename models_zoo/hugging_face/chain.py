@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from estimator.frontends.hugging_face.keys import Keys, describe
+from models_zoo.hugging_face.keys import Keys, describe
 from models_zoo.layers import (
     Attention,
     Embedding,
