@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from profiles.schema import FileModel
-from profiles.vocabulary import LinkKind, PeakBasis
+from profiles.vocabulary import DType, LinkKind, PeakBasis
 
 
 def _written_as(value: Any) -> str | None:
@@ -64,9 +64,7 @@ class DeviceModel(FileModel):
     name: str = Field(min_length=1)
     memory_bytes: int = Field(gt=0)
     memory_bandwidth_bytes_per_s: float = Field(gt=0)
-    peak_flops_per_s: dict[Literal["fp32", "tf32", "fp16", "bf16", "fp8"], Annotated[float, Field(gt=0)]] = Field(
-        min_length=1
-    )
+    peak_flops_per_s: dict[DType, Annotated[float, Field(gt=0)]] = Field(min_length=1)
     power_w: float | None = Field(default=None, gt=0)
     flash_attention: bool = False
     peak_basis: PeakBasis = "datasheet"

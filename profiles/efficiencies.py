@@ -20,12 +20,14 @@ class GemmEfficiency:
     that a tile needs to start and end, `wave_loss` the share of a last wave's idle units that is really lost, `stall`
     the share of the shorter of arithmetic and traffic that the longer does not hide. Under load the clock falls: a
     product of t seconds takes 1 + `power_loss` t / (t + `power_half_s`) times as long. `weight_grad_loss` is the extra
-    time of weight gradients (both operands run along the inner dimension). A grouped product as one kernel each, on
-    several streams, has `group_stall` for `stall`, and takes at least `group_floor_s` a group (as one kernel for all of
-    them: `GroupedEfficiency`); a batched one has `batch_stall`, and reaches
+    time of weight gradients (both operands run along the inner dimension). A product's traffic reaches `bandwidth` of
+    what a stream does. A grouped product as one kernel each, on several streams, has `group_stall` for `stall`, and
+    takes at least `group_floor_s` a group (as one kernel for all of them: `GroupedEfficiency`); a batched one has
+    `batch_stall`, and reaches
     `batch_bandwidth` of what a stream does. Where rows are no multiple of 16 bytes a product runs at `unaligned_share`
-    of its rate, a batched one on the plain units at `plain_share` of their fp32 peak. `fp8_share` is what fp8 reaches
-    of its own peak, beside what 16 bits reach of theirs.
+    of its rate, a batched one on the plain units at `plain_share` of their fp32 peak. Every product takes `start_s` on
+    top, until its first tile runs. Where the parameters are of a device under lasting load, as training is, a burst of
+    some milliseconds runs `burst_gain` faster, less the longer it lasts (half of it lost at `burst_half_s`).
     """
 
     peak_share: float
@@ -42,18 +44,32 @@ class GemmEfficiency:
     batch_bandwidth: float
     unaligned_share: float
     plain_share: float
-    fp8_share: float
+    bandwidth: float = 1.0
+    start_s: float = 0.0
+    burst_gain: float = 0.0
+    burst_half_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("peak_share", "unaligned_share", "plain_share", "fp8_share", "batch_bandwidth"):
+        for name in ("peak_share", "unaligned_share", "plain_share", "batch_bandwidth", "bandwidth"):
             _check_share(f"gemm: {name}", getattr(self, name))
         for name in ("fill", "stall", "power_loss", "weight_grad_loss", "group_floor_s", "group_stall", "batch_stall"):
             _check_not_negative(f"gemm: {name}", getattr(self, name))
-        if not self.tiles or not 0 <= self.wave_loss <= 1 or self.power_half_s <= 0:
+        for name in ("start_s", "burst_gain"):
+            _check_not_negative(f"gemm: {name}", getattr(self, name))
+        if not self.tiles or not 0 <= self.wave_loss <= 1 or min(self.power_half_s, self.burst_half_s) <= 0:
             raise ValueError(
-                f"gemm: {len(self.tiles)} tiles, wave_loss={self.wave_loss}, power_half_s={self.power_half_s};"
-                " expected at least one tile, wave_loss in 0..1, power_half_s > 0"
+                f"gemm: {len(self.tiles)} tiles, wave_loss={self.wave_loss}, power_half_s={self.power_half_s},"
+                f" burst_half_s={self.burst_half_s}; expected at least one tile, wave_loss in 0..1, halves above 0 s"
             )
+
+    def in_bursts(self) -> GemmEfficiency:
+        """Return how products run in bursts of some milliseconds, as benchmarks of single kernels time them."""
+        return replace(
+            self,
+            peak_share=min(1.0, self.peak_share * (1 + self.burst_gain)),
+            power_loss=self.burst_gain,
+            power_half_s=self.burst_half_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +158,8 @@ class OperatorEfficiencies:
     compute_units: int
     gemm: GemmEfficiency
     plain_gemm: GemmEfficiency
+    narrow_gemm: tuple[tuple[DType, GemmEfficiency], ...]
+    kernels: str
     attention: tuple[tuple[str, AttentionEfficiency], ...]
     attention_share: float
     bandwidth_share: float
@@ -179,7 +197,17 @@ class OperatorEfficiencies:
 
     def gemm_of(self, dtype: DType) -> GemmEfficiency:
         """Return how products of a compute type run: those in fp32 on the plain units."""
-        return self.plain_gemm if dtype == "fp32" else self.gemm
+        if dtype == "fp32":
+            return self.plain_gemm
+        return next((rates for name, rates in self.narrow_gemm if name == dtype), self.gemm)
+
+    def stand_in(self) -> str:
+        """Return in words what stands in where no layer was profiled, and what of it was measured."""
+        carried = f", carried over from {self.carried_over}" if self.carried_over else ""
+        model = f"the operator model ({self.architecture}{carried})"
+        if not self.kernels:
+            return model
+        return f"measured kernels of {self.kernels} (products: forward measured, backward derived) beside {model}"
 
     def attention_kernel(self, name: str | None) -> AttentionEfficiency:
         """Return the kernel called `name` (None: the usual one). Raise ValueError if nothing is known of it here."""
@@ -221,6 +249,8 @@ def load_operator_efficiencies(device: str) -> OperatorEfficiencies:
         compute_units=device_entry.get("compute_units", table["compute_units"]),
         gemm=_gemm(gemm),
         plain_gemm=_gemm(gemm | table.get("gemm_plain", {})),
+        narrow_gemm=_narrow_gemm(gemm, table, device_entry),
+        kernels=device_entry.get("kernels", ""),
         attention=tuple((name, _attention(row)) for name, row in table["attention"].items()),
         attention_share=device_entry.get("attention_share", 1.0),
         bandwidth_share=table["bandwidth_share"],
@@ -249,6 +279,16 @@ def _inherited(architecture: str) -> dict[str, Any]:
         base
         | operators
         | {"gemm": base["gemm"] | operators.get("gemm", {}), "rows": [*operators["rows"], *base["rows"]]}
+    )
+
+
+def _narrow_gemm(
+    gemm: dict[str, Any], table: dict[str, Any], device_entry: dict[str, Any]
+) -> tuple[tuple[DType, GemmEfficiency], ...]:
+    """The narrow types' products: those of 16 bits but for what the architecture, then the device, says of each."""
+    stated, special = table.get("gemm_narrow", {}), device_entry.get("gemm_narrow", {})
+    return tuple(
+        (dtype, _gemm(gemm | stated.get(dtype, {}) | special.get(dtype, {}))) for dtype in sorted(stated | special)
     )
 
 

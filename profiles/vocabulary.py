@@ -16,16 +16,33 @@ from typing import Literal, get_args
 Provenance = Literal["measured", "modelled", "mixed"]
 """Where a figure comes from: read off hardware, computed by a model, or a sum that holds both."""
 
-DType = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
-"""Compute types; tf32 holds everything in fp32 and rounds the operands of matrix products inside the matrix units."""
+DType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
+"""Compute types; tf32 holds everything in fp32 and rounds the operands of matrix products inside the matrix units.
 
-DTYPE_BYTES: dict[DType, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+Of the narrow ones, which hold operands of matrix products alone, fp8 has one scale a tensor, fp8_block one for 128
+elements (128 x 128 of a weight), mxfp8 one for 32, and nvfp4, of 4 bits, one for 16.
+"""
+
+DTYPE_BYTES: dict[DType, float] = {
+    "fp32": 4,
+    "tf32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "fp8": 1,
+    "fp8_block": 1 + 4 / 128,
+    "mxfp8": 1 + 1 / 32,
+    "nvfp4": 1 / 2 + 1 / 16,
+}
+"""Bytes of one element of a product's operand, its part of a scale included."""
+
+NARROW_DTYPES: tuple[DType, ...] = ("fp8", "fp8_block", "mxfp8", "nvfp4")
+"""Those that only the operands of products with weights are in; all else stays in bf16."""
 
 
 def held_bytes(dtype: DType) -> int:
-    """Return the bytes of a weight, gradient or activation as held and sent: with fp8 only the operands of matrix
-    products are fp8, what stays is bf16."""
-    return max(2, DTYPE_BYTES[dtype])
+    """Return the bytes of a weight, gradient or activation as held and sent: of narrow types only the operands of
+    matrix products are, what stays is bf16."""
+    return max(2, int(DTYPE_BYTES[dtype]))
 
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]

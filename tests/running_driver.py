@@ -17,7 +17,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.running.record import Orders
 from planner.one_job.running.torch_worker import train
 

@@ -232,7 +232,7 @@ def _flat_products(device: str) -> OperatorEfficiencies:
         group_floor_s=0.0,
         unaligned_share=1.0,
     )
-    return replace(known, gemm=flat)
+    return replace(known, gemm=flat, narrow_gemm=(), kernels="")
 
 
 @cache

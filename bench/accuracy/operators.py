@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from bench.accuracy.kernel_report import write_carried_report, write_products_report
 from bench.accuracy.search import Axis, search_coordinates
 from estimator.pricing.attention_time import attention_seconds
 from estimator.pricing.operator_time import memory_seconds
@@ -42,7 +43,7 @@ DEVICES = {
     "H100 SXM": "h100",
     "H200 SXM": "h200",
     "GH200 SXM": "gh200",
-    "B200": "b200",
+    "B200": "b200-capped",
     "B200 SXM": "b200",
     "B300 SXM": "b300",
     "GB200 SXM": "gb200",
@@ -156,7 +157,7 @@ def _attention_sizes(row: Row) -> tuple[tuple[int, ...], float]:
 
 def _attention_case(row: Row, device: Device) -> Case:
     shape, flops = _attention_sizes(row)
-    kernel = KERNELS.get(row["op"])
+    kernel = "cudnn" if device.name == "b200-capped" else KERNELS.get(row["op"])
     passes = [back for back, word in ((False, "fwd"), (True, "bwd")) if word in row["direction"]]
 
     def model(known: OperatorEfficiencies) -> float:
@@ -166,7 +167,14 @@ def _attention_case(row: Row, device: Device) -> Case:
         )
 
     family = row["gpu"].replace(" ", "-").split("-")[0]
-    return _case(row, f"{family} attention {kernel or 'library'}", device, flops, model, f"{shape} {row['direction']}")
+    return _case(
+        row,
+        f"{family} attention {KERNELS.get(row['op'], 'library')}",
+        device,
+        flops,
+        model,
+        f"{shape} {row['direction']}",
+    )
 
 
 def _standard_case(row: Row, device: Device) -> Case:
@@ -344,6 +352,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name.endswith(" gemm"):
             pairs, spread = same_shape_spread(members)
             print(f"    {pairs} sizes measured more than once, {spread:.1%} from their mean")
+
+    if (options.data / "kernels").is_dir():
+        print(f"\n{write_carried_report(options.data / 'kernels')}", flush=True)
+        print(f"\n{write_products_report(options.data / 'kernels')}")
 
 
 def fit(name: str, cases: Sequence[Case], known: Mapping[str, OperatorEfficiencies]) -> dict[str, OperatorEfficiencies]:

@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
+from bench.clusters.buddy_allocator import BuddyAllocator
 from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
-from estimator.host_cpu import cpu_name
-from planner.many_jobs.sites.buddy import BuddyAllocator
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.sites.domains import LEVELS, Domain
 
 SITES = {

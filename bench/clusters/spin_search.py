@@ -25,11 +25,12 @@ from random import Random
 from typing import Any
 
 from bench.clusters.site_graphs import random_graph, random_table
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.sites.choosing import METHODS, Search
 from planner.many_jobs.sites.exact import MOST_SITES
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.state import Held, SiteTable
+from planner.many_jobs.sites.topology import make_topology
 
 SIZES = (8, 64, 256, 1_000, 4_000, 10_000)
 WANTED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -90,25 +91,33 @@ def place_many(table: SiteTable, search: Search, placements: int, rng: Random) -
         choice = search(table.topology, table.total, wanted, local)
         if choice is None:
             for _ in range(min(len(running), 1 + count // 8)):
-                table.give(running.popleft())
+                take(table, running.popleft(), times=-1)
             continue
         held = table.split(choice.shares)
-        table.take(held)
+        take(table, held)
         running.append(held)
         placed += 1
     return time.process_time() - start, placed
 
 
+def take(table: SiteTable, held: Held, *, times: int = 1) -> None:
+    """Change what the table has free: so many times these devices fewer."""
+    for site, number, count in held:
+        table.free[number][site] -= times * count
+        table.total[site] -= times * count
+
+
 def place_cold(table: SiteTable, search: Search, placements: int, rng: Random) -> float:
     """Seconds of a decision after a link has changed."""
     topology, spent = table.topology, 0.0
-    widths, far = topology.bandwidth_bytes_per_s.tolist(), topology.latency_s.tolist()
+    widths, far, ends = topology.bandwidth_bytes_per_s.tolist(), topology.latency_s.tolist(), topology.ends.tolist()
     for _ in range(placements):
         link = rng.randrange(len(widths))
         widths[link] *= rng.choice((0.8, 1.25))
         far[link] *= rng.choice((0.9, 1.1))
         start = time.process_time()
-        topology = topology.with_figures(widths, far)
+        rows = [(*pair, width, s) for pair, width, s in zip(ends, widths, far, strict=True)]
+        topology = make_topology(topology.names, rows)
         search(topology, table.total, rng.choice(WANTED), rng.randrange(len(topology)))
         spent += time.process_time() - start
     return spent / placements

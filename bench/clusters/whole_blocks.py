@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.many_jobs.sites.buddy import BuddyAllocator
+from bench.clusters.buddy_allocator import BuddyAllocator
 from planner.many_jobs.sites.domains import Domain, node_domain
 
 
@@ -15,7 +15,7 @@ class WholeBlocks(BuddyAllocator):
         super().__init__(domain)
         self._nearest = _NearestBlocks(self.tree.level, self.tree.size, self.tree.right, self.tree.shape)
 
-    def choose_blocks(self, wanted: int) -> list[int]:
+    def find(self, wanted: int) -> list[int]:
         """One free block for a request, by the free lists."""
         heads = ((target, self.blocks.head(shape)) for target, shape in self._nearest.order(wanted))
         target, block = next(((target, head) for target, head in heads if head is not None), ((0, 0), -1))
@@ -67,7 +67,7 @@ class _NearestBlocks:
 
 def uniform_domain(nodes: int, devices: int, *, island: int | None = None, nodes_per_rack: int = 0) -> Domain:
     """A site of equal nodes, with islands of so many devices (None: the node is one), and racks of so many nodes."""
-    node = node_domain(devices, island or devices, 1)
+    node = node_domain(devices, island or devices)
     if not nodes_per_rack or nodes_per_rack >= nodes:
         return Domain(level="site", parts=(node,) * nodes)
     counts = [nodes_per_rack] * (nodes // nodes_per_rack) + [nodes % nodes_per_rack] * bool(nodes % nodes_per_rack)

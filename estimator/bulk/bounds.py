@@ -88,7 +88,8 @@ def least_in_memory_s(
         for column, state in enumerate(states):
             if (least[:, column] < below_s).any():
                 on_device = replace(state, offload=frozenset())
-                sums_s = min(_least_shared_s(pipeline, number, on_device) for number in range(len(ranks)))
+                beside = max(pipeline.passes_beside(name, chunks) for name, chunks in schedules)
+                sums_s = min(_least_shared_s(pipeline, number, on_device, beside) for number in range(len(ranks)))
                 shared_s = together_s[:, column] + sums_s / stages + pipeline.iteration_s
                 least[:, column] = np.maximum(least[:, column], shared_s)
     of_schedules: Floats = least.min(axis=1)
@@ -129,8 +130,8 @@ def _rooms(
     )
 
 
-def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule) -> float:
-    """The least that all stages together add to their passes under a rule of state."""
+def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule, beside: float) -> float:
+    """The least that all stages together add to their passes under a rule of state, sums running `beside` so many."""
     whole = ((0, len(pipeline.setup.model.layers)),)
     shards = pipeline.kinds[where].shards
     if state.zero == 3:
@@ -151,6 +152,7 @@ def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule) -> float:
         np.array([cost.gather_s]),
         np.array([max(ahead for ahead, _ in passes)]),
         np.array([max(back for _, back in passes)]),
+        beside=beside,
     )
     return float((reduce_s + gather_s)[0])  # type: ignore[index]
 
@@ -200,7 +202,8 @@ def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0
                 possible = fits[:, place] if kind != "full" else _is_enough(needed, count or 0, steps)
                 least = np.where(possible, by_rule[:, place], np.inf)
                 by_state[:, number] = np.minimum(by_state[:, number], least)
-        by_state[:, number] += _least_after_s(pipeline, state, classes, forward_s, backward_s.max(axis=1))
+        beside = pipeline.passes_beside(family.schedule, len(family.cuts[0][0]))
+        by_state[:, number] += _least_after_s(pipeline, state, classes, forward_s, backward_s.max(axis=1), beside)
     return by_state
 
 
@@ -218,9 +221,10 @@ def _is_enough(needed: Floats, count: int, steps: Sequence[int]) -> NDArray[np.b
 
 
 def _least_after_s(
-    pipeline: Pipeline, state: StateRule, classes: Classes, forward_s: Floats, backward_s: Floats
+    pipeline: Pipeline, state: StateRule, classes: Classes, forward_s: Floats, backward_s: Floats, beside: float
 ) -> Floats:
-    """Of each cut: what the first stage at least waits for after its last backward pass, the step included."""
+    """Of each cut: what the first stage at least waits for after its last backward pass, the step included; sums and
+    gatherings run `beside` so many passes."""
     first = classes.of_stage[0].tolist()
     # On the host the step may take no time at all: what is sent is the same.
     on_device = replace(state, offload=frozenset())
@@ -229,5 +233,5 @@ def _least_after_s(
         np.array([getattr(costs[place], name) for place in first])
         for name in ("reduce_s", "partial_s", "gather_s", "optimizer_s")
     )
-    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, partial_s, gather_s, forward_s, backward_s))
+    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, partial_s, gather_s, forward_s, backward_s, beside=beside))
     return np.asarray(exposed_s + (0.0 if state.offload else step_s) + pipeline.iteration_s)

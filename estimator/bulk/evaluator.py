@@ -13,7 +13,7 @@ from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
-from estimator.layer_times import Lookup, slowed
+from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of
 from estimator.pricing.pass_time import Machine
@@ -62,20 +62,7 @@ class BulkEvaluator:
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
             return Infeasible(reason=reason, lacking="divisibility")
         classes = placement.classes(size, degrees.pp)
-        layers = len(self.model.layers)
-        alike = {
-            number: StageSetup(
-                chunks=((0, layers),),
-                slots=placement.stage(number, size),
-                tp=degrees.tp,
-                cp=degrees.cp,
-                dp=degrees.dp,
-                ep=degrees.ep,
-                etp=degrees.etp,
-                sequence_parallel=degrees.sequence_parallel,
-            )
-            for number in dict.fromkeys(classes)
-        }
+        alike = {number: self._stage(degrees, placement.stage(number, size)) for number in dict.fromkeys(classes)}
         setup = Setup(
             model=self.model,
             cluster=self.cluster,
@@ -108,16 +95,7 @@ class BulkEvaluator:
         return self.pricing.remember(self._compute_alone_s, degrees, Places(slots[: degrees.stage_devices]))
 
     def _compute_alone_s(self, degrees: BatchedDegrees, slots: Places) -> float:
-        stage = StageSetup(
-            chunks=((0, len(self.model.layers)),),
-            slots=slots,
-            tp=degrees.tp,
-            cp=degrees.cp,
-            dp=degrees.dp,
-            ep=degrees.ep,
-            etp=degrees.etp,
-            sequence_parallel=degrees.sequence_parallel,
-        )
+        stage = self._stage(degrees, slots)
         batch = degrees.samples * degrees.dp
         setup = Setup(
             model=self.model,
@@ -134,6 +112,19 @@ class BulkEvaluator:
         if shards.refused() is not None or (self.measured_alone and not shards.all_measured):
             return math.inf
         return sum(shards.whole_s("none"))
+
+    def _stage(self, degrees: BatchedDegrees, slots: tuple[DeviceSlot, ...]) -> StageSetup:
+        """A stage of these degrees as if it held all layers."""
+        return StageSetup(
+            chunks=((0, len(self.model.layers)),),
+            slots=slots,
+            tp=degrees.tp,
+            cp=degrees.cp,
+            dp=degrees.dp,
+            ep=degrees.ep,
+            etp=degrees.etp,
+            sequence_parallel=degrees.sequence_parallel,
+        )
 
     def placement(self, tp: int, slots: Sequence[DeviceSlot]) -> Placement:
         """Return the placement of ranks on `slots` in turn; for `tp` above 1, on as many of each node's as make whole

@@ -19,11 +19,11 @@ from estimator.bulk.records import BatchedDegrees, Family, Priced, Rule, StateRu
 from estimator.bulk.shards import Content
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
-from estimator.pricing.gradient_sync import TimeOnAxis, exposed_sync_s, hiding_of, latest_sync_s
+from estimator.pricing.gradient_sync import TimeOnAxis, exposed_sync_s, hiding_of, latest_sync_s, passes_beside
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, reserve_bytes, standing_bytes
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.recipe import Overlap, Setup, StageSetup, ZeroStage
+from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import OnceCost, price_once
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches, time_schedules
@@ -201,13 +201,24 @@ class Pipeline:
         gather_s: Floats,
         forward_s: Floats,
         backward_s: Floats,
+        *,
+        beside: float,
     ) -> tuple[Amount, Amount]:
-        """Return what is left of summing gradients and gathering weights beside a micro-batch's passes."""
+        """Return what is left of summing gradients and gathering weights `beside` so many passes of a micro-batch."""
         overlapped = "dp" in self.overlap_under(state.zero)
         hiding = hiding_of(
-            self.setup.recipe, self.pricing.parameters, [state.zero], self.micro_batches, overlapped=overlapped
+            self.setup.recipe,
+            self.pricing.parameters,
+            [state.zero],
+            self.micro_batches,
+            overlapped=overlapped,
+            beside=beside,
         )
         return exposed_sync_s(hiding, reduce_s, partial_s, gather_s, forward_s, backward_s)
+
+    def passes_beside(self, schedule: ScheduleName, chunks: int) -> float:
+        """Return beside how many passes sums and gatherings run, with so many chunks a stage."""
+        return passes_beside(schedule, len(self.setup.stages), chunks, self.micro_batches)
 
     def _after_s(
         self,
@@ -237,6 +248,7 @@ class Pipeline:
             each("gather_s"),
             classes.spread(forward_s.sum(axis=2)),
             back_s.sum(axis=1),
+            beside=self.passes_beside(family.schedule, back_s.shape[1]),
         )
         latest_s = latest_sync_s(family.schedule, np.asarray(reduce_s), np.asarray(gather_s), back_s)
         once_s = each("optimizer_s").max(axis=0) + each("offload_s").max(axis=0)

@@ -17,7 +17,7 @@ from estimator.layers.operators import gemm, grouped_gemm
 from estimator.layers.parts import Piece, enter, held, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
-from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
+from profiles.vocabulary import DTYPE_BYTES, Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 ROUTING_BYTES = 4
 """Scores and probabilities are fp32, as are the probabilities that travel with the tokens."""
@@ -242,8 +242,8 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
         operators=(up, down),
         expert_parameters=groups * weights,
         adapter_parameters=split.lora_rank * groups * (2 * hidden + columns + inner),
-        # What a product with fp8 operands keeps of its input is the fp8 copy.
-        saved_bytes=(up.saved_bytes + down.saved_bytes) // (2 if split.dtype == "fp8" else 1),
+        # What a product with narrow operands keeps of its input is the narrow copy.
+        saved_bytes=round((up.saved_bytes + down.saved_bytes) * min(1.0, DTYPE_BYTES[split.dtype] / width)),
     )
     return join((products, weighing))
 

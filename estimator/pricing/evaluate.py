@@ -10,7 +10,7 @@ import numpy as np
 from estimator.layers.graph import shared_weights
 from estimator.layers.split import Split, Work
 from estimator.pricing.amounts import Floats
-from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s, passes_beside
 from estimator.pricing.guesses import list_guesses
 from estimator.pricing.interval import memory_interval, time_interval
 from estimator.pricing.link_times import LinkAccount, LinkTimes
@@ -258,6 +258,9 @@ def _after_backward(
         [stage.zero for stage in setup.stages],
         setup.micro_batches,
         overlapped="dp" in setup.recipe.overlap,
+        beside=passes_beside(
+            setup.recipe.schedule, len(setup.stages), len(setup.stages[0].chunks), setup.micro_batches
+        ),
     )
     partial_s = np.array([cost.partial_s for cost in once])
 

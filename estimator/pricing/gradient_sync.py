@@ -114,28 +114,47 @@ def exposed_sharding_s(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hiding:
     """How gradients' sums and weights' gathering hide beside passes: what is hidden costs `overlap_cost` of itself;
-    behind how many backward passes a sum hides; whether gathering hides beside the next forward pass."""
+    behind how many backward passes a sum hides, and beside how many forward passes a gathering."""
 
     overlap_cost: float
     sums: Amount
-    gathers: bool
+    gathers: float
+
+
+def passes_beside(schedule: ScheduleName, stages: int, chunks: int, micro_batches: int) -> float:
+    """Return beside how many of a micro-batch's passes through a stage its sums and gatherings run.
+
+    One, as a sum starts when the last micro-batch has left its layers. Interleaved, each of v chunks' last micro-batch
+    leaves it while as many micro-batches as there are stages have the later chunks before them: all but the last of v
+    parts hide behind these (Megatron-LM's schedule: groups of `stages` micro-batches pass chunk after chunk; Narayanan
+    et al. 2021, section 2.2). Weights' gathering is the same at the other end.
+    """
+    if schedule != "interleaved":
+        return 1.0
+    return (1 + min(stages, micro_batches) * (chunks - 1)) / chunks
 
 
 def hiding_of(
-    recipe: Recipe, parameters: TrainingParameters, zeros: Sequence[int], micro_batches: int, *, overlapped: bool
+    recipe: Recipe,
+    parameters: TrainingParameters,
+    zeros: Sequence[int],
+    micro_batches: int,
+    *,
+    overlapped: bool,
+    beside: float = 1.0,
 ) -> Hiding | None:
     """Return what hides beside passes under each of these stages of ZeRO; None where sums do not run beside them.
 
-    A sum hides behind the last micro-batch; under ZeRO 2, which sums after each, behind all of them. Weights are
-    gathered beside the next forward pass, unless each rank broadcasts its own in turn.
+    A sum hides behind `beside` passes of a micro-batch (`passes_beside`); under ZeRO 2, which sums after each, behind
+    all of them. Weights are gathered beside as many, unless each rank broadcasts its own in turn.
     """
     if not overlapped:
         return None
-    sums = [float(micro_batches) if zero == 2 else 1.0 for zero in zeros]
+    sums = [max(beside, float(micro_batches)) if zero == 2 else beside for zero in zeros]
     return Hiding(
         overlap_cost=parameters.of("overlap_cost", "dp"),
         sums=sums[0] if len(sums) == 1 else np.array(sums),
-        gathers=not recipe.software.broadcast_weights,
+        gathers=0.0 if recipe.software.broadcast_weights else beside,
     )
 
 
@@ -154,7 +173,7 @@ def exposed_sync_s(
     free = 1 - hiding.overlap_cost
     reduce_s = reduce_s - least(reduce_s, hiding.sums * backward_s) * free
     if hiding.gathers:
-        gather_s = gather_s - least(gather_s, forward_s) * free
+        gather_s = gather_s - least(gather_s, hiding.gathers * forward_s) * free
     return reduce_s + partial_s, gather_s
 
 

@@ -45,7 +45,6 @@ def list_guesses(
 
 
 def _layers(unprofiled: Sequence[tuple[Layer, Split, float]], efficiencies: OperatorEfficiencies) -> Iterator[Guess]:
-    carried = f", carried over from {efficiencies.carried_over}" if efficiencies.carried_over else ""
     local = efficiencies.device == "cpu"
     where = "" if local else f" on a machine with {efficiencies.device}"
     for layer, split, seconds in unprofiled:
@@ -54,8 +53,7 @@ def _layers(unprofiled: Sequence[tuple[Layer, Split, float]], efficiencies: Oper
         yield Guess(
             what=(
                 f"{type(layer).__name__} with tp {split.tp}, {split.samples} samples of {split.seq_len} tokens on"
-                f" {efficiencies.device}: no profile; the operator model stands in"
-                f" ({efficiencies.architecture}{carried})"
+                f" {efficiencies.device}: no profile; {efficiencies.stand_in()} stands in"
             ),
             seconds=seconds,
             remedy=f"{words}{where}",

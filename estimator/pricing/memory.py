@@ -21,7 +21,7 @@ from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_work import ChunkWork
-from profiles.vocabulary import Operator, held_bytes
+from profiles.vocabulary import DTYPE_BYTES, NARROW_DTYPES, Operator, held_bytes
 
 FIRM_SHARE = 0.25
 """Of the allocator's loose blocks, those that it cannot give back because something lives beside them (assumption)."""
@@ -161,9 +161,9 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: 
         return np.ceil(per_parameter * dense / over[0]) + np.ceil(per_parameter * experts / over[1])
 
     weights = state(weight_width, learning=False, sharded_from=3)
-    if recipe.dtype == "fp8":
-        # Operands of matrix products are held a second and third time: by rows and by columns, a byte each.
-        weights = weights + state(2, learning=False, sharded_from=3)
+    if recipe.dtype in NARROW_DTYPES:
+        # Operands of matrix products are held a second and third time, by rows and by columns.
+        weights = weights + state(2 * DTYPE_BYTES[recipe.dtype], learning=False, sharded_from=3)
     step: Amount = 0.0
     if GRAD_WIDTH[recipe.grad_dtype] < 4:
         step = state(features.step_copy_bytes, learning=True, sharded_from=1)

@@ -14,11 +14,13 @@ from typing import Literal
 from estimator.pricing.attention_time import fused_attention
 from estimator.pricing.product_time import one_product, product_sizes
 from profiles.efficiencies import OperatorEfficiencies
-from profiles.vocabulary import Device, DType, Operator, held_bytes
+from profiles.vocabulary import DTYPE_BYTES, NARROW_DTYPES, Device, DType, Operator, held_bytes
 
 Pass = Literal["forward", "backward"]
 FUSED_WGRAD_BYTES = 8
 """Traffic a weight of a product that adds its result to an fp32 buffer: read and write."""
+CAST_COPIES = 2
+"""How often a cast writes its tensor in training: along its rows and, for the weight's gradient, along its columns."""
 
 
 def time_operator(
@@ -74,8 +76,22 @@ def _cached_time(
             pass
         case _:
             return _stream(moved, bandwidth, known, kernels) if moved or flops else 0.0
+    cast_s = _cast_beside(op, bandwidth, dtype, known, backward=backward)
     if not backward:
-        return one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+        return cast_s + one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+    return cast_s + _gradients(op, peak, plain_peak, bandwidth, dtype, known, fused_wgrad)
+
+
+def _gradients(
+    op: Operator,
+    peak: float,
+    plain_peak: float | None,
+    bandwidth: float,
+    dtype: DType,
+    known: OperatorEfficiencies,
+    fused_wgrad: bool,
+) -> float:
+    """A product for each gradient, the forward product anew where backward has three, and the sums of a bias."""
     products = max(1, round(op.backward_flops / op.forward_flops)) if op.forward_flops else 1
     result_bytes = FUSED_WGRAD_BYTES if fused_wgrad and op.kind != "batched_gemm" else held_bytes(dtype)
     seconds = one_product(op, "weight_grad", peak, plain_peak, bandwidth, dtype, known, result_bytes)
@@ -87,14 +103,36 @@ def _cached_time(
     beside = op.backward_kernels - products
     if beside > 0 and op.kind != "conv":
         groups, m, n, k = product_sizes(op)
-        rest = moved - products * groups * (m * k + k * n + m * n) * held_bytes(dtype)
+        rest = op.backward_bytes - products * groups * (m * k + k * n + m * n) * held_bytes(dtype)
         seconds += _stream(max(0, rest), bandwidth, known, beside)
     return seconds
+
+
+def _cast_beside(op: Operator, bandwidth: float, dtype: DType, known: OperatorEfficiencies, *, backward: bool) -> float:
+    """The kernel that casts the activation of a product with a weight, backward its output's gradient; the weight
+    itself is cast once an iteration."""
+    if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm"):
+        return 0.0
+    groups, m, n, k = product_sizes(op)
+    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, CAST_COPIES), bandwidth, known, 1)
+
+
+def _cast_bytes(dtype: DType, copies: int) -> float:
+    """Traffic of an element that is read as held and written so many times in `dtype`."""
+    return held_bytes(dtype) + copies * DTYPE_BYTES[dtype]
 
 
 def memory_seconds(moved_bytes: int, *, device: Device, efficiencies: OperatorEfficiencies, kernels: int = 1) -> float:
     """Seconds of `kernels` memory-bound kernels that move `moved_bytes` between them."""
     return _stream(moved_bytes, device.memory_bandwidth_bytes_per_s, efficiencies, kernels)
+
+
+def cast_seconds(
+    elements: int, *, device: Device, dtype: DType, efficiencies: OperatorEfficiencies, copies: int = CAST_COPIES
+) -> float:
+    """Return the seconds of the kernel that casts `elements` held in bf16 to a narrow `dtype`, `copies` times written
+    (training needs a tensor along its rows and along its columns)."""
+    return _stream(elements * _cast_bytes(dtype, copies), device.memory_bandwidth_bytes_per_s, efficiencies, 1)
 
 
 def gather_seconds(moved_bytes: int, *, device: Device, efficiencies: OperatorEfficiencies, kernels: int = 1) -> float:

@@ -16,7 +16,7 @@ from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_o
 from estimator.pricing.operator_time import time_operator
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
-from profiles.vocabulary import Collective, Device, DType, Kernels, LayerTime, Operator
+from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Kernels, LayerTime, Operator
 
 KIND_FIELDS = {
     "gemm": "gemm_s",
@@ -243,10 +243,10 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
 
 
 def _compute_dtype(op: Operator, dtype: DType) -> DType:
-    """With fp8, products of activations with the blocks' weights alone are in fp8 (Transformer Engine): attention and
-    the vocabulary's projection stay in bf16."""
-    in_fp8 = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.")
-    return dtype if dtype != "fp8" or in_fp8 else "bf16"
+    """Of narrow types, products of activations with the blocks' weights alone are in them (Transformer Engine):
+    attention and the vocabulary's projection stay in bf16."""
+    narrow = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.")
+    return dtype if dtype not in NARROW_DTYPES or narrow else "bf16"
 
 
 def _share(op: Operator, machine: Machine) -> float:

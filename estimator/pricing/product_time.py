@@ -1,5 +1,8 @@
-"""Device seconds of a matrix product: tiles that compute units take in waves.
+"""Device seconds of a matrix product: as measured on a grid of sizes, else tiles that compute units take in waves.
 
+Where a device's products were measured (profiles/kernels.py) the table is asked, and the model only carries it over to
+other rates. A table holds forward products with bf16 results under lasting load; the gradients of their operands are
+products of turned sizes, a weight's with the extra time and traffic that the model gives it. Else the model stands:
 A wave that is not full, a tile that is not full, the start and end of each tile, and traffic that arithmetic does not
 hide make it slower than the peak. The tile is the best of a few, as a library's heuristic would choose. A convolution
 is the product that it equals.
@@ -11,7 +14,9 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-from profiles.efficiencies import GroupedEfficiency, OperatorEfficiencies
+from profiles.efficiencies import GroupedEfficiency, OperatorEfficiencies, load_operator_efficiencies
+from profiles.hardware import load_device
+from profiles.kernels import KernelGrid, kernel_grid
 from profiles.vocabulary import DTYPE_BYTES, Device, DType, Operator, OperatorKind, held_bytes
 
 Product = Literal["forward", "input_grad", "weight_grad"]
@@ -126,11 +131,49 @@ def _weighted(
     if kind == "grouped_gemm" and known.grouped is not None:
         seconds = _one_kernel(groups, m, n, k, peak, bandwidth, dtype, known, known.grouped, product, result_bytes)
         return max(known.kernel_floor_s, seconds / (known.gemm_of(dtype).unaligned_share if unaligned else 1.0))
-    seconds = _tiled(groups, m, n, k, peak, bandwidth, dtype, known, product, result_bytes, kind)
+    grid = measured_products(known, dtype) if kind == "gemm" else None
+    if grid is None:
+        seconds = _tiled(groups, m, n, k, peak, bandwidth, dtype, known, product, result_bytes, kind)
+    else:
+        turned = 1 + known.gemm_of(dtype).weight_grad_loss if product == "weight_grad" else 1.0
+        # The table's results are written once, in bf16.
+        beside = m * n * (result_bytes - held_bytes(dtype)) / (bandwidth * known.bandwidth_share)
+        seconds = _measured((m, n, k), peak, bandwidth, dtype, known, grid) * turned + max(0.0, beside)
     if unaligned:
         seconds /= known.gemm_of(dtype).unaligned_share
     floor = groups * known.gemm.group_floor_s if kind == "grouped_gemm" else 0.0
     return max(known.kernel_floor_s, floor, seconds)
+
+
+def measured_products(known: OperatorEfficiencies, dtype: DType) -> KernelGrid | None:
+    """Return the measured products of the device that `known` names, None where nobody measured such."""
+    return kernel_grid("product", known.kernels, "bf16" if dtype == "fp16" else dtype) if known.kernels else None
+
+
+@lru_cache(maxsize=65536)
+def _measured(
+    sizes: tuple[int, int, int],
+    peak: float,
+    bandwidth: float,
+    dtype: DType,
+    known: OperatorEfficiencies,
+    grid: KernelGrid,
+) -> float:
+    """The table's seconds at (m, n, k); for a device of other rates each of its times as the model carries it over.
+
+    A time carried over is less on a faster device, as the model's is; so is what lies between such times.
+    """
+    table, table_known = load_device(known.kernels), load_operator_efficiencies(known.kernels)
+    rates = (table.rate(dtype), table.memory_bandwidth_bytes_per_s)
+    if rates == (peak, bandwidth) and known == table_known:
+        return grid.seconds(*sizes)
+
+    def carried(m: float, n: float, k: float) -> float:
+        node = (1, round(m), round(n), round(k))
+        here = _tiled(*node, peak, bandwidth, dtype, known, "forward", held_bytes(dtype))
+        return here / _tiled(*node, *rates, dtype, table_known, "forward", held_bytes(dtype))
+
+    return grid.seconds(*sizes, carried=carried)
 
 
 def _one_kernel(
@@ -171,7 +214,7 @@ def _unaligned(n: int, k: int, dtype: DType) -> bool:
     The number of rows of the activations has no say in it, in no direction (grouped weight gradients over 154 and 308
     rows, B200: as fast as over 128 and 256).
     """
-    width = DTYPE_BYTES[dtype]
+    width = round(2 * DTYPE_BYTES[dtype]) / 2  # without its part of a scale
     return bool(n * width % ALIGNMENT_BYTES or k * width % ALIGNMENT_BYTES)
 
 
@@ -193,14 +236,14 @@ def _tiled(
     rates, units = known.gemm_of(dtype), known.compute_units
     # A tile's first operands come in bytes: of a narrower type they hold more of the inner dimension.
     fill = rates.fill if dtype == "fp32" else rates.fill * 2 / DTYPE_BYTES[dtype]
-    unit_flops_per_s = peak / units * rates.peak_share * (rates.fp8_share if dtype == "fp8" else 1.0)
+    unit_flops_per_s = peak / units * rates.peak_share
     operands = groups * (m * k + k * n) * DTYPE_BYTES[dtype]
     results = groups * m * n
     stream, stall = bandwidth * known.bandwidth_share, rates.stall
-    if kind == "grouped_gemm":
-        stall = rates.group_stall
-    elif kind == "batched_gemm":
+    if kind == "batched_gemm":
         stream, stall = stream * rates.batch_bandwidth, rates.batch_stall
+    else:
+        stream, stall = stream * rates.bandwidth, rates.group_stall if kind == "grouped_gemm" else stall
     turned = 1 + rates.weight_grad_loss if product == "weight_grad" else 1.0
     best = float("inf")
     for rows, columns, share in rates.tiles:
@@ -219,7 +262,7 @@ def _tiled(
             traffic = (operands + results * (result_bytes + (0 if split == 1 else 8 * split))) / stream
             short, long = (arithmetic, traffic) if arithmetic < traffic else (traffic, arithmetic)
             best = min(best, long + stall * short)
-    return best
+    return best + rates.start_s
 
 
 def _batched(

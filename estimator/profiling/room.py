@@ -11,7 +11,7 @@ from estimator.pricing.optimizers import OPTIMIZERS
 from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.setting import Setting
 from models_zoo.layers import Layer
-from profiles.vocabulary import DTYPE_BYTES, Infeasible, LocalLayer, Shard
+from profiles.vocabulary import Infeasible, LocalLayer, Shard, held_bytes
 
 
 def refuse_early(
@@ -37,7 +37,7 @@ def refuse_early(
 
 def _needed_bytes(locals_: Sequence[LocalLayer], shard: Shard, optimizer: str) -> int:
     """Weights, gradients and optimizer state, what backward needs, and the largest input and output with gradients."""
-    width = DTYPE_BYTES[shard.dtype]
+    width = held_bytes(shard.dtype)
     state = math.ceil(OPTIMIZERS[cast(OptimizerName, optimizer)].state_bytes(shard.dtype))
     held = sum(local.parameters * (2 * width + state) + local.saved_bytes + local.output_bytes for local in locals_)
     return held + 2 * max(local.input_bytes + local.output_bytes for local in locals_)

@@ -14,10 +14,15 @@ from estimator.pricing.gradient_sync import (
     ShardedLayer,
     TimeOnAxis,
     exposed_sharding_s,
+    exposed_sync_s,
     gather_weights_s,
+    hiding_of,
+    passes_beside,
     reduce_gradients_s,
     sum_partial_gradients_s,
 )
+from estimator.pricing.recipe import Recipe, Software
+from profiles.training_parameters import neutral_parameters
 from profiles.vocabulary import CollectiveOp
 from tests.oracles.sharding_oracle import simulate_sharded
 from tests.seeds import seeds
@@ -191,3 +196,30 @@ def test_passes_over_memory_are_always_waited_for() -> None:
     layer = ShardedLayer(forward_s=1.0, backward_s=2.0, gather_s=0.5, scatter_s=0.75, copy_s=0.125)
     plain = ShardedLayer(forward_s=1.0, backward_s=2.0, gather_s=0.5, scatter_s=0.75)
     assert closed([(layer, 4)]) == closed([(plain, 4)]) + 4 * 0.125
+
+
+@given(stages=st.integers(2, 8), chunks=st.integers(1, 8), groups=st.integers(1, 4), part_s=st.floats(0.01, 20))
+def test_sums_of_interleaved_chunks_hide_behind_what_follows_them(
+    stages: int, chunks: int, groups: int, part_s: float
+) -> None:
+    """Event by event on one rank: groups of as many micro-batches as stages pass backward, chunk after chunk, a second
+    each; a chunk's sum starts after its last one and after the sum before it."""
+    done_s = 0.0
+    for chunk in range(chunks):
+        # Of the last group, each chunk before this one and this one itself have had all of its micro-batches.
+        left_at_s = float((chunk + 1) * stages)
+        done_s = max(done_s, left_at_s) + part_s
+    waited_s = done_s - chunks * stages
+    micro_batches, whole_s = groups * stages, chunks * part_s
+    beside = passes_beside("interleaved", stages, chunks, micro_batches)
+    recipe = Recipe(global_batch=1, seq_len=1, software=Software(name="any"))
+    hiding = hiding_of(recipe, neutral_parameters(), [1], micro_batches, overlapped=True, beside=beside)
+    exposed_s, _ = exposed_sync_s(hiding, whole_s, 0.0, 0.0, 0.0, float(chunks))
+    # The closed form lets the last part hide beside its own micro-batch, as without chunks: never more than that.
+    assert waited_s - 1 - part_s <= exposed_s <= waited_s + 1e-9
+
+
+def test_sums_hide_behind_one_pass_unless_interleaved() -> None:
+    assert passes_beside("1f1b", 8, 1, 64) == passes_beside("interleaved", 8, 1, 64) == 1.0
+    assert passes_beside("interleaved", 8, 4, 64) == (1 + 8 * 3) / 4
+    assert passes_beside("interleaved", 8, 4, 4) < passes_beside("interleaved", 8, 4, 8)

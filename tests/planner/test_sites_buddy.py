@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.clusters.buddy_allocator import Allocation, BuddyAllocator
 from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
 from planner.many_jobs.sites.block_tree import Tree
-from planner.many_jobs.sites.buddy import Allocation, BuddyAllocator
+from planner.many_jobs.sites.buddy import near_devices
 from planner.many_jobs.sites.domains import LEVELS, Domain, domain_of_site
 from profiles.cluster import Site
 from profiles.cluster_file import default_nodes
@@ -64,6 +65,7 @@ def test_requests_and_returns(domain: Domain, maker: type[BuddyAllocator], steps
         found = buddy.allocate(step)
         if maker is BuddyAllocator:
             assert (found is None) == (step > len(free))
+            assert near_devices(domain, free, step) == (None if found is None else found.devices)
         else:
             assert (found is None) == (max(map(len, blocks), default=0) < step)
         if found is None:
@@ -106,7 +108,11 @@ def test_larger_sites_in_the_same_way(seed: int) -> None:
     for maker in (BuddyAllocator, WholeBlocks):
         buddy, held = maker(domain), dict[int, Allocation]()
         for number in range(600):
-            found = buddy.allocate(rng.choice((1, 1, 2, 2, 3, 4, 5, 8, 12, 16)))
+            wanted = rng.choice((1, 1, 2, 2, 3, 4, 5, 8, 12, 16))
+            free = {device for block in buddy.free_blocks() for device in block}
+            found = buddy.allocate(wanted)
+            if maker is BuddyAllocator and number % 20 == 0:
+                assert near_devices(domain, free, wanted) == (None if found is None else found.devices)
             if found is not None:
                 held[found.id] = found
             while held and (found is None or buddy.free_devices < domain.size // 8):
@@ -190,20 +196,19 @@ def test_domains_of_a_site() -> None:
     assert [part.size for part in domain.parts] == [16, 24]
     assert (len(slots), slots[0].node, slots[8].node, slots[8].index) == (40, 2, 3, 0)
     tree = Tree(domain)
-    assert [len(blocks) for blocks in tree.domains] == [0, 5, 0, 0, 0, 2, 1]
+    assert [len(blocks) for blocks in tree.domains] == [0, 5, 0, 0, 2, 1]
     with pytest.raises(ValueError, match="a40"):
         domain_of_site(site, "a40")
 
 
-def test_numa_domains_and_islands_over_nodes() -> None:
+def test_islands_in_nodes_and_over_nodes() -> None:
     device, link = load_device("a100-80gb"), load_link("ib-hdr200")
     pairs = default_nodes(device, count=2, devices=8)
     pairs = type(pairs)(**{name: getattr(pairs, name) for name in pairs.__slots__} | {"island_size": 2})
     site = Site(name="north", nodes=(pairs,), fabric_link=link)
-    tree = Tree(domain_of_site(site, device.name, numa_per_node=2)[0])
+    tree = Tree(domain_of_site(site, device.name)[0])
     assert {LEVELS[level]: len(blocks) for level, blocks in enumerate(tree.domains) if blocks} == {
         "island": 8,
-        "numa": 4,
         "node": 2,
         "site": 1,
     }

@@ -13,7 +13,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.many_jobs.sites.monitor import BandwidthMonitor, LinkMeasurement, measurement_of, measurements_of
+from bench.clusters.spin_search import take
+from planner.many_jobs.sites.link_measurements import links_now
+from planner.many_jobs.sites.monitor import LinkMeasurement, figures_at, measurement_of, measurements_of
 from planner.many_jobs.sites.paths import joining_links, spanning_s
 from planner.many_jobs.sites.records import Demand
 from planner.many_jobs.sites.scoring import tree_s
@@ -24,7 +26,7 @@ from profiles.errors import InputError
 from profiles.vocabulary import CollectiveOp, LinkTable
 from tests.oracles.sites_oracle import all_paths, tree
 from tests.seeds import seeds
-from tests.sites_examples import figure_2, make_table, random_topology
+from tests.sites_examples import make_table, random_topology
 
 CLUSTER = {
     "schema": "cellplan.cluster/1",
@@ -97,30 +99,13 @@ def test_trees_and_links_of_sets(seed: int) -> None:
                 assert min(bandwidth[frozenset(link)] for link in pairwise(path)) == wide[a][b]
 
 
-def test_new_figures_keep_what_they_do_not_change() -> None:
-    topology = figure_2().topology
-    topology.hops(0), topology.quickest(0), topology.widest(0)
-    wider = topology.with_figures((2 * topology.bandwidth_bytes_per_s).tolist(), topology.latency_s.tolist())
-    assert wider.hops(0) is topology.hops(0)
-    assert wider.quickest(0) is topology.quickest(0)
-    assert wider.widest(0)[1:] == [2 * one for one in topology.widest(0)[1:]]
-    down = topology.bandwidth_bytes_per_s.copy()
-    down[topology.ends.tolist().index([0, 6])] = 0.0
-    without = topology.with_figures(down.tolist(), topology.latency_s.tolist())
-    assert without.hops(0) != topology.hops(0)
-    assert without.quickest(0)[6] == pytest.approx(0.015)
-
-
-def test_taking_and_giving() -> None:
+def test_devices_of_sites_are_split_by_type() -> None:
     table = make_table({"x": {"a40": 3, "a10": 2}, "y": {"a10": 4}}, {})
     held = table.split(((0, 4), (1, 4)), ())
     assert table.shares(held)[0].devices == (("a40", 2), ("a10", 2))
-    table.take(held)
+    take(table, held)
     assert table.total == [1, 0]
-    with pytest.raises(ValueError, match="free"):
-        table.take(held)
-    assert table.total == [1, 0]
-    table.give(table.held(table.shares(held)))
+    take(table, held, times=-1)
     assert (table.total, table.free) == ([5, 4], [[3, 0], [2, 4]])
     with pytest.raises(ValueError, match="more devices"):
         table.split(((1, 5),), ("a10",))
@@ -139,8 +124,11 @@ def test_wrong_tables() -> None:
         SiteTable(make_topology("ab", []), ["x"], [[1, -1]])
 
 
-def two_sites() -> BandwidthMonitor:
-    return BandwidthMonitor(make_table({"x": 1, "y": 1, "z": 1}, {("x", "y"): (1e9, 0.01)}).topology, half_life_s=100.0)
+FILED = (1e9, 0.01)
+
+
+def figures(*measured: LinkMeasurement, now_s: float) -> tuple[float, float, str]:
+    return figures_at(measured, FILED, now_s, half_life_s=100.0)
 
 
 def probe(
@@ -150,43 +138,38 @@ def probe(
 
 
 def test_measurements_are_smoothed_and_age() -> None:
-    monitor = two_sites()
-    assert monitor.figures(("y", "x"), 0.0) == (1e9, 0.01, "file")
-    monitor.observe(probe(0.0, 2e9, 0.02))
-    width, far, basis = monitor.figures(("x", "y"), 0.0)
+    assert figures(now_s=0.0) == (1e9, 0.01, "file")
+    first = probe(0.0, 2e9, 0.02)
+    width, far, basis = figures(first, now_s=0.0)
     assert basis == "measured"
     assert (width, far) == pytest.approx(((2e9 + 1e9 / 16) / (17 / 16), 0.33 / 17))
-    later = monitor.figures(("x", "y"), 400.0)[0]
-    assert later == pytest.approx(1.5e9)
-    assert monitor.figures(("x", "y"), 1e6)[0] == pytest.approx(1e9)
-    monitor.observe(probe(100.0, 5e8))
+    assert figures(first, now_s=400.0)[0] == pytest.approx(1.5e9)
+    assert figures(first, now_s=1e6)[0] == pytest.approx(1e9)
     expected = (5e8 + 0.5 * 2e9 + 1e9 / 16) / (1.5 + 1 / 16)
-    assert monitor.figures(("x", "y"), 100.0)[0] == pytest.approx(expected)
+    assert figures(first, probe(100.0, 5e8), now_s=100.0)[0] == pytest.approx(expected)
+    alone = figures_at([first, probe(100.0, 5e8)], None, 1e6, half_life_s=100.0)
+    assert alone[:2] == pytest.approx(((5e8 + 0.5 * 2e9) / 1.5, 0.02))
 
 
 def test_a_vanished_link_is_a_link_of_zero() -> None:
-    monitor = two_sites()
-    monitor.observe_all([probe(20.0, 0.0), probe(10.0, 2e9)])
-    topology = monitor.current(1e9)
+    gone = [probe(20.0, 0.0), probe(10.0, 2e9)]
+    assert figures(*gone, now_s=1e9) == (0.0, 0.01, "down")
+    assert figures(*gone, probe(15.0, 3e9), now_s=20.0)[2] == "down"
+    width, _, basis = figures(*gone, probe(15.0, 3e9), probe(30.0, 4e9), now_s=30.0)
+    assert width == pytest.approx((4e9 + 1e9 / 16) / (17 / 16))
+    assert basis == "measured"
+    assert figures(*gone, probe(30.0, 4e9), probe(25.0, 0.0), now_s=30.0)[2] == "measured"
+    table = make_table({"x": 1, "y": 1, "z": 1}, {("x", "y"): FILED})
+    topology, links = links_now(table.topology, gone, now_s=1e9)
     assert (topology.widest(0)[1], topology.edges, len(topology.ends)) == (0.0, (), 1)
-    monitor.observe(probe(15.0, 3e9))
-    assert monitor.figures(("x", "y"), 20.0)[2] == "down"
-    monitor.observe(probe(30.0, 4e9))
-    assert monitor.figures(("x", "y"), 30.0)[0] == pytest.approx((4e9 + 1e9 / 16) / (17 / 16))
-    monitor.observe(probe(25.0, 0.0))
-    assert monitor.figures(("x", "y"), 30.0)[2] == "measured"
+    assert [(link.basis, link.age_s) for link in links] == [("down", 1e9 - 20.0)]
 
 
 def test_a_link_that_the_file_lacks_is_added() -> None:
-    monitor = two_sites()
-    monitor.observe(probe(0.0, 7e8, 0.03, ("z", "x")))
-    topology = monitor.current(1e6)
+    table = make_table({"x": 1, "y": 1, "z": 1}, {("x", "y"): FILED})
+    topology, _ = links_now(table.topology, [probe(0.0, 7e8, 0.03, ("z", "x"))], now_s=1e6)
     assert topology.edges == ((0, 1, 1e9, 0.01), (0, 2, 7e8, 0.03))
-    assert monitor.figures(("y", "z"), 0.0) == (0.0, 0.0, "down")
-    hops = topology.hops(0)
-    assert monitor.current(1e6).hops(0) is hops
-    with pytest.raises(InputError, match="'w'"):
-        monitor.observe(probe(0.0, 1.0, between=("x", "w")))
+    assert links_now(topology, [], now_s=1e6)[0] is topology
     with pytest.raises(InputError, match="at least 0"):
         probe(0.0, -1.0)
 
@@ -196,13 +179,10 @@ def test_a_link_that_the_file_lacks_is_added() -> None:
     st.randoms(),
 )
 def test_the_order_of_measurements_does_not_matter(rows: list[tuple[int, float, float]], rng: Random) -> None:
-    one, two = two_sites(), two_sites()
-    found = [probe(float(at), width, far) for at, width, far in rows]
-    one.observe_all(found)
-    rng.shuffle(found)
-    for measurement in found:
-        two.observe(measurement)
-    first, second = one.figures(("x", "y"), 1000.0), two.figures(("x", "y"), 1000.0)
+    measured = [probe(float(at), width, far) for at, width, far in rows]
+    first = figures(*measured, now_s=1000.0)
+    rng.shuffle(measured)
+    second = figures(*measured, now_s=1000.0)
     assert first[:2] == pytest.approx(second[:2], rel=1e-9, abs=1e-12)
     widths = [1e9, *(width for _, width, _ in rows)]
     assert min(widths) * (1 - 1e-9) <= first[0] <= max(widths) * (1 + 1e-9)

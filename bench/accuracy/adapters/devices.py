@@ -47,6 +47,11 @@ DEVICE_PATTERNS: tuple[tuple[str, str], ...] = (
 """The device by the first pattern in the row's words, lower case; {0} is what the pattern's group caught."""
 
 
+CAPPED = {("SMXB", "b200"): "b200-capped"}
+"""Machines that hold less of their clock than others of their kind, by source and device: what the source's own sweep
+of single operators says of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFacts:
     """A named machine whose network the row need not describe."""
@@ -99,7 +104,10 @@ def hardware_columns(row: RunRow, assumed: list[str]) -> dict[str, Any]:
     if row.cluster or name is None:
         return {}
     device = load_device(name)
-    columns: dict[str, Any] = {"gpu": row.gpu if _is_alias(row.gpu) else name}
+    capped = CAPPED.get((row.source, name))
+    columns: dict[str, Any] = {"gpu": capped or (row.gpu if _is_alias(row.gpu) else name)}
+    if capped:
+        assumed.append(f"gpu: {capped}, as the source's own sweep of operators shows")
     per_node = row.gpus_per_node
     network = row.inter_node_link.lower()
     if "unconsolidated" in network:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on
 from planner.many_jobs.placement.placing import PlacedJob
-from planner.many_jobs.sites.choosing import choose_sites, why_it_loses
+from planner.many_jobs.sites.choosing import choose_sites, sufficient_sites, why_it_loses
 from planner.many_jobs.sites.records import Alternative, Demand, Share
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.state import local_number
@@ -107,24 +107,13 @@ def _all_of(ground: Ground, site: str) -> tuple[Share, ...]:
 
 def _single_sites(job: PlacedJob) -> Iterator[Alternative]:
     """Other sites that have enough devices by themselves."""
-    ground, table = job.ground, job.ground.table
-    demand = ground.demand
-    sites: dict[tuple[Share, ...], tuple[int, str]] = {}
-    for wanted in demand.type_choices(table.types):
-        free = table.free_for(wanted)
-        for site, count in enumerate(free):
-            if count >= demand.devices:
-                held = table.split(((site, demand.devices),), wanted)
-                sites.setdefault(table.shares(held), (count, table.topology.names[site]))
-    ranked = sorted(sites.items(), key=lambda item: (-item[1][0], item[1][1]))
-    shown = 0
-    for shares, (_, name) in ranked:
-        if shares == job.placement.sites:
-            continue
-        shown += 1
-        if shown > MOST_SINGLE:
-            return
-        score = score_sites(table.topology, (table.number(name),), local_number(ground.table, ground.demand))
+    table, demand = job.ground.table, job.ground.demand
+    ways = {
+        shares: (-count, name, score)
+        for count, name, shares, score in sufficient_sites(table, demand, demand.type_choices(table.types))
+        if shares != job.placement.sites
+    }
+    for shares, (_, name, score) in sorted(ways.items(), key=lambda way: way[1][:2])[:MOST_SINGLE]:
         loses = why_it_loses(score, job.placement.score)
         yield Alternative(name=f"{name} alone", sites=shares, score=score, loses=loses)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from estimator.communication.groups import routes_of
 from planner.many_jobs.placement.ground import Ground
+from planner.many_jobs.sites.choosing import sufficient_sites
 from planner.many_jobs.sites.filling import fill
 from planner.many_jobs.sites.paths import joining_links
 from planner.many_jobs.sites.records import Share, SitePlacement
@@ -40,17 +41,14 @@ def equal_choices(ground: Ground, placement: SitePlacement) -> tuple[SitePlaceme
 
 def _single(ground: Ground, placement: SitePlacement) -> Iterator[SitePlacement]:
     """Sites that have enough by themselves, with devices of one type or as they come, and the same score."""
-    table, demand, local = ground.table, ground.demand, local_number(ground.table, ground.demand)
-    names = list(demand.types or table.types)
-    wanted = [(name,) for name in names] + ([] if demand.one_type else [tuple(names)])
-    ranked = []
-    for types in wanted:
-        for site, count in enumerate(table.free_for(types)):
-            if count >= demand.devices:
-                score = score_sites(table.topology, (site,), local)
-                if score.key <= placement.score.key:
-                    shares = table.shares(table.split(((site, demand.devices),), types))
-                    ranked.append((-_speed(ground, shares), table.topology.names[site], shares, score))
+    table, demand = ground.table, ground.demand
+    names = tuple(demand.types or table.types)
+    types = [(name,) for name in names] + ([] if demand.one_type else [names])
+    ranked = [
+        (-_speed(ground, shares), name, shares, score)
+        for _, name, shares, score in sufficient_sites(table, demand, types)
+        if score.key <= placement.score.key
+    ]
     for _, _, shares, score in sorted(ranked, key=lambda entry: entry[:2]):
         yield replace(placement, sites=shares, links=(), score=score, step="fastest of equal sites")
 

@@ -30,7 +30,8 @@ from planner.many_jobs.sites.state import table_of_cluster
 from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import Across
 from planner.one_job.search.mixed.space import pricing_of
-from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, read_search
+from planner.one_job.search.spaces.request import SearchRequest, read_search
+from planner.one_job.search.varied import with_cluster
 from planner.shared.inputs import load_place, open_existing, token_count
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
@@ -159,8 +160,9 @@ def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
     if isinstance(placed, NoSites):
         raise NothingFits(f"{place.text}: {placed.infeasible.reason}", result=placed)
     request = read_search(replace(options, schedule=("1f1b",)), store=store, model=loaded)
-    now = with_topology(request.cluster, topology) if topology is not filed else request.cluster
-    return Ground(request=_on_cluster(request, now), demand=demand, table=table, filed=filed, links=links)
+    if topology is not filed:
+        request = with_cluster(request, with_topology(request.cluster, topology))
+    return Ground(request=request, demand=demand, table=table, filed=filed, links=links)
 
 
 def choose_devices(ground: Ground, method: str) -> tuple[SitePlacement, tuple[DeviceSlot, ...]]:
@@ -221,14 +223,3 @@ def _known_types(types: Sequence[str], cluster: Cluster) -> tuple[str, ...]:
             expected = f"some of {', '.join(cluster.device_types)}"
             raise InputError(where="place", key="--types", found=name, expected=expected)
     return tuple(types)
-
-
-def _on_cluster(request: SearchRequest, cluster: Cluster) -> SearchRequest:
-    """The same search where links between sites are those of `cluster`."""
-    if cluster is request.cluster:
-        return request
-
-    def moved(part: DeviceSpace) -> DeviceSpace:
-        return replace(part, evaluator=replace(part.evaluator, cluster=cluster))
-
-    return replace(request, cluster=cluster, spaces=tuple(map(moved, request.spaces)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from planner.many_jobs.placement.ground import Ground, devices_of, plan_on, sites_of
 from planner.many_jobs.sites.choosing import place_on_sites
 from planner.many_jobs.sites.records import NoSites
-from planner.one_job.search.spaces.request import SearchRequest
+from planner.one_job.search.varied import with_constraints
 from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
@@ -67,21 +67,7 @@ def _plan_of(ground: Ground, devices: int, wanted: PlaceOptions) -> Plan | None:
     placed = place_on_sites(ground.table, demand)
     if isinstance(placed, NoSites):
         return None
-    more = replace(ground, request=_with_most(ground.request, devices), demand=demand)
+    request = with_constraints(ground.request, lambda limits: replace(limits, most={**limits.most, "devices": devices}))
+    more = replace(ground, request=request, demand=demand)
     across = plan_on(more, devices_of(ground, placed.sites), all_sites=wanted.all_sites, most=FEW_PRICED)
     return None if across is None else across.plan
-
-
-def _with_most(request: SearchRequest, devices: int) -> SearchRequest:
-    """The same search where a plan may use so many devices."""
-    spaces = tuple(
-        replace(
-            part,
-            space=replace(
-                part.space,
-                constraints=replace(part.space.constraints, most={**part.space.constraints.most, "devices": devices}),
-            ),
-        )
-        for part in request.spaces
-    )
-    return replace(request, spaces=spaces)

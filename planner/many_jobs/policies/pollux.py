@@ -40,14 +40,8 @@ class Pollux(Rounds):
     def decide(self, view: View) -> Decision:
         """Pool by pool."""
         due = self.due(view.now_s)
-        pools: dict[str, list[JobState]] = {name: [] for name in view.pools}
-        for states in (view.running, view.waiting) if due else (view.waiting,):
-            for state in states.values():
-                pool = state.job.pool
-                if pool in pools and (due or view.free[pool] > 0) and self._ladders.of(view, state.job).counts:
-                    pools[pool].append(state)
         wanted = dict[str, Grant]()
-        for pool, queue in pools.items():
+        for pool, queue in self._queues(view, due=due).items():
             if due:
                 held = {state.job.id: state.grant.devices for state in queue if state.grant and just_began(view, state)}
                 capacity = view.pools[pool].devices - sum(held.values())
@@ -60,6 +54,15 @@ class Pollux(Rounds):
                 counts = least_counts(queue, ladders, view.free[pool])
             wanted.update({id_: grant(pool, count) for id_, count in counts.items()})
         return decision_for(view, wanted) if due else Decision(grants=dict(wanted))
+
+    def _queues(self, view: View, *, due: bool) -> dict[str, list[JobState]]:
+        """The jobs of each pool that are decided about: all in a round, else those that wait where devices are free."""
+        queues: dict[str, list[JobState]] = {name: [] for name in view.pools if due or view.free[name] > 0}
+        for states in (view.running, view.waiting) if due else (view.waiting,):
+            for state in states.values():
+                if state.job.pool in queues and self._ladders.of(view, state.job).counts:
+                    queues[state.job.pool].append(state)
+        return queues
 
     def _counts(self, view: View, capacity: int, states: list[JobState], fair: int) -> dict[str, int]:
         if not states:

@@ -58,19 +58,9 @@ class Sia(Rounds):
         columns = self._configurations(view, states)
         if not states or not columns:
             return decision_for(view, held)
-        column = {configuration: index for index, configuration in enumerate(columns)}
-        rates = np.array([self._row(view, state.job, columns) for state in states])
-        kept = np.ones_like(rates)
-        for row, state in enumerate(states):
-            if state.grant is not None:
-                kept[row] = restart_factor(view, state)
-                if state.grant.parts[0] in column:
-                    kept[row, column[state.grant.parts[0]]] = 1.0
-        with np.errstate(divide="ignore"):
-            cost = np.where(rates > 0, (np.maximum(rates, 1e-300) * kept) ** self._p, np.inf)
         pools = list(view.pools)
         options = Options(
-            cost=cost,
+            cost=self._costs(view, states, columns),
             idle=np.full(len(states), self._idle_cost),
             pool=np.array([pools.index(pool) for pool, _ in columns]),
             count=np.array([count for _, count in columns]),
@@ -81,6 +71,19 @@ class Sia(Rounds):
         if not wanted and not held:
             return self._fill(view)
         return decision_for(view, held | wanted)
+
+    def _costs(self, view: View, states: list[JobState], columns: tuple[Configuration, ...]) -> NDArray[np.float64]:
+        """(r G)^p of every job on every configuration, infinite where it does not fit."""
+        column = {configuration: index for index, configuration in enumerate(columns)}
+        rates = np.array([self._row(view, state.job, columns) for state in states])
+        kept = np.ones_like(rates)
+        for row, state in enumerate(states):
+            if state.grant is not None:
+                kept[row] = restart_factor(view, state)
+                if state.grant.parts[0] in column:
+                    kept[row, column[state.grant.parts[0]]] = 1.0
+        with np.errstate(divide="ignore"):
+            return np.where(rates > 0, (np.maximum(rates, 1e-300) * kept) ** self._p, np.inf)
 
     def _configurations(self, view: View, states: list[JobState]) -> tuple[Configuration, ...]:
         """All (pool, count): powers of two, and what some job asked for. The rows are dropped when they change."""

@@ -10,7 +10,7 @@ from functools import partial
 from planner.many_jobs.sites.compact import compact_search
 from planner.many_jobs.sites.exact import exact_search
 from planner.many_jobs.sites.paths import joining_links
-from planner.many_jobs.sites.records import Alternative, Choice, Demand, NoSites, Score, SitePlacement
+from planner.many_jobs.sites.records import Alternative, Choice, Demand, NoSites, Score, Share, SitePlacement
 from planner.many_jobs.sites.scoring import score_sites
 from planner.many_jobs.sites.shortage import explain_shortage
 from planner.many_jobs.sites.spin_search import first_fit, spin_search
@@ -62,7 +62,7 @@ def choose_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> 
 def place_on_sites(table: SiteTable, demand: Demand, *, method: str = DEFAULT) -> SitePlacement | NoSites:
     """Return where a job's devices are, with the other ways and why they lose; or why there is no place.
 
-    Nothing is taken: `table.take(table.held(placement.sites))` does. InputError for a site or method that there is not.
+    Nothing is taken. InputError for a site or method that there is not.
     """
     chosen = choose_sites(table, demand, method=method)
     if chosen is None:
@@ -116,6 +116,19 @@ def _alternatives(table: SiteTable, demand: Demand, placement: SitePlacement) ->
             continue
         seen.add(shares)
         yield Alternative(name=name, sites=shares, score=other[2], loses=why_it_loses(other[2], placement.score))
+
+
+def sufficient_sites(
+    table: SiteTable, demand: Demand, types: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, str, tuple[Share, ...], Score]]:
+    """Return the sites that have enough devices of each of these sets of types by themselves: free devices, name, what
+    the site would give, and its score."""
+    local = local_number(table, demand)
+    for wanted in types:
+        for site, count in enumerate(table.free_for(wanted)):
+            if count >= demand.devices:
+                shares = table.shares(table.split(((site, demand.devices),), wanted))
+                yield count, table.topology.names[site], shares, score_sites(table.topology, (site,), local)
 
 
 def _single_sites(table: SiteTable, demand: Demand) -> Iterator[Alternative]:

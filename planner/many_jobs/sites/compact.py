@@ -9,6 +9,7 @@ grown from several sites, SpinSearch's own answers are tried, and branch and bou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from planner.many_jobs.sites.exact import MOST_SITES
 from planner.many_jobs.sites.filling import fill
@@ -16,8 +17,8 @@ from planner.many_jobs.sites.paths import nearer
 from planner.many_jobs.sites.records import Choice
 from planner.many_jobs.sites.scoring import LARGE, MANY, narrowest, tree_s
 from planner.many_jobs.sites.sets import SiteSets
-from planner.many_jobs.sites.spin_search import first_fit, spin_search
-from planner.many_jobs.sites.topology import Topology
+from planner.many_jobs.sites.spin_search import ANCHORS, first_fit, spin_search
+from planner.many_jobs.sites.topology import ScoreName, Topology
 
 WORK = 2_000
 """Sets and parts of sets that branch and bound looks at."""
@@ -154,16 +155,16 @@ def _spun(
     topology: Topology, free: Sequence[int], wanted: int, local: int | None, size: int, width: float
 ) -> Iterator[tuple[int, ...]]:
     """What SpinSearch finds in all its readings, where that is as few sites and as wide."""
+    scores: tuple[ScoreName, ...] = ("incident", "from-local") if local is not None else ("incident",)
+    readings = [partial(spin_search, score=score, anchor=anchor) for score in scores for anchor in ANCHORS]
     seen = set()
-    for method in (spin_search, first_fit):
-        for score in ("incident", "from-local") if local is not None else ("incident",):
-            for anchor in ("bandwidth", "free") if method is spin_search else ("bandwidth",):
-                choice = method(topology, free, wanted, local, score=score, anchor=anchor)
-                if choice is None or len(choice.shares) != size or choice.sites in seen:
-                    continue
-                seen.add(choice.sites)
-                if narrowest(topology, choice.sites) == width:
-                    yield choice.sites
+    for method in (*readings, *(partial(first_fit, score=score) for score in scores)):
+        choice = method(topology, free, wanted, local)
+        if choice is None or len(choice.shares) != size or choice.sites in seen:
+            continue
+        seen.add(choice.sites)
+        if narrowest(topology, choice.sites) == width:
+            yield choice.sites
 
 
 def _grown(

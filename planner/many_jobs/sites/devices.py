@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.many_jobs.sites.buddy import BuddyAllocator
+from planner.many_jobs.sites.buddy import near_devices
 from planner.many_jobs.sites.domains import domain_of_site
 from planner.many_jobs.sites.records import Share
 from profiles.cluster import Cluster, DeviceSlot
@@ -18,12 +18,8 @@ def give_devices(cluster: Cluster, shares: Sequence[Share]) -> tuple[DeviceSlot,
     for share in shares:
         for device, count in share.devices:
             domain, slots = domain_of_site(cluster.site(share.site), device)
-            buddy = BuddyAllocator(domain)
-            for number, slot in enumerate(slots):
-                if slot not in free:
-                    buddy.blocks.take(buddy.tree.leaf[number])
-            given = buddy.allocate(count)
+            given = near_devices(domain, (number for number, slot in enumerate(slots) if slot in free), count)
             if given is None:
                 return None
-            taken.update(slots[number] for number in given.devices)
+            taken.update(slots[number] for number in given)
     return tuple(slot for slot in cluster.free_slots if slot in taken)

@@ -1,4 +1,4 @@
-"""What is near what inside a site: NVLink islands, NUMA domains, nodes, racks and pods, one inside the other."""
+"""What is near what inside a site: NVLink islands, nodes, racks and pods, one inside the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 
 from profiles.cluster import DeviceSlot, NodeGroup, Site
 
-LEVELS = ("device", "island", "numa", "node", "rack", "pod", "site")
+LEVELS = ("device", "island", "node", "rack", "pod", "site")
 """From near to far. A rack is an island of the fast link that spans nodes."""
 
 
@@ -39,12 +39,9 @@ class Domain:
         return self.devices or sum(part.size for part in self.parts)
 
 
-def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[Domain, tuple[DeviceSlot, ...]]:
-    """The domains of a site's devices of one type, and those devices in the order that numbers them.
-
-    `numa_per_node`: equal contiguous parts of a node that share a processor's memory; the cluster file does not say.
-    Inside an island they are left out, since its devices are equally near. ValueError if the site has no such device.
-    """
+def domain_of_site(site: Site, device: str) -> tuple[Domain, tuple[DeviceSlot, ...]]:
+    """Return the domains of a site's devices of one type, and those devices in the order that numbers them. Raise
+    ValueError if the site has no such device."""
     nodes: list[tuple[int, tuple[int, int], Domain]] = []
     slots: list[DeviceSlot] = []
     total = sum(group.count for group in site.nodes)
@@ -54,7 +51,7 @@ def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[
             number += group.count
             continue
         per_rack = max(1, group.island_size // group.devices)
-        made = node_domain(group.devices, min(group.island_size, group.devices), numa_per_node)
+        made = node_domain(group.devices, min(group.island_size, group.devices))
         for index in range(group.count):
             rack = (position, index // per_rack if per_rack > 1 else -1 - index)
             nodes.append(((number - index % per_rack) // per_pod, rack, made))
@@ -73,25 +70,11 @@ def domain_of_site(site: Site, device: str, *, numa_per_node: int = 1) -> tuple[
     return Domain(level="site", parts=parts), tuple(slots)
 
 
-def node_domain(devices: int, island: int, numa: int) -> Domain:
-    """Return a node of islands of so many devices, in NUMA domains that are no smaller."""
-    if island == devices:
-        return Domain(level="node", parts=(Domain(level="island", devices=devices),))
-    per_numa = devices // numa if numa > 1 and not devices % numa and not (devices // numa) % island else 0
-    if per_numa == island:
-        per_numa = 0
-    if not per_numa:
-        return Domain(level="node", parts=_islands(devices, island)) if island > 1 else _flat("node", devices)
-    inner = Domain(level="numa", parts=_islands(per_numa, island)) if island > 1 else _flat("numa", per_numa)
-    return Domain(level="node", parts=(inner,) * (devices // per_numa))
-
-
-def _flat(level: str, devices: int) -> Domain:
-    return Domain(level=level, devices=devices)
-
-
-def _islands(devices: int, island: int) -> tuple[Domain, ...]:
-    return (Domain(level="island", devices=island),) * (devices // island)
+def node_domain(devices: int, island: int) -> Domain:
+    """Return a node of islands of so many devices; islands of one device are none."""
+    if island == 1 < devices:
+        return Domain(level="node", devices=devices)
+    return Domain(level="node", parts=(Domain(level="island", devices=island),) * (devices // island))
 
 
 def _slots(site: str, node: int, group: int, nodes: NodeGroup) -> Sequence[DeviceSlot]:

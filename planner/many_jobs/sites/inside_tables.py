@@ -48,7 +48,7 @@ class InsideTables:
             if least_s >= limit_s:
                 break
             once_s = self._pass_s(segment, share, many=many)
-            if once_s is None or (self.pricer.batches(segment) - 1 + segment.pp) * once_s >= limit_s:
+            if once_s is None or self._passes_s(segment, once_s) >= limit_s:
                 continue
             option = self._option(segment, share, once_s, many=many)
             choice = best_inside([option], limit_s)
@@ -75,55 +75,47 @@ class InsideTables:
             length, content = self._content(segment, share)
             layers = len(self.pricer.space.model.layers)
             once_s = float(passes[key][content]) * share * layers / segment.pp / length
-            bounds.append(((self.pricer.batches(segment) - 1 + segment.pp) * once_s, segment))
+            bounds.append((self._passes_s(segment, once_s), segment))
         return sorted(bounds, key=lambda bound: bound[0])
 
     def _option(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
         """The segment's costs; `once_s` are a micro-batch's on one stage. Replicas over several groups, and those of
         which there are too many patterns to choose from, are in the order of the devices, as if one unit held all."""
         group = self.pricer.space.groups[segment.groups[0]]
-        tp, micro_batches = segment.layout.tp, self.pricer.batches(segment)
-        units = list(self._units(group, tp).values())
-        room = tuple(len(blocks) // tp for blocks in units)
-        is_open = len(segment.groups) == 1 and _is_small(room, segment.dp)
-        patterns = patterns_of(room, segment.dp) if is_open else ()
-        if not patterns:
-            return self._in_order(segment, share, once_s, many=many)
+        units = list(self._units(group, segment.layout.tp).values())
+        room = tuple(len(blocks) // segment.layout.tp for blocks in units)
         size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
-        sync = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
-        hops = tuple(
-            tuple(self._hop_s(segment, units, before, after) if segment.pp > 1 else 0.0 for after in patterns)
-            for before in patterns
-        )
+        patterns: tuple[Pattern, ...] = ()
+        if len(segment.groups) == 1 and _is_small(room, segment.dp):
+            patterns = patterns_of(room, segment.dp)
+        if patterns:
+            alike = _alike(group, units)
+            sync_s = tuple(self._sync_s(segment, units, pattern, size_bytes) for pattern in patterns)
+            hop_s = tuple(
+                tuple(self._hop_s(segment, units, before, after) if segment.pp > 1 else 0.0 for after in patterns)
+                for before in patterns
+            )
+        else:
+            room, alike, patterns = (segment.pp * segment.dp,), (0,), ((segment.dp,),)
+            stages = [self.pricer.space.stage(segment, number) for number in range(segment.pp)]
+            sync_s = (max(self.pricer.sum_s(stage, size_bytes) for stage in {stages[0]: 0, stages[-1]: 0}),)
+            pairs = itertools.pairwise(stages[:2])
+            hop_s = ((sum(float(self.pricer.hop_s(*pair, segment.micro_batch)[1]) for pair in pairs),),)
         return InsideOption(
             pp=segment.pp,
-            compute_s=(micro_batches - 1 + segment.pp) * once_s,
-            micro_batches=micro_batches,
+            compute_s=self._passes_s(segment, once_s),
+            micro_batches=self.pricer.batches(segment),
             room=room,
-            alike=_alike(group, units),
+            alike=alike,
             patterns=patterns,
-            sync_s=sync,
-            hop_s=hops,
+            sync_s=sync_s,
+            hop_s=hop_s,
         )
 
-    def _in_order(self, segment: Segment, share: float, once_s: float, *, many: bool) -> InsideOption:
-        size_bytes = self._gradient_bytes(segment, share / segment.pp, many=many)
-        stages = [self.pricer.space.stage(segment, number) for number in range(segment.pp)]
-        sync = max(self.pricer.sum_s(stage, size_bytes) for stage in {stages[0]: 0, stages[-1]: 0})
-        hop = 0.0
-        for here, there in itertools.pairwise(stages[:2]):
-            hop = float(self.pricer.hop_s(here, there, segment.micro_batch)[1])
-        micro_batches = self.pricer.batches(segment)
-        return InsideOption(
-            pp=segment.pp,
-            compute_s=(micro_batches - 1 + segment.pp) * once_s,
-            micro_batches=micro_batches,
-            room=(segment.pp * segment.dp,),
-            alike=(0,),
-            patterns=((segment.dp,),),
-            sync_s=(sync,),
-            hop_s=((hop,),),
-        )
+    def _passes_s(self, segment: Segment, once_s: float) -> float:
+        """Seconds of the passes of an iteration, of `once_s` each on each of equal stages
+        (`estimator.schedules.one_chunk`)."""
+        return (self.pricer.batches(segment) + segment.pp - 1) * once_s
 
     def _pass_s(self, segment: Segment, share: float, *, many: bool) -> float | None:
         """Seconds of a micro-batch on one stage of so much of the model, under the fastest rule that fits."""

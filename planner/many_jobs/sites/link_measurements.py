@@ -15,7 +15,6 @@ last.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from planner.many_jobs.sites.monitor import BandwidthMonitor, Basis, LinkMeasurement, measurements_of
-from planner.many_jobs.sites.topology import Topology
+from planner.many_jobs.sites.monitor import Basis, LinkMeasurement, figures_at, measurements_of
+from planner.many_jobs.sites.topology import Topology, make_topology
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
 from profiles.schema import FileModel, to_input_error, validate
@@ -119,31 +118,36 @@ def save_measurements(
 def links_now(
     topology: Topology, measurements: Iterable[LinkMeasurement], *, now_s: float, half_life_s: float = HALF_LIFE_S
 ) -> tuple[Topology, tuple[LinkNow, ...]]:
-    """Return the topology as measured, smoothed and aged to `now_s` by the bandwidth monitor, and each of its links.
-    Raise InputError for a measurement of a later time, by more than clocks differ."""
+    """Return the topology as measured between its sites, smoothed and aged to `now_s`, and each of its links. A link
+    that it does not have is added. Raise InputError for a measurement of a later time, by more than clocks differ."""
     measured = list(measurements)
     latest = max(measured, key=lambda measurement: measurement.at_s, default=None)
     if latest is not None and latest.at_s > now_s + CLOCKS_DIFFER_S:
         what = f"{' and '.join(latest.between)} measured at {latest.at_s:.0f} s, now being {now_s:.0f} s"
         raise InputError(where="link measurements", key="at_s", found=what, expected="a time that has been")
-    monitor = BandwidthMonitor(topology, half_life_s=half_life_s)
-    monitor.observe_all(measured)
-    names = topology.names
-    rows = []
-    for (first, second), state in sorted(monitor.links.items()):
-        between = (names[first], names[second])
-        width, far, basis = monitor.figures(between, now_s)
-        rows.append(
-            LinkNow(
-                between=between,
-                bandwidth_bytes_per_s=width,
-                latency_s=far,
-                basis=basis,
-                age_s=None if math.isinf(state.latest_s) else max(0.0, now_s - state.latest_s),
-                filed=state.filed,
-            )
+    names, number = topology.names, topology.number
+    widths, fars = topology.bandwidth_bytes_per_s.tolist(), topology.latency_s.tolist()
+    ends = [(min(pair), max(pair)) for pair in topology.ends.tolist()]
+    filed = dict(zip(ends, zip(widths, fars, strict=True), strict=True))
+    of_link: dict[tuple[int, int], list[LinkMeasurement]] = {pair: [] for pair in ends}
+    for measurement in measured:
+        first, second = sorted(number[name] for name in measurement.between)
+        of_link.setdefault((first, second), []).append(measurement)
+    links = {}
+    for pair, rows in sorted(of_link.items()):
+        width, far, basis = figures_at(rows, filed.get(pair), now_s, half_life_s=half_life_s)
+        links[pair] = LinkNow(
+            between=(names[pair[0]], names[pair[1]]),
+            bandwidth_bytes_per_s=width,
+            latency_s=far,
+            basis=basis,
+            age_s=max(0.0, now_s - max(row.at_s for row in rows)) if rows else None,
+            filed=filed.get(pair),
         )
-    return (monitor.current(now_s) if measured else topology), tuple(rows)
+    if measured:
+        edges = [(*pair, link.bandwidth_bytes_per_s, link.latency_s) for pair, link in links.items()]
+        topology = make_topology(names, edges)
+    return topology, tuple(links.values())
 
 
 def _of_state(data: Any, path: Path) -> list[LinkMeasurement]:

@@ -1,4 +1,4 @@
-"""The bandwidth monitor: measurements of links between sites, smoothed and aged, as the state table's topology.
+"""The bandwidth monitor: measurements of links between sites, smoothed and aged.
 
 SpiderFlow's monitor probes the links and records what it finds (section 4.1.2); it does not say how figures age. Here a
 measurement weighs `2 ** (-age / half_life)`, and what the cluster file says weighs as much as one measurement that is
@@ -8,11 +8,10 @@ measurement weighs `2 ** (-age / half_life)`, and what the cluster file says wei
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.many_jobs.sites.topology import Topology, make_topology
 from profiles.errors import InputError
 from profiles.vocabulary import LinkTable
 
@@ -39,93 +38,40 @@ class LinkMeasurement:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Smoothed:
-    """A weighted mean of measurements, its weight as of the latest."""
+def figures_at(
+    measurements: Sequence[LinkMeasurement], filed: tuple[float, float] | None, now_s: float, *, half_life_s: float
+) -> tuple[float, float, Basis]:
+    """Return bytes/s and s of a link at a time, and where they come from, by its measurements in any order and what the
+    cluster file says (None: it has no such link).
 
-    mean: float = 0.0
-    weight: float = 0.0
-
-    def add(self, value: float, *, older_s: float, newer_s: float, half_life_s: float) -> Smoothed:
-        """With a measurement `older_s` before the latest so far, or `newer_s` after it."""
-        fresh, before = _weight(older_s, half_life_s), self.weight * _weight(newer_s, half_life_s)
-        weight = fresh + before
-        return Smoothed(self.mean + (value - self.mean) * (fresh / weight), weight)
-
-    def at(self, age_s: float, half_life_s: float, filed: float | None) -> float:
-        """The mean `age_s` after the latest measurement, with the file's figure where there is one."""
-        weight = self.weight * _weight(age_s, half_life_s)
-        if filed is None:
-            return self.mean
-        return (self.mean * weight + filed * FILE_WEIGHT) / (weight + FILE_WEIGHT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkState:
-    """What is known of a link: `filed` is the cluster file's (bytes/s, s), None if the file has no such link. Nothing
-    measured up to `since_s` counts, when it was last found down."""
-
-    filed: tuple[float, float] | None
-    bandwidth: Smoothed = Smoothed()
-    latency: Smoothed = Smoothed()
-    latest_s: float = -math.inf
-    since_s: float = -math.inf
-    down: bool = False
+    A measurement of 0 bytes/s says that the link is down: it stays so until a later one of more, and what was measured
+    up to then is forgotten.
+    """
+    down_s = max((down.at_s for down in measurements if not down.bandwidth_bytes_per_s), default=-math.inf)
+    counted = [measured for measured in measurements if measured.at_s > down_s]
+    filed_width, filed_far = filed or (None, None)
+    if not counted:
+        return (filed_width or 0.0, filed_far or 0.0, "file") if down_s < 0 else (0.0, filed_far or 0.0, "down")
+    widths = [(measured.at_s, measured.bandwidth_bytes_per_s) for measured in counted]
+    fars = [(measured.at_s, measured.latency_s) for measured in counted if measured.latency_s is not None]
+    # Where clocks differ the latest measurement is of now.
+    now_s = max(now_s, *(at_s for at_s, _ in widths))
+    width = _smoothed(widths, filed_width or None, now_s, half_life_s)
+    return width, _smoothed(fars, filed_far, now_s, half_life_s), "measured"
 
 
-class BandwidthMonitor:
-    """The links between sites, kept current. The same measurements give the same figures. Those of a link that is up
-    may come in any order, but for rounding; that it is down counts if it is the latest."""
-
-    def __init__(self, topology: Topology, *, half_life_s: float = 600.0) -> None:
-        if not 0 < half_life_s < math.inf:
-            raise ValueError(f"bandwidth monitor: a half-life of {half_life_s} s, expected more than 0")
-        self.half_life_s = half_life_s
-        self.topology = topology
-        rows = zip(
-            topology.ends.tolist(), topology.bandwidth_bytes_per_s.tolist(), topology.latency_s.tolist(), strict=True
-        )
-        self.links = {tuple(sorted(ends)): LinkState(filed=(width, far)) for ends, width, far in rows}
-
-    def observe(self, measured: LinkMeasurement) -> None:
-        """Count a measurement in. InputError if a site is unknown.
-
-        One of 0 bytes/s says that the link is down: it stays so until a later one of more, and what was measured before
-        is forgotten. A link that the file does not have is added.
-        """
-        numbers = []
-        for name in measured.between:
-            if name not in self.topology.number:
-                some_names = ", ".join(self.topology.names[:20])
-                raise InputError(
-                    where="link measurement", key="between", found=repr(name), expected=f"one of {some_names}"
-                )
-            numbers.append(self.topology.number[name])
-        ends = tuple(sorted(numbers))
-        self.links[ends] = _counted(self.links.get(ends, LinkState(filed=None)), measured, self.half_life_s)
-
-    def observe_all(self, measurements: Iterable[LinkMeasurement]) -> None:
-        """Count these in, by time; those of one time in their order."""
-        for measured in sorted(measurements, key=lambda measured: measured.at_s):
-            self.observe(measured)
-
-    def figures(self, between: tuple[str, str], now_s: float) -> tuple[float, float, Basis]:
-        """Bytes/s and s of a link at a time, and where they come from; 0 and `down` for one that nobody knows."""
-        ends = tuple(sorted(self.topology.number[name] for name in between))
-        state = self.links.get(ends)
-        return (0.0, 0.0, "down") if state is None else _figures(state, now_s, self.half_life_s)
-
-    def current(self, now_s: float) -> Topology:
-        """The topology at a time. Paths that no measurement changed are taken over from the last one."""
-        ends = sorted(self.links)
-        figures = [_figures(self.links[pair], now_s, self.half_life_s) for pair in ends]
-        width, far = [row[0] for row in figures], [row[1] for row in figures]
-        if [tuple(pair) for pair in self.topology.ends.tolist()] != ends:
-            rows = [(*pair, *row) for pair, row in zip(ends, zip(width, far, strict=True), strict=True)]
-            self.topology = make_topology(self.topology.names, rows)
-        else:
-            self.topology = self.topology.with_figures(width, far)
-        return self.topology
+def _smoothed(rows: Sequence[tuple[float, float]], filed: float | None, now_s: float, half_life_s: float) -> float:
+    """The mean of figures of these times, weighted by their ages, with the file's figure where there is one."""
+    if not rows:
+        return filed or 0.0
+    latest_s = max(at_s for at_s, _ in rows)
+    weights = [math.pow(2.0, (at_s - latest_s) / half_life_s) for at_s, _ in rows]
+    whole = math.fsum(weights)
+    mean = math.fsum(weight * figure for weight, (_, figure) in zip(weights, rows, strict=True)) / whole
+    if filed is None:
+        return mean
+    whole *= math.pow(2.0, (latest_s - now_s) / half_life_s)
+    return (mean * whole + filed * FILE_WEIGHT) / (whole + FILE_WEIGHT)
 
 
 def measurement_of(table: LinkTable, between: tuple[str, str], at_s: float) -> LinkMeasurement:
@@ -171,42 +117,3 @@ def measurements_of(
             )
             chosen.append(measurement_of(best, pair, at_s))
     return tuple(chosen)
-
-
-def _weight(age_s: float, half_life_s: float) -> float:
-    return math.pow(2.0, -age_s / half_life_s)
-
-
-def _counted(state: LinkState, measured: LinkMeasurement, half_life_s: float) -> LinkState:
-    if measured.at_s <= state.since_s:
-        return state
-    if not measured.bandwidth_bytes_per_s:
-        if measured.at_s < state.latest_s:
-            return state
-        return LinkState(filed=state.filed, since_s=measured.at_s, latest_s=measured.at_s, down=True)
-    fresh = state.latest_s if state.bandwidth.weight else measured.at_s
-    older_s, newer_s = max(0.0, fresh - measured.at_s), max(0.0, measured.at_s - fresh)
-    latency = Smoothed(state.latency.mean, state.latency.weight * _weight(newer_s, half_life_s))
-    if measured.latency_s is not None:
-        latency = state.latency.add(measured.latency_s, older_s=older_s, newer_s=newer_s, half_life_s=half_life_s)
-    return LinkState(
-        filed=state.filed,
-        bandwidth=state.bandwidth.add(
-            measured.bandwidth_bytes_per_s, older_s=older_s, newer_s=newer_s, half_life_s=half_life_s
-        ),
-        latency=latency,
-        latest_s=max(measured.at_s, fresh),
-        since_s=state.since_s,
-    )
-
-
-def _figures(state: LinkState, now_s: float, half_life_s: float) -> tuple[float, float, Basis]:
-    filed_width, filed_far = state.filed or (None, None)
-    if state.down:
-        return 0.0, filed_far or 0.0, "down"
-    if not state.bandwidth.weight:
-        return filed_width or 0.0, filed_far or 0.0, "file"
-    age_s = max(0.0, now_s - state.latest_s)
-    width = state.bandwidth.at(age_s, half_life_s, filed_width or None)
-    far = state.latency.at(age_s, half_life_s, filed_far) if state.latency.weight else filed_far or 0.0
-    return width, far, "measured"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal
+from typing import Literal, get_args
 
 from planner.many_jobs.sites.filling import Shares, fill_in_order
 from planner.many_jobs.sites.records import Choice
@@ -20,6 +20,7 @@ from planner.many_jobs.sites.topology import ScoreName, Topology
 AnchorName = Literal["bandwidth", "free"]
 """Where hop expansion starts: the site of the highest bandwidth score (equation 5), or, as section 4.1.4 does it, of
 the most free devices, equal ones in order of bandwidth."""
+ANCHORS: tuple[AnchorName, ...] = get_args(AnchorName)
 
 
 def spin_search(
@@ -60,17 +61,13 @@ def first_fit(
     local: int | None,
     *,
     score: ScoreName = "incident",
-    anchor: AnchorName = "bandwidth",
 ) -> Choice | None:
-    """Sections 4.1.2 and 4.1.3 to the letter: all sites by bandwidth, each giving min(free, rest) (equation 4), joined
-    by links or not; if they have too little, hop expansion, which then has too little as well."""
+    """Return the sites by sections 4.1.2 and 4.1.3 to the letter: all by bandwidth, each giving min(free, rest)
+    (equation 4), joined by links or not; None if they have too little, as hop expansion then has as well."""
     scores = topology.scores(score, local)
     order = sorted(range(len(topology)), key=lambda site: -scores[site])
     shares = fill_in_order(order, free, wanted)
-    if shares is not None:
-        return Choice("first fit", shares)
-    shares = _expand(topology, free, wanted, None, order, local, score, anchor)
-    return None if shares is None else Choice("hop expansion", shares)
+    return None if shares is None else Choice("first fit", shares)
 
 
 def _expand(

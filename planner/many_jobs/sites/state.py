@@ -1,7 +1,6 @@
 """The state table: the free devices of every site by type, and the topology that joins the sites.
 
-SpiderFlow's graph-structured state information table (section 3.1). The topology is a value; the counts of free devices
-change in place, since every placement changes them.
+SpiderFlow's graph-structured state information table (section 3.1).
 """
 
 from __future__ import annotations
@@ -71,39 +70,12 @@ class SiteTable:
                 raise ValueError(f"{name}: {count} more devices than are free of {types or self.types}")
         return tuple(held)
 
-    def take(self, held: Held) -> None:
-        """These are no longer free. ValueError, and nothing is taken, if there are too few."""
-        wanted: dict[tuple[int, int], int] = {}
-        for site, number, count in held:
-            wanted[site, number] = wanted.get((site, number), 0) + count
-        for (site, number), count in wanted.items():
-            if not 0 < count <= self.free[number][site]:
-                name, free = self.topology.names[site], self.free[number][site]
-                raise ValueError(f"{name}: {count} devices of {self.types[number]} wanted, {free} free")
-        for (site, number), count in wanted.items():
-            self.free[number][site] -= count
-            self.total[site] -= count
-
-    def give(self, held: Held) -> None:
-        """These are free again."""
-        for site, number, count in held:
-            self.free[number][site] += count
-            self.total[site] += count
-
     def shares(self, held: Held) -> tuple[Share, ...]:
         """Devices taken as records, in order of sites."""
         by_site: dict[int, list[tuple[str, int]]] = {}
         for site, number, count in sorted(held):
             by_site.setdefault(site, []).append((self.types[number], count))
         return tuple(Share(site=self.topology.names[site], devices=tuple(devices)) for site, devices in by_site.items())
-
-    def held(self, shares: Sequence[Share]) -> Held:
-        """The reverse of `shares`."""
-        return tuple(
-            (self.number(share.site, key="site"), self.types.index(name), count)
-            for share in shares
-            for name, count in share.devices
-        )
 
     def with_topology(self, topology: Topology) -> SiteTable:
         """The same free devices under another topology of the same sites."""

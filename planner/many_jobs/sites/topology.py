@@ -1,7 +1,6 @@
 """The graph of sites: links with bandwidth and latency as arrays, and what is computed from them, each once.
 
-Nothing here knows which devices are free, so a placement changes nothing of it; a measurement gives a new topology,
-which takes over what the measurement cannot have changed.
+Nothing here knows which devices are free, so a placement changes nothing of it; a measurement gives a new topology.
 """
 
 from __future__ import annotations
@@ -144,22 +143,6 @@ class Topology:
             return [groups.find(site) for site in range(len(self))]
 
         return self._joined.get(links) or self._keep(self._joined, links, joined)
-
-    def with_figures(self, bandwidth_bytes_per_s: Sequence[float], latency_s: Sequence[float]) -> Topology:
-        """The same links with these figures. Hops are taken over if the same links are up, and paths of least latency
-        if their latencies are the same too."""
-        changed = Topology(
-            names=self.names,
-            ends=self.ends,
-            bandwidth_bytes_per_s=np.asarray(bandwidth_bytes_per_s, dtype=np.float64),
-            latency_s=np.asarray(latency_s, dtype=np.float64),
-        )
-        up = changed.bandwidth_bytes_per_s > 0
-        if np.array_equal(up, self.bandwidth_bytes_per_s > 0):
-            changed._hops.update(self._hops)
-            if np.array_equal(changed.latency_s[up], self.latency_s[up]):
-                changed._quickest.update(self._quickest)
-        return changed
 
     def _keep(self, kept: dict[Key, Figures], key: Key, make: Callable[[], Figures]) -> Figures:
         """What is kept under a key, made where it is not; where there would be too much, all else is forgotten."""

@@ -21,12 +21,11 @@ from typing import Literal
 
 from estimator.layers.graph import table_parameters
 from estimator.pricing.optimizers import GRAD_WIDTH
-from models_zoo.layers import Embedding, TransformerBlock
 from planner.many_jobs.sites.alike import Alike
 from planner.many_jobs.sites.inside import messages_s
 from planner.many_jobs.sites.inside_tables import InsideTables, Part
 from planner.many_jobs.sites.tpa_pipes import CutPlan, PlanMaker, Priced
-from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements
+from planner.many_jobs.sites.tpa_sites import Arrangement, Party, Traffic, arrangements, message_bytes
 from planner.many_jobs.sites.tpa_ways import Ways
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.mixed.pricer import make_pricer
@@ -34,7 +33,6 @@ from planner.one_job.search.mixed.space import MixedSpace, Segment, groups_of, p
 from planner.one_job.search.spaces.request import SearchRequest
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
-from profiles.vocabulary import DTYPE_BYTES
 
 Wanted = Literal["any", "all-sites"]
 """Which plans count: any on the devices given, or those alone that use every site."""
@@ -198,13 +196,11 @@ class _Search:
 
     def _traffic(self) -> Traffic:
         recipe, model = self.pricer.recipe, self.space.model
-        hidden = next((layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock | Embedding)), 0)
         tied = 0.0
         if not recipe.lora_rank:
             table = table_parameters(model, 1, vocabulary_multiple=recipe.vocabulary_multiple)
             tied = 2.0 * table * GRAD_WIDTH[recipe.grad_dtype]
-        samples = recipe.global_batch * max(1, recipe.seq_len)
-        return Traffic(message_bytes=max(1.0, 2.0 * samples * hidden * DTYPE_BYTES[recipe.dtype]), tied_bytes=tied)
+        return Traffic(message_bytes=message_bytes(model, recipe), tied_bytes=tied)
 
     def _micro_batches(self) -> list[int]:
         limits, batch = self.space.constraints, self.pricer.recipe.global_batch

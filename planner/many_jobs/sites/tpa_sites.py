@@ -13,6 +13,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from estimator.pricing.recipe import Recipe
+from models_zoo.layers import Embedding, TransformerBlock
+from models_zoo.model import Model
+from profiles.vocabulary import DTYPE_BYTES
+
 Party = tuple[int, ...]
 Arrangement = tuple[Party, ...]
 MOST_TOGETHER = 6
@@ -49,6 +54,12 @@ class Traffic:
 
     message_bytes: float
     tied_bytes: float
+
+
+def message_bytes(model: Model, recipe: Recipe) -> float:
+    """Return the bytes of an iteration's activations and their gradients between two stages, of all replicas."""
+    hidden = next((layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock | Embedding)), 1)
+    return 2.0 * recipe.global_batch * max(1, recipe.seq_len) * hidden * DTYPE_BYTES[recipe.dtype]
 
 
 def arrangements(graph: SiteGraph, traffic: Traffic) -> tuple[Arrangement, ...]:

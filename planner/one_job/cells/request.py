@@ -11,7 +11,7 @@ from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import CELL_SCHEDULES, Job, cell_recipe, default_global_batch
 from estimator.cells.stage_pricing import Hardware
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules
@@ -205,11 +205,10 @@ def describe_sources(request: Request, cell: CellEstimate, store: ProfileStore |
         degrees = ",".join(map(str, sorted({stage.tp for stage in stages})))
         samples = ",".join(map(str, sorted({cell.setup.samples_per_rank(stage) for stage in stages})))
         which = "none" if evaluation.compute_provenance == "modelled" else "not all"
-        efficiencies = load_operator_efficiencies(device)
-        carried = f", carried over from {efficiencies.carried_over}" if efficiencies.carried_over else ""
+        stand_in = load_operator_efficiencies(device).stand_in()
         said.append(
             f"{which} of the shards that the best Cell needs (tp {degrees}, {samples} samples per rank) are profiled on"
-            f" {device}: the operator model fills in ({efficiencies.architecture}{carried});"
+            f" {device}: {stand_in} fills in;"
             f" {_profile_command(request, device, origins)}"
         )
     if evaluation.communication_provenance not in ("measured", None):

@@ -14,13 +14,12 @@ import numpy as np
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.recipe import Recipe, Setup
-from models_zoo.layers import Embedding, TransformerBlock
 from models_zoo.model import Model
 from planner.many_jobs.scheduling.sites.partition import PartitionGraph
 from planner.many_jobs.scheduling.sites.partition_genetic import Breeding, breed_partition
+from planner.many_jobs.sites.tpa_sites import message_bytes
 from planner.many_jobs.traces.assign import count_parameters
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import DTYPE_BYTES
 
 SMALL = 32
 """Pieces up to which the search has its larger budget."""
@@ -75,12 +74,11 @@ def genetic_setups(model: Model, recipe: Recipe, cluster: Cluster) -> Iterator[S
     by_site = [[slot for slot in cluster.free_slots if slot.site == site.name] for site in cluster.sites]
     devices = len(cluster.free_slots)
     parameters = count_parameters(model.name)
-    hidden = next((layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock | Embedding)), 1)
     for stages in range(1, min(devices, len(model.layers)) + 1):
         replicas = devices // stages
         if devices % stages or recipe.global_batch % replicas:
             continue
-        sent = 2.0 * recipe.global_batch / replicas * max(1, recipe.seq_len) * hidden * DTYPE_BYTES[recipe.dtype]
+        sent = message_bytes(model, recipe) / replicas
         summed = 2.0 * parameters / stages * GRAD_WIDTH[recipe.grad_dtype] * (replicas - 1) / replicas
         graph = piece_graph(
             replicas, stages, message=max(1, round(sent / UNIT_BYTES)), gradient=max(1, round(summed / UNIT_BYTES))

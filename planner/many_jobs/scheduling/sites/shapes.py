@@ -24,11 +24,6 @@ class Shape:
     sites: tuple[SiteShape, ...]
     links: tuple[tuple[int, int, float, float], ...]
 
-    @property
-    def devices(self) -> int:
-        """Devices of all sites."""
-        return sum(count for _, groups in self.sites for _, count in groups)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:

@@ -85,22 +85,23 @@ def list_segments(
     limits, global_batch = space.constraints, space.first.space.global_batch
     counts = np.bincount(linear.pricer.contents.layers.kind_of_layer)
     by_batch: dict[int, dict[tuple[int, ...], list[tuple[Segment, list[LinearRank]]]]] = {}
+
+    def chosen(party: tuple[int, ...], choices: tuple[Segment, ...]) -> Sequence[Segment]:
+        """Of segments that differ in shares alone those that are listed."""
+        if len(space.groups) == 1:
+            return [segment for segment in choices if _alone(space, segment, weight_of, iteration_s) < below]
+        if len(party) < len(space.groups) or len(choices) == 1:
+            return choices
+        even = _evenest(choices, linear, counts)
+        if quickly:
+            return choices[max(0, even - NEAR) : even + NEAR]
+        return _promising(choices, even, linear, counts, weight_of, iteration_s, below)
+
     for micro_batch in [size for size in range(1, global_batch + 1) if global_batch % size == 0]:
         if not limits.permits("micro_batches", global_batch // micro_batch):
             continue
         for party in space.parties:
-            segments: list[Segment] = []
-            for choices in space.segments(party, micro_batch):
-                if len(party) == len(space.groups) and len(choices) > 1:
-                    even = _evenest(choices, linear, counts)
-                    if quickly:
-                        segments += choices[max(0, even - NEAR) : even + NEAR]
-                    else:
-                        segments += _promising(choices, even, linear, counts, weight_of, iteration_s, below)
-                elif len(space.groups) == 1:
-                    segments += [choice for choice in choices if _alone(space, choice, weight_of, iteration_s) < below]
-                else:
-                    segments += choices
+            segments = (segment for choices in space.segments(party, micro_batch) for segment in chosen(party, choices))
             priced = [(segment, ranks) for segment in segments if (ranks := linear.ranks(segment)) is not None]
             if priced:
                 by_batch.setdefault(micro_batch, {})[party] = priced

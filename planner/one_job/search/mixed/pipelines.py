@@ -11,7 +11,7 @@ from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches
 from planner.one_job.search.mixed.best_cut import BestCut, FrameStage, Pipe
 from planner.one_job.search.mixed.frames import Frame
-from planner.one_job.search.mixed.pricer import Pricer
+from planner.one_job.search.mixed.pricer import Pricer, SegmentPrices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,44 +34,39 @@ class PipeMaker:
             if priced is None:
                 return
             prices.append(priced)
-        stages = [stage for priced in prices for stage in priced.stages]
-        tables = [table for priced in prices for table in priced.tables]
-        # What a tool recomputes and shards is the same in all stages.
-        anew = not self.pricer.space.constraints.alike
-        opens = [
-            number == 0 and (anew or place == 0)
-            for place, priced in enumerate(prices)
-            for number in range(len(priced.stages))
-        ]
-        nothing = self.pricer.no_hop
-        hops = [nothing, *(hop for priced in prices for hop in (*priced.hops_s, nothing))]
-        if not self.pricer.waits:
-            hops = [nothing] * len(hops)
-        micro_batches = self.pricer.recipe.global_batch // frame.segments[0].micro_batch
-        fixed_s = self.pricer.pricing.parameters.of("iteration_s") + self._tied_s(stages, frame.segments[0].micro_batch)
-        zeros = {zero for table in tables for _, zero in table.rules}
+        open_stages = [stage for place, priced in enumerate(prices) for stage in self._stages(priced, first=place == 0)]
+        micro_batch = frame.segments[0].micro_batch
+        micro_batches = self.pricer.recipe.global_batch // micro_batch
+        tied_s = self._tied_s([stage for priced in prices for stage in priced.stages], micro_batch)
+        zeros = {zero for stage in open_stages for _, zero in stage.table.rules}
         for schedule in self.schedules if many else self.schedules[:1]:
-            flying = flying_micro_batches(schedule, len(stages), 1, micro_batches)[:, 0].astype(int).tolist()
+            flying = flying_micro_batches(schedule, len(open_stages), 1, micro_batches)[:, 0].astype(int).tolist()
             for overlapped in self._modes(zeros):
+                stages = [
+                    replace(stage, flying=kept, allowed=self._allowed(stage, overlapped=overlapped))
+                    for stage, kept in zip(open_stages, flying, strict=True)
+                ]
                 yield Pipe(
-                    stages=tuple(
-                        FrameStage(
-                            table=table,
-                            flying=kept,
-                            allowed=tuple(not overlapped or self.pricer.overlaps(zero) for _, zero in table.rules),
-                            below_s=below,
-                            above_s=above,
-                            opens=first,
-                        )
-                        for table, kept, below, above, first in zip(
-                            tables, flying, hops[:-1], hops[1:], opens, strict=True
-                        )
-                    ),
+                    stages=tuple(stages),
                     schedule=schedule,
                     micro_batches=micro_batches,
                     overlapped=overlapped,
-                    fixed_s=fixed_s,
+                    fixed_s=self.pricer.pricing.parameters.of("iteration_s") + tied_s,
                 )
+
+    def _stages(self, priced: SegmentPrices, *, first: bool) -> Iterator[FrameStage]:
+        """A segment's stages before anything keeps micro-batches; `first`: it is the frame's first segment."""
+        nothing = self.pricer.no_hop
+        hops = [nothing, *(hop if self.pricer.waits else nothing for hop in priced.hops_s), nothing]
+        # What a tool recomputes and shards is the same in all stages.
+        anew = first or not self.pricer.space.constraints.alike
+        for number, table in enumerate(priced.tables):
+            below, above = hops[number : number + 2]
+            opens = anew and number == 0
+            yield FrameStage(table=table, flying=0, allowed=(), below_s=below, above_s=above, opens=opens)
+
+    def _allowed(self, stage: FrameStage, *, overlapped: bool) -> tuple[bool, ...]:
+        return tuple(not overlapped or self.pricer.overlaps(zero) for _, zero in stage.table.rules)
 
     def with_messages(self, frame: Frame, pipe: Pipe) -> Pipe:
         """A pipeline of the frame with the messages between its segments."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
-from estimator.layer_times import nothing_measured
 from estimator.pricing.build import refuse_degrees
+from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
 from models_zoo.model import Model
@@ -188,19 +188,32 @@ class MixedSpace:
         One group: as many replicas as divide the micro-batch, and, where these leave devices idle, as many as the share
         of a rank then needs. Several: all that they have. Those of the second type take what the first's leave.
         """
-        limits, space = self.constraints, self.first.space
+        space = self.first.space
         cap = max(1, MOST_TOKENS // space.seq_len if space.seq_len else MOST_SAMPLES)
-        if "micro_batch" in limits.fix:
+        if "micro_batch" in self.constraints.fix:
             cap = micro_batch
         if len(party) == 1:
-            even = [dp for dp in range(1, most[0] + 1) if micro_batch % dp == 0]
-            share = _parts(micro_batch, most[0])
-            uneven = not limits.alike and share < micro_batch // even[-1]
-            # On the only group all even shares are those of the search on one type of device.
-            for dp in (*(even if len(self.groups) > 1 else ()), *((_parts(micro_batch, share),) if uneven else ())):
+            for dp in self._replicas(most[0], micro_batch):
                 if _parts(micro_batch, dp) <= cap:
                     yield (dp,), [(_parts(micro_batch, dp),)]
             return
+        ways = [shares for shares in self._shares(party, most, micro_batch, cap) if max(shares) <= cap]
+        if ways:
+            yield most, ways
+
+    def _replicas(self, most: int, micro_batch: int) -> Iterator[int]:
+        """How many replicas a stage on one group may have."""
+        even = [dp for dp in range(1, most + 1) if micro_batch % dp == 0]
+        # On the only group all even shares are those of the search on one type of device.
+        yield from even if len(self.groups) > 1 else ()
+        share = _parts(micro_batch, most)
+        if not self.constraints.alike and share < micro_batch // even[-1]:
+            yield _parts(micro_batch, share)
+
+    def _shares(
+        self, party: tuple[int, ...], most: tuple[int, ...], micro_batch: int, cap: int
+    ) -> Iterator[tuple[int, ...]]:
+        """Samples of a rank at most, by group, where all replicas take part; none above `cap` of the first type."""
         types = [self.groups[number].own.device for number in party]
         first = sum(count for count, name in zip(most, types, strict=True) if name == types[0])
         second, alike = sum(most) - first, types.count(types[0])
@@ -209,11 +222,10 @@ class MixedSpace:
         else:
             shares = range(1, min(cap, (micro_batch - second) // first) + 1)
             pairs = [(share, _parts(micro_batch - first * share, second)) for share in shares]
-        if limits.alike:
-            pairs = [pair for pair in pairs if micro_batch % sum(most) == 0 and (pair[0] == pair[1] or not second)]
-        ways = [(mine,) * alike + (other,) * (len(party) - alike) for mine, other in pairs if max(mine, other) <= cap]
-        if ways:
-            yield most, ways
+        for mine, other in pairs:
+            even = micro_batch % sum(most) == 0 and (mine == other or not second)
+            if even or not self.constraints.alike:
+                yield (mine,) * alike + (other,) * (len(party) - alike)
 
     def _layouts(self, party: tuple[int, ...], tp: int, dp: int) -> Iterator[Layout]:
         limits, space = self.constraints, self.first.space

@@ -7,7 +7,7 @@ more, and is dropped when it comes up. So what is found depends on nothing but w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from planner.many_jobs.sites.block_tree import Tree
@@ -104,17 +104,6 @@ class FreeBlocks:
                 return heap[0]
             heappop(heap)
         return None
-
-    def free_within(self, block: int) -> Iterator[int]:
-        """The free blocks of a block, each as large as can be, in order."""
-        count, size, right = self.count, self.tree.size, self.tree.right
-        stack = [block]
-        while stack:
-            inner = stack.pop()
-            if count[inner] == size[inner]:
-                yield inner
-            elif count[inner]:
-                stack += (right[inner], inner + 1)
 
     def _is_list_head(self, block: int) -> bool:
         count, size, over = self.count, self.tree.size, self.tree.above[block]
