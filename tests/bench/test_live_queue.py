@@ -14,7 +14,7 @@ from bench.scheduling.live.calibration import Measured, measured_truth
 from bench.scheduling.live.comparison import Row, describe, errors_of, figures_of
 from bench.scheduling.live.driver import run_live
 from bench.scheduling.live.jobs import LEAST_ITERATIONS, QueueRules, draw_queue
-from bench.scheduling.live.neighbours import NodeNeighbours
+from bench.scheduling.live.neighbours import CrowdedCells, NodeNeighbours
 from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
@@ -31,6 +31,7 @@ from planner.shared.plan_file import parse_plan
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools
+from tests.seeds import seeds
 
 MENU = (Workload(model="bert-1.3b", global_batch=256), Workload(model="moe-2.4b", global_batch=256))
 POLICIES = ("fcfs", "sjf", "easy-backfill", "tiresias", "crius", "marginal", "elasticflow-ls", "gandiva")
@@ -109,7 +110,7 @@ def _finished(result: Result) -> bool:
     return all(result.status(number) == "finished" for number in range(len(result.jobs)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, least=2))
 def test_machines_that_do_as_foreseen_give_what_is_simulated(seed: int) -> None:
     jobs, pools = _queue(seed), two_pools()
     cells = FakeCells(pools)
@@ -124,7 +125,7 @@ def test_machines_that_do_as_foreseen_give_what_is_simulated(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, least=2))
 def test_every_policy_drives_machines(name: str, seed: int) -> None:
     jobs, pools = _queue(seed), two_pools()
     cells = FakeCells(pools)
@@ -394,7 +395,7 @@ def test_crowded_cells_are_priced_with_busy_neighbours(tmp_path: Path) -> None:
     cluster = load_cluster(str(file))
     pools = pools_of(cluster)
     workload = Workload(model="wide-resnet-tiny", global_batch=16, dtype="fp32")
-    alone, crowded = (EstimatedCells(cluster=cluster, pools=pools, crowded=crowded) for crowded in (False, True))
+    alone, crowded = (cells(cluster=cluster, pools=pools) for cells in (EstimatedCells, CrowdedCells))
     one, other = alone.best(workload, "core", 1), crowded.best(workload, "core", 1)
     assert one is not None
     assert other is not None
