@@ -20,6 +20,7 @@ from models_zoo.catalogue import load_model
 from planner.one_job.search.spaces.cuts import cuts_of
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
+from tests.seeds import seeds
 
 MODELS = (
     "gpt-tiny",
@@ -87,7 +88,7 @@ def test_bulk_equals_one_by_one(name: str, seed: int) -> None:
     rng = random.Random(f"{name} {seed}")
     evaluator = _evaluator(rng, name)
     checked = 0
-    for _ in range(40):
+    for _ in seeds(40):
         degrees = _degrees(rng, evaluator)
         schedule: ScheduleName = rng.choice(["1f1b", "gpipe", "interleaved", "zb-h1"])
         if degrees is None or (schedule == "interleaved" and degrees.pp == 1):
