@@ -316,10 +316,11 @@ def _published(row: dict[str, str], family: Family) -> Published:
 
 def group_of(row: Published, links: Links = load_link) -> Group:
     """The row's ranks: as many on each of its nodes, the first devices of each."""
-    return _group(row.family.machine, row.ranks, row.nodes, links)
+    return place(row.family.machine, row.ranks, row.nodes, links)
 
 
-def _group(machine: Machine, ranks: int, nodes: int, links: Links) -> Group:
+def place(machine: Machine, ranks: int, nodes: int, links: Links = load_link) -> Group:
+    """Return `ranks` devices on so many machines as a group: as many on each, the first devices of each."""
     nic = links(machine.nic)
     node = NodeGroup(
         count=nodes,

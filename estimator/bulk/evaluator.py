@@ -23,6 +23,7 @@ from estimator.pricing.stage_cost import stage_machine
 from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
+from profiles.dispatchers import load_dispatcher
 from profiles.vocabulary import Infeasible
 
 
@@ -50,7 +51,12 @@ class BulkEvaluator:
     def links(self) -> LinkTimes:
         """Times the collectives of its plans."""
         experts = experts_a_token(self.model, self.recipe.software)
-        return LinkTimes(pricing=self.pricing, cluster=self.cluster, experts_a_token=experts)
+        return LinkTimes(
+            pricing=self.pricing,
+            cluster=self.cluster,
+            experts_a_token=experts,
+            dispatcher=load_dispatcher(self.recipe.software.dispatch),
+        )
 
     def pipeline(self, degrees: BatchedDegrees, placement: Placement) -> Pipeline | Infeasible:
         """Return the pipeline of `degrees` on the first places of `placement`; Infeasible where it cannot be."""

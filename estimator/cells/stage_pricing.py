@@ -38,6 +38,7 @@ from estimator.pricing.stage_work import ChunkWork, experts_a_token, split_of, s
 from estimator.schedules import in_flight
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.dispatchers import load_dispatcher
 from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
 
 Favour = Literal["dp", "tp"]
@@ -91,6 +92,7 @@ class StagePricing:
             pricing=self._pricing,
             cluster=hardware.cluster,
             experts_a_token=experts_a_token(job.model, self.recipe.software),
+            dispatcher=load_dispatcher(self.recipe.software.dispatch),
         )
         self._priced: dict[Hashable, _Priced | Infeasible] = {}
         self._passes: dict[Hashable, tuple[StagePasses | Infeasible, LinkAccount]] = {}

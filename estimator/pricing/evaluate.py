@@ -27,6 +27,7 @@ from estimator.pricing.stage_work import boundary_bytes, experts_a_token, stage_
 from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
+from profiles.dispatchers import load_dispatcher
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 
@@ -59,6 +60,7 @@ def evaluate(
         pricing=pricing or Pricing(),
         cluster=setup.cluster,
         experts_a_token=experts_a_token(setup.model, setup.recipe.software),
+        dispatcher=load_dispatcher(setup.recipe.software.dispatch),
         account=account,
     )
     kinds, priced = layer_kinds(setup.model, setup.recipe), dict[Hashable, StageCost]()

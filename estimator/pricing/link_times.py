@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
+from estimator.communication.algorithms import algorithm_lines
 from estimator.communication.collectives import CollectiveTime, time_collective, time_stage_transfer
 from estimator.communication.groups import Group, describe_group, pair_key
 from estimator.communication.levels import Level
@@ -15,6 +16,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import AxisGroup, GroupAxis, axis_groups
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
+from profiles.dispatchers import Dispatcher, load_dispatcher
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp, Link, Provenance, combine_provenance
@@ -61,12 +63,14 @@ class LinkTimes:
 
     Of a link's record, runs in training reach a share (`share_in_training`, `send_share`); a measured table is taken
     as it stands. `experts_a_token`: how many a token goes to where the software sends one copy of it to those on the
-    same node or rank (`Software.dispatch`); 1 where each of them gets its own. `account`: who notes what was asked.
+    same node or rank (`Software.dispatch`); 1 where each of them gets its own. `dispatcher`: whose kernels bound their
+    exchange beside the links. `account`: who notes what was asked.
     """
 
     pricing: Pricing
     cluster: Cluster
     experts_a_token: int = 1
+    dispatcher: Dispatcher = field(default_factory=lambda: load_dispatcher("all_to_all"))
     account: LinkAccount | None = None
 
     def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
@@ -86,7 +90,12 @@ class LinkTimes:
                 sent = size_bytes / copies_of_one(group, group.levels[-1], self.experts_a_token)
                 if time_collective(op, sent, plain.group, tables=self.pricing.link_tables).table_ids:
                     return self._seconds(op, sent, plain.group, group, plain.concurrent)
-                group = deduplicated(group, self.experts_a_token)
+                once = deduplicated(group, self.experts_a_token)
+                over_links_s = self._seconds(op, size_bytes, plain.group, once, plain.concurrent)
+                if not self.dispatcher.once or size_bytes <= 0:
+                    return over_links_s
+                wait_s = self.pricing.parameters.of("collective_wait_s")
+                return wait_s + dispatched_s(self.dispatcher, size_bytes, once, plain.concurrent, self.experts_a_token)
             return self._seconds(op, size_bytes, plain.group, group, plain.concurrent)
 
         return seconds
@@ -186,6 +195,22 @@ def copies_of_one(group: Group, level: Level, experts: int) -> float:
     experts are equally likely: expected copies over expected parts that any of them goes to."""
     parts = group.ranks / level.ranks_inside
     return experts / parts / (1 - (1 - 1 / parts) ** experts)
+
+
+def dispatched_s(dispatcher: Dispatcher, size_bytes: float, once: Group, concurrent_groups: int, experts: int) -> float:
+    """Return the seconds of an exchange by a dispatcher's own kernels on a group that tokens cross `once`
+    (`deduplicated`): its startup in place of the library's steps, then the longer of what links and kernel take.
+
+    `size_bytes` holds a copy of a token for each of `experts`; a rank moves one for each rank that any of them is
+    likely on, itself among them. Where an island joins several nodes, a dispatcher that does not use racks is taken for
+    one that does: no training runs it there.
+    """
+    lines = algorithm_lines("all_to_all", once, concurrent_groups)
+    over_links_s = size_bytes * min(line.seconds_per_byte for line in lines)
+    if once.nodes > 1 and once.levels[-1].kind == "island" and not dispatcher.rack:
+        return dispatcher.startup_s + over_links_s
+    ranks_reached = once.ranks * (1 - (1 - 1 / once.ranks) ** experts)
+    return dispatcher.startup_s + max(over_links_s, dispatcher.copying_s(size_bytes * ranks_reached / experts))
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from profiles.vocabulary import Overlap as Overlap
 from profiles.vocabulary import ScheduleName as ScheduleName
 from profiles.vocabulary import ZeroStage as ZeroStage
 
-Dispatch = Literal["all_to_all", "deduplicated"]
+Dispatch = Literal["all_to_all", "deduplicated", "hybrid"]
 Launch = Literal["eager", "graph"]
 
 
@@ -33,9 +33,10 @@ class Software:
     one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
     once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
-    some of its experts (DeepEP and its like); all_to_all: once for each expert. `grouped_products` one_kernel: one
-    kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams. `memory`: what it holds
-    besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
+    some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
+    `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
+    few streams. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
+    people: no estimate looks at it.
     """
 
     name: str

@@ -15,6 +15,7 @@ from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
+from profiles.dispatchers import load_dispatcher
 from profiles.vocabulary import Device, Infeasible
 
 
@@ -98,7 +99,7 @@ def shared_in_chunk(setup: Setup, stage: StageSetup, first: int, end: int) -> in
 def experts_a_token(model: Model, software: Software) -> int:
     """Return to how many experts a token goes at most, where the software sends it once to those in one place; else
     1."""
-    if software.dispatch != "deduplicated":
+    if not load_dispatcher(software.dispatch).once:
         return 1
     blocks = (layer.feed_forward for layer in model.layers if isinstance(layer, TransformerBlock))
     return max((block.top_k for block in blocks if isinstance(block, Experts)), default=1)

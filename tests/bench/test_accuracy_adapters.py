@@ -119,7 +119,7 @@ def test_devices_in_the_words_of_their_publishers(words: str, memory: float | No
         ("sim config inter_node_bandwidth 800 (Gb/s per node)", 4, "ib-hdr200"),
         ("HDR IB 200 Gb/s per GPU", 8, "ib-hdr200"),
         ("GCP A3 GPUDirect-TCPX (200Gb/s x4 class)", 4, "tcpx200"),
-        ("8x 200 Gb/s Ethernet (TCPXO)", 8, "tcpx200"),
+        ("8x 200 Gb/s Ethernet (TCPXO)", 8, "tcpxo200"),
         ("Storage 1x 100Gb/s, Compute: 8x 400Gb/s", 8, "ib-ndr400"),
         ("Compute: 8x 400Gb/s RoCE; Storage: 2x 200Gb/s", 8, "roce400"),
         ("4x XDR IB 800G", 4, "ib-xdr800"),

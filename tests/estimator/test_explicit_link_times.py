@@ -23,6 +23,7 @@ from estimator.pricing.rank_groups import axis_groups
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
+from profiles.dispatchers import load_dispatcher
 from profiles.hardware import load_link
 from profiles.training_parameters import TrainingParameters, load_training_parameters
 from profiles.vocabulary import CollectiveOp, Link, LinkTable
@@ -135,6 +136,45 @@ def test_deduplicated_dispatch_crosses_nodes_once() -> None:
     ratio = (each("all_to_all", size, "ep") - wait_s) / (once("all_to_all", size, "ep") - wait_s)
     # Links inside the node save less: 1.2.
     assert 3 < ratio < 4 / (1 - 1 / 256)
+
+
+def dispatched(name: str, cluster: Cluster, ranks: int, size: float) -> float:
+    timer = LinkTimes(
+        pricing=Pricing(parameters=KNOWN), cluster=cluster, experts_a_token=8, dispatcher=load_dispatcher(name)
+    )
+    held = StageSetup(chunks=((0, 1),), slots=cluster.slots[:ranks], dp=ranks, ep=ranks)
+    return timer.on_axes_of(held)("all_to_all", size, "ep") - KNOWN.of("collective_wait_s")
+
+
+def test_a_dispatchers_kernel_bounds_the_exchange_in_a_node_and_links_do_over_nodes() -> None:
+    cluster, size, kernel = load_cluster("b200:2x8"), 1e9, load_dispatcher("deduplicated")
+    copies = 8 * (1 - (7 / 8) ** 8) / 8
+    copying_s = size * copies / (kernel.multiprocessors * kernel.bytes_per_s)
+    assert dispatched("deduplicated", cluster, 8, size) == pytest.approx(kernel.startup_s + copying_s)
+    # One that takes few multiprocessors goes at the links' pace, which is that of a copy a rank.
+    hybrid = dispatched("hybrid", cluster, 8, size)
+    assert load_dispatcher("hybrid").startup_s < hybrid < kernel.startup_s + copying_s
+    assert dispatched("deduplicated", cluster, 16, size) - kernel.startup_s == pytest.approx(
+        dispatched("hybrid", cluster, 16, size) - load_dispatcher("hybrid").startup_s
+    )
+    # In a rack nobody runs a dispatcher that cannot use it.
+    rack = load_cluster("gb200:16x4")
+    startups = load_dispatcher("deduplicated").startup_s - load_dispatcher("hybrid").startup_s
+    assert dispatched("deduplicated", rack, 64, size) == pytest.approx(dispatched("hybrid", rack, 64, size) + startups)
+    assert dispatched("deduplicated", cluster, 8, 0.0) == -KNOWN.of("collective_wait_s")
+
+
+@given(
+    name=st.sampled_from(["all_to_all", "deduplicated", "hybrid"]),
+    size=st.floats(1, 1e9),
+    more=st.floats(1, 10),
+    nodes=st.sampled_from([1, 2, 4]),
+)
+def test_more_tokens_or_nodes_never_take_less_to_exchange(name: str, size: float, more: float, nodes: int) -> None:
+    cluster = load_cluster("h100:8x8")
+    seconds = dispatched(name, cluster, 8 * nodes, size)
+    assert dispatched(name, cluster, 8 * nodes, size * more) >= seconds * (1 - 1e-12)
+    assert dispatched(name, cluster, 16 * nodes, size) >= seconds * (1 - 1e-12)
 
 
 def test_a_table_of_exchanges_is_read_at_the_bytes_that_are_sent() -> None:

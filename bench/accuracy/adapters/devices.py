@@ -78,7 +78,8 @@ LINK_WORDS: tuple[tuple[str, str], ...] = (
     (r"\befa\b", "efa"),
     (r"slingshot", "slingshot"),
     (r"infiniband|\bib\b|\bhdr|\bndr|\bedr|\bxdr", "ib"),
-    (r"tcpxo?", "tcpx"),
+    (r"tcpxo", "tcpxo"),
+    (r"tcpx", "tcpx"),
     (r"ethernet|tcp", "ethernet"),
 )
 """Kinds of network by the words for them."""
@@ -196,6 +197,6 @@ def _link(kind: str, gbits: int) -> str:
     """The catalogue's link of a kind and rate, or the nearest rate of that kind."""
     if kind == "ib":
         return IB_BY_RATE[min(IB_BY_RATE, key=lambda rate: abs(rate - gbits))]
-    names = [name for name in link_names() if name.startswith(kind)]
-    rates = {int(match[1]): name for name in names if (match := re.search(r"(\d+)g?$", name))}
+    named = ((re.fullmatch(rf"{kind}-?(\d+)g?", name), name) for name in link_names())
+    rates = {int(match[1]): name for match, name in named if match}
     return rates[min(rates, key=lambda rate: abs(rate - gbits))]

@@ -127,8 +127,8 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     features = [row.features] if row.features else []
     dispatcher = told.get("moe_dispatcher") or told.get("dispatcher") or told.get("moe_token_dispatcher_type", "")
     if dispatcher:
-        deduplicated = "deepep" in dispatcher or "hybridep" in dispatcher
-        features.append(f"dispatch={'deduplicated' if deduplicated else 'all_to_all'}")
+        name = "hybrid" if "hybridep" in dispatcher else "deduplicated" if "deepep" in dispatcher else "all_to_all"
+        features.append(f"dispatch={name}")
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")

@@ -123,7 +123,9 @@ def _experts(task: Task) -> Fields:
         notes.append("the experts have biases as all linear layers do, which the plan's do not")
     if recipe.moe_imbalance > 1:
         notes.append(f"the plan reckons with {recipe.moe_imbalance:g} times the mean tokens on the fullest expert rank")
-    deduplicated = recipe.software.dispatch == "deduplicated" and shape.ep > 1
+    deduplicated = recipe.software.dispatch != "all_to_all" and shape.ep > 1
+    if recipe.software.dispatch == "hybrid" and deduplicated:
+        notes.append("the plan reckons with HybridEP: set moe_flex_dispatcher_backend to hybridep")
     return {
         **fields_of(experts, EXPERTS),
         "moe_layer_freq": None if all(decoder.expert_blocks) else decoder.expert_blocks,
