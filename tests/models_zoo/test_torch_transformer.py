@@ -111,7 +111,7 @@ def run(module: nn.Module, inputs: list[Tensor], gradient: Tensor | None) -> tup
     return out.detach(), [x.grad for x in inputs if x.requires_grad]
 
 
-def compare_with_whole(layer: Layer, local: Shard) -> None:
+def assert_equals_the_whole(layer: Layer, local: Shard) -> None:
     """Outputs, input gradients and, once partial ones are summed, parameter gradients of every rank."""
     generator = torch.Generator().manual_seed(1)
     alone = replace(local, tp=1, sequence_parallel=False)
@@ -133,17 +133,18 @@ def compare_with_whole(layer: Layer, local: Shard) -> None:
         ]
         own_gradient = None if gradient is None else sequence_slice(gradient, tp.rank, local)
         found, found_grads = run(module, own, own_gradient)
-        close(found, out if gradient is None else sequence_slice(out, tp.rank, local), "output")
+        assert_close(found, out if gradient is None else sequence_slice(out, tp.rank, local), "output")
         for number, (mine, all_of_it) in enumerate(zip(found_grads, input_grads, strict=True)):
-            close(mine, sequence_slice(all_of_it, tp.rank, local), f"gradient of input {number}")
+            assert_close(mine, sequence_slice(all_of_it, tp.rank, local), f"gradient of input {number}")
         sum_partial_gradients(module, tp)
         for name, p in module.named_parameters():
-            close(p.grad, slice_for(tp.rank, tp.degree, weights[whole_name(name)].grad, p), f"gradient of {name}")
+            gradient_part = slice_for(tp.rank, tp.degree, weights[whole_name(name)].grad, p)
+            assert_close(p.grad, gradient_part, f"gradient of {name}")
 
     in_threads(local.tp, one_rank)
 
 
-def close(found: Tensor, expected: Tensor, what: str) -> None:
+def assert_close(found: Tensor, expected: Tensor, what: str) -> None:
     scale = float(expected.abs().max())
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * scale + 4e-6, msg=lambda m: f"{what}: {m}")
 
@@ -154,7 +155,7 @@ def test_ranks_together_are_the_whole_layer(name: str, tp: int, sequence_paralle
     layer = LAYERS[name]
     if isinstance(layer, Embedding | Head) and layer.vocab:
         layer = replace(layer, vocab=48)  # without padding, which would take part in the loss
-    compare_with_whole(layer, shard(tp, sequence_parallel))
+    assert_equals_the_whole(layer, shard(tp, sequence_parallel))
 
 
 @pytest.mark.parametrize("name", ["gpt", "llama", "mla", "decoder_pre"])
@@ -259,7 +260,7 @@ def test_a_split_model_has_the_whole_models_loss_and_tied_gradients() -> None:
         found.backward()
         sum_partial_gradients(model, tp)
         for name, p in model.named_parameters():
-            close(p.grad, slice_for(tp.rank, 2, weights[whole_name(name)].grad, p), name)
+            assert_close(p.grad, slice_for(tp.rank, 2, weights[whole_name(name)].grad, p), name)
         return float(found.detach())
 
     assert in_threads(2, one_rank) == pytest.approx([float(loss.detach())] * 2, rel=1e-5)
