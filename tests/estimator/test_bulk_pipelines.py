@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -119,6 +120,10 @@ def _check(
     in_memory = least_in_memory_s(pipeline, [(schedule, chunks)], STATES, kinds)[0]
     fits = priced.lacking_bytes <= 0
     times = priced.total_s
+    holders, ranks = pipeline.degrees.ep * pipeline.degrees.etp, pipeline.degrees.tp * pipeline.degrees.cp
+    few = replace(pipeline.degrees, pp=1, dp=holders // math.gcd(ranks, holders))
+    alone_s = evaluator.compute_alone_s(few, evaluator.cluster.free_slots)
+    assert alone_s <= min(sum(kind.shards.whole_s("none")) for kind in pipeline.kinds) * (1 + 1e-9)
     assert (times >= least * (1 - 1e-9)).all()
     assert (times[fits] >= in_memory * (1 - 1e-9)).all()
     assert (times.min(axis=(1, 2)) >= by_cut * (1 - 1e-9)).all()
