@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from estimator.cells.job import cell_recipe
-from estimator.layer_times import Lookup
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
+from estimator.pricing.layer_times import Lookup
 from estimator.pricing.optimizers import OPTIMIZERS
 from estimator.pricing.pass_time import backward_pass, forward_pass
 from estimator.pricing.pricing import Pricing

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.profiling.measure_torch import measure_layer, start_torch

@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.jobs.records import CellOption, Job, Pool, Workload
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.simulation.checkpoint import CheckpointWriter

@@ -8,7 +8,7 @@ from typing import Any
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_cell
 from estimator.cells.job import Job, cell_recipe
 from estimator.cells.stage_pricing import Hardware, StagePricing
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from models_zoo.families import gshard_moe
 from models_zoo.model import Model
 from profiles.cluster import Cluster

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from estimator.worker_processes import read_request
+from estimator.host.worker_processes import read_request
 from planner.one_job.running.record import Orders
 from planner.one_job.running.torch_worker import train
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from bench.clusters.buddy_allocator import BuddyAllocator
 from bench.clusters.whole_blocks import WholeBlocks, uniform_domain
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.sites.domains import LEVELS, Domain
 
 SITES = {

@@ -26,7 +26,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from bench.clusters.figures_run import Run, Task, mean_of, run_task
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """97.5% quantiles of Student's t for so many seeds."""

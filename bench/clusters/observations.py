@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from estimator.frontends.load import load_any_model
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation

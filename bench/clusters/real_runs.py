@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.operator_times import operator_times
 from bench.testbed.cases import MODEL, SEQ_LEN, load_bench_model, probes_of
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from models_zoo.model import Model
 from planner.many_jobs.sites.choosing import place_on_sites

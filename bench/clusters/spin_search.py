@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from bench.clusters.site_graphs import random_graph, random_table
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.sites.choosing import METHODS, Search
 from planner.many_jobs.sites.exact import MOST_SITES
 from planner.many_jobs.sites.scoring import score_sites

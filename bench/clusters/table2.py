@@ -29,7 +29,7 @@ from typing import Any
 from bench.clusters.partitions.graphs import FAMILIES, Family, capacities_for, draw_graph
 from bench.clusters.partitions.ilp import IlpPartition, partition_by_ilp
 from bench.clusters.partitions.multilevel import effort_for, partition_graph
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
 from planner.many_jobs.scheduling.sites.partition_genetic import breed_partition
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.pricing.recipe import Recipe
 from models_zoo.hugging_face import config_model
 from planner.many_jobs.sites.tpa import plan_across

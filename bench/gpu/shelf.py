@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from estimator.profiling.lookup import to_layer_time
 from models_zoo.layers import Layer
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, Profile, canonical

@@ -14,7 +14,7 @@ from bench.gpu.workloads import TrainingStep
 from estimator.cells.cell import CellEstimate
 from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import Job, cell_recipe
-from estimator.layer_times import nothing_measured
+from estimator.pricing.layer_times import nothing_measured
 from profiles.cluster_file import load_cluster
 from profiles.measurements import device_from_rates
 from profiles.vocabulary import Device

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.jct.commands import predict_file
 from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.features import job_features

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from estimator.bulk.records import BatchedDegrees, Family
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.pricing.evaluate import evaluate
 from models_zoo.catalogue import load_model
 from planner.one_job.search.best import setup_of

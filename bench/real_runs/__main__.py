@@ -25,7 +25,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner import api
 
 MODELS = ("gpt-mini", "bert-mini", "moe-mini", "wide-resnet-mini")

@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.scheduling.experiments import EXPERIMENTS, Claim, Experiment, prepare
 from bench.scheduling.task import BOUND, Run, run_task
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """97.5% quantiles of Student's t for so many seeds."""

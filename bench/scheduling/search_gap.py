@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.scheduling.exhaustive_gain import best_gain
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board
 from planner.many_jobs.scheduling.cells.search import BEAM, Search
 from planner.many_jobs.scheduling.cells.tables import CRIUS_LEVELS, CellTables

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from bench.testbed.cases import CLUSTERS, MODEL, Case, cases, load_bench_model, make_setup, probes_of
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from estimator.profiling.lookup import to_layer_time
 from models_zoo.layers import Layer
 from planner.one_job.explicit.recording import record_plan

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from estimator.communication.measure_torch import measure_links
 from estimator.communication.measuring import World
-from estimator.worker_processes import read_request
+from estimator.host.worker_processes import read_request
 
 
 def main() -> None:

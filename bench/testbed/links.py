@@ -19,7 +19,7 @@ from bench.testbed.layout import Wire
 from bench.testbed.measure import measure_between
 from bench.testbed.network import Network, emulated_network
 from bench.testbed.tcp_flow import measure_flows
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from profiles.cluster_file import load_cluster
 
 _SMALL, _MIDDLE, _LARGE = 8, 4 << 20, 16 << 20

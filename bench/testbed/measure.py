@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.testbed.network import Network
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from profiles.errors import InputError
 from profiles.vocabulary import CollectiveOp
 

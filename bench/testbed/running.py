@@ -12,12 +12,12 @@ from bench.testbed.cases import Probe
 from bench.testbed.network import Network, emulated_network
 from estimator.communication.fit import make_table
 from estimator.communication.groups import describe_group
-from estimator.layer_times import Lookup
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from estimator.pricing.evaluate import evaluate
+from estimator.pricing.layer_times import Lookup
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.running.program import Program
 from profiles.cluster import Cluster
 from profiles.training_parameters import neutral_parameters

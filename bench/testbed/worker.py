@@ -16,7 +16,7 @@ import torch.distributed as dist
 from bench.testbed.sleeping import SleepingStage, layer_sleeps
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from estimator.frontends.load import load_any_model
-from estimator.worker_processes import read_request
+from estimator.host.worker_processes import read_request
 from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import program_of
 from planner.one_job.running.spans import Recorder

@@ -35,7 +35,7 @@ from bench.tuning.report import (
     write_odds,
     write_sources,
 )
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.one_job.tuning.measured import Rules
 from profiles.files import write_atomically
 

@@ -13,7 +13,7 @@ from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
-from estimator.layer_times import Lookup, slowed
+from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of
 from estimator.pricing.pass_time import Machine

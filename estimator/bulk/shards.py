@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from estimator.bulk.layers import Composition, ModelLayers, Variant
 from estimator.bulk.passes import NAMES, finish, vector_of
-from estimator.layer_times import Lookup
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
+from estimator.pricing.layer_times import Lookup
 from estimator.pricing.measured import profiled_shard
 from estimator.pricing.memory import (
     Holdings,

@@ -8,7 +8,7 @@ from estimator.cells.cell import CellEstimate, CellFailure, CellRules, estimate_
 from estimator.cells.job import Job
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts, stage_counts
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.vocabulary import Device, LinkTable

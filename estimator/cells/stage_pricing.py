@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from estimator.cells.job import Job
-from estimator.layer_times import Lookup, nothing_measured
 from estimator.layers.graph import build_graph
 from estimator.layers.split import Work
 from estimator.layers.work import layer_work
 from estimator.pricing.evaluate import PricedStage, evaluate, hop_s, stage_times
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.memory import (
     Moment,

@@ -10,8 +10,8 @@ from typing import get_args
 
 from estimator.communication.fit import make_table
 from estimator.communication.measuring import Backend, Measured, Task, World
-from estimator.host_cpu import cpu_name
-from estimator.worker_processes import (
+from estimator.host.cpu import cpu_name
+from estimator.host.worker_processes import (
     Limits,
     WorkerSpec,
     host_devices,

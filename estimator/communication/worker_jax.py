@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from estimator.communication.measuring import Measured
-from estimator.worker_processes import read_request
+from estimator.host.worker_processes import read_request
 from profiles.vocabulary import CollectiveOp
 
 WARM_UPS = 3

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from estimator.communication.measuring import DEVICE_OF_BACKEND, Measured, Task, World
-from estimator.worker_processes import read_request
+from estimator.host.worker_processes import read_request
 from profiles.vocabulary import CollectiveOp
 
 WARM_UPS = 2

@@ -12,7 +12,6 @@ from typing import Any
 from estimator.frontends.factory import call_for_values, describe, find_factory, first_line, user_code
 from estimator.frontends.traced import Framework
 from models_zoo.catalogue import load_model, model_names, near_names
-from models_zoo.hugging_face import load_config_model
 from models_zoo.model import Model
 from profiles.errors import InputError
 
@@ -39,6 +38,8 @@ def load_any_model(reference: str) -> Model:
         return load_model(reference)
     if _FACTORY.fullmatch(reference):
         return _load_factory_model(reference)
+    from models_zoo.hugging_face import load_config_model
+
     try:
         return load_config_model(_config_path(reference))
     except OSError as error:

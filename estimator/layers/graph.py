@@ -54,25 +54,6 @@ class LayerGraph:
         shared = shared_weights(self.model, self.shard.tp)
         return sum(node.parameters for node in self.nodes) - repeated_parameters(shared, 0, len(self.nodes))
 
-    @property
-    def flops(self) -> int:
-        """FLOPs of forward and backward, with what the kernels compute twice."""
-        return sum(node.forward_flops + node.backward_flops for node in self.nodes)
-
-    @property
-    def causal_half_flops(self) -> int:
-        """Forward FLOPs that causal attention kernels need not execute: half of each such operator's square."""
-        half = 0
-        for layer, count in self.distinct:
-            operators = _local(self.model, layer, self.shard).operators
-            half += count * sum(op.forward_flops // 2 for op in operators if op.kind == "attention" and op.shape[-1])
-        return half
-
-    @property
-    def model_flops(self) -> int:
-        """Three times forward's matrix products, attention in full (PaLM, appendix B): nothing counted twice."""
-        return 3 * sum(node.forward_flops for node in self.nodes)
-
 
 def build_graph(model: Model, *, shard: Shard, degrees: tuple[int, ...] = DEGREES) -> LayerGraph:
     """Return the layer graph of `model` with every layer held as `shard`, and the collectives of each of `degrees`.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from estimator.layer_times import Lookup
 from estimator.layers.split import Split
+from estimator.pricing.layer_times import Lookup
 from estimator.pricing.stage_work import ChunkWork
 from models_zoo.layers import Layer, experts_of
 from profiles.vocabulary import LayerTime, Shard

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from estimator.communication.collectives import CollectiveTime, time_collective
 from estimator.communication.groups import Group
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters, load_training_parameters
 from profiles.vocabulary import CollectiveOp, LinkTable

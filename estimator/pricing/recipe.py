@@ -44,7 +44,7 @@ class Software:
     launch: Launch = "eager"
     fused_cross_entropy: bool = False
     optimizer_masters: bool = True
-    fused_accumulation: bool = True
+    fused_accumulation: bool = False
     bucket_bytes: int = 0
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2

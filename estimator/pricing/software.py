@@ -70,7 +70,6 @@ def load_frameworks() -> Mapping[str, Framework]:
 
 def _framework(name: str, entry: dict[str, Any]) -> Framework:
     stated = {part.name: entry[part.name] for part in fields(Software) if part.name in entry}
-    stated.setdefault("fused_accumulation", False)
     stated["memory"] = MemoryFeatures(**entry.get("memory", {}))
     return Framework(
         name=name,

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from estimator.layer_times import slowed
 from estimator.layers.split import Work
 from estimator.pricing.gradient_sync import (
     FLAT_COPY_PASSES,
@@ -19,6 +18,7 @@ from estimator.pricing.gradient_sync import (
     sum_partial_gradients_s,
 )
 from estimator.pricing.held import held_parameters
+from estimator.pricing.layer_times import slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.measured import measured_times
 from estimator.pricing.offload import activations_over_host_link_s, optimizer_on_host_s

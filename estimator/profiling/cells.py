@@ -10,7 +10,7 @@ from estimator.cells.job import Job
 from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import stage_counts
-from estimator.layer_times import nothing_measured
+from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.measured import profiled_shard
 from estimator.profiling.plan import ProfileTask, plan_shards
 from models_zoo.layers import Layer

@@ -10,9 +10,9 @@ from dataclasses import replace
 from statistics import mean, median
 from typing import Any
 
+from estimator.host.worker_processes import Limits, WorkerSpec, pinned_cores, python_worker, run_workers
 from estimator.profiling.frameworks import load_profiler
 from estimator.profiling.setting import Setting, low_quantile
-from estimator.worker_processes import Limits, WorkerSpec, pinned_cores, python_worker, run_workers
 from models_zoo.layers import Attention, FeedForward, TransformerBlock
 from profiles.errors import InputError
 from profiles.store import ProfileStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from estimator.host_cpu import cpu_name
-from estimator.layer_times import Lookup
+from estimator.host.cpu import cpu_name
+from estimator.pricing.layer_times import Lookup
 from estimator.profiling.frameworks import framework_of
 from estimator.profiling.setting import Framework, low_quantile
 from models_zoo.layers import Layer

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.profiling.device_jax import check_device, start_jax
 from estimator.profiling.device_name import catalogue_name
 from estimator.profiling.host_memory import host_memory_bytes

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.profiling.device_name import catalogue_name
 from estimator.profiling.host_memory import host_memory_bytes
 from estimator.profiling.measure_torch import check_device, time_steps, torch_settings

@@ -10,7 +10,8 @@ from planner.shared.words import percent
 
 if TYPE_CHECKING:
     from planner.one_job.planning.plan_comparison import PartPair, PlanComparison
-    from planner.one_job.search.explanation import Binding, Certificate, Explanation, RunnerUp
+    from planner.one_job.search.certificate import Certificate
+    from planner.one_job.search.explanation import Binding, Explanation, RunnerUp
     from planner.one_job.search.sensitivity import Sensitivity
 
 COLUMNS: dict[str, tuple[str, ...]] = {

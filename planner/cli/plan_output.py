@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text, repeats
 
 if TYPE_CHECKING:
-    from planner.one_job.search.explanation import Certificate
+    from planner.one_job.search.certificate import Certificate
     from planner.shared.plan import Plan, PlanStage
 
 FEW_CHUNKS = 3

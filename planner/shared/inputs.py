@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins
 from models_zoo.model import Model
 from profiles.cluster import Cluster

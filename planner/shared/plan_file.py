@@ -1,7 +1,7 @@
 """The plan file: plan JSON to and from the `Plan` record, and its JSON Schema.
 
-pydantic reads and writes the records of `planner.shared.plan` as they are declared, so a field is named once. The
-same plan always gives the same bytes.
+pydantic reads and writes the records of `planner.shared.plan` as they are declared, so a field is named once; it is
+imported where a file is read or written. The same plan always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from planner.shared.plan import PLAN_SCHEMA, Plan
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
-from profiles.schema import to_input_error
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 LINE = 120
 
 
 @cache
 def _adapter() -> TypeAdapter[Plan]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(Plan)
 
 
@@ -33,6 +35,10 @@ def plan_to_json(plan: Plan) -> str:
 
 def parse_plan(text: str, where: str) -> Plan:
     """The plan that `text` holds. InputError names `where` and the key if it is not one."""
+    from pydantic import ValidationError
+
+    from profiles.schema import to_input_error
+
     value = parse_json(text, where=where)  # says line and column, and refuses a key given twice; pydantic does neither
     if isinstance(value, dict) and "schema" not in value:
         raise InputError(where=where, key="schema", found="nothing", expected=repr(PLAN_SCHEMA))

@@ -32,7 +32,7 @@ def test_only_plans_that_differ_by_more_than_5_percent_have_an_order() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_plan_can_be_run(model: str, tmp_path: Path) -> None:
-    from estimator.host_cpu import cpu_name
+    from estimator.host.cpu import cpu_name
 
     store = tmp_path / "store.sqlite"
     with ProfileStore(store) as opened:

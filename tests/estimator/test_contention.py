@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.layer_times import nothing_measured, slowed
+from estimator.host.worker_processes import pinned_cores
+from estimator.pricing.layer_times import nothing_measured, slowed
 from estimator.profiling import contention
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.lookup import lookup_in_store
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.setting import Setting
-from estimator.worker_processes import pinned_cores
 from models_zoo.layers import Layer
 from profiles.errors import InputError
 from profiles.hardware import load_device

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from estimator import worker_processes
 from estimator.communication import measure_torch
 from estimator.communication.measure_torch import ALL_OPS, measure_links
 from estimator.communication.measuring import Measured, Task, World
-from estimator.host_cpu import cpu_name
+from estimator.host import worker_processes
+from estimator.host.cpu import cpu_name
 from profiles.errors import InputError, MachineError
 
 SIZES = (4096, 262_144)

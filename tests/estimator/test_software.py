@@ -30,7 +30,7 @@ def test_a_name_nobody_declared_is_refused_with_those_that_are() -> None:
     with pytest.raises(InputError, match="megatron-core"):
         load_framework("megatron-corps")
     assert load_framework(" Megatron-Core ").name == "megatron-core"
-    assert load_framework(None).name == "generic"
+    assert load_framework(None).software == Software(name="generic")
 
 
 def test_every_feature_can_be_overruled_alone() -> None:

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from estimator.frontends.load import load_any_model
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from estimator.pricing.outcome import Evaluation
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.setting import Setting
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.running.lines import Lines

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from models_zoo.catalogue import load_model
 from planner import api
 from planner.cli import main as cli

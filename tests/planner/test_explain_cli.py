@@ -16,7 +16,7 @@ from planner.cli.explain_output import COLUMNS, print_comparison
 from planner.cli.plan_output import describe_certificate, describe_layers, describe_settings, print_plan
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.planning.plan_comparison import compare_plans, describe_plan_comparison
-from planner.one_job.search.explanation import Certificate
+from planner.one_job.search.certificate import Certificate
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.errors import InputError

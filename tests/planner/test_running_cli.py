@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from estimator.frontends.load import load_any_model
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from estimator.profiling import contention
 from estimator.profiling.lookup import to_layer_time
 from planner import api

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from estimator.frontends.load import load_any_model
-from estimator.worker_processes import Limits, WorkerSpec, run_workers
+from estimator.host.worker_processes import Limits, WorkerSpec, run_workers
 from planner.cli import main as cli
 from planner.one_job.running.program import program_of
 from planner.one_job.running.torch_run import run_here, worker_specs

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from estimator.frontends.load import load_any_model
-from estimator.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.running.lines import Lines
 from planner.one_job.running.program import program_of
 from planner.one_job.running.record import Orders, RunRecord

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner import api
 from planner.cli.main import main
 from planner.one_job.search.spaces.request import SearchRequest, read_search

@@ -39,7 +39,7 @@ from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER, testbed_cells, testbed_places, testbed_tables
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
 from bench.testbed.network import emulated_network
-from estimator.host_cpu import cpu_name
+from estimator.host.cpu import cpu_name
 from planner.many_jobs.jobs.records import Job, Workload
 from planner.many_jobs.policies.catalogue import make_policy
 from planner.many_jobs.scheduling.cell_book import EstimatedCells

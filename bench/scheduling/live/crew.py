@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from estimator.worker_processes import last_line
+from estimator.host.worker_processes import last_line
 from planner.many_jobs.jobs.records import Grant, Job, Workload
 from planner.many_jobs.simulation.placing import devices_of
 from planner.many_jobs.simulation.settings import Placement

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.scheduling.live.crew import Place, Seat
 from estimator.communication.measure_torch import measure_links
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.lookup import LOCAL_DEVICE, lookup_in_store, usable_link_tables
 from estimator.profiling.plan import ProfileTask

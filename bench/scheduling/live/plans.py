@@ -9,7 +9,7 @@ from typing import Any
 from bench.operator_times import operator_times
 from bench.scheduling.live.crew import Orders
 from estimator.cells.cell import CellEstimate
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from planner.many_jobs.jobs.records import Workload
 from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.one_job.explicit.recording import record_plan

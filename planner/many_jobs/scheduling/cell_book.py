@@ -21,7 +21,7 @@ from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import nothing_measured, slowed
+from estimator.pricing.layer_times import nothing_measured, slowed
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.shared.version import VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from estimator.layer_times import Lookup
+from estimator.pricing.layer_times import Lookup
 from estimator.profiling.lookup import lookup_in_store, usable_link_tables
 from models_zoo.layers import Layer
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, pools_of

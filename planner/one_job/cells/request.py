@@ -11,7 +11,7 @@ from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import CELL_SCHEDULES, Job, cell_recipe, default_global_batch
 from estimator.cells.stage_pricing import Hardware
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from estimator.layer_times import Lookup, nothing_measured
 from estimator.pricing.evaluate import evaluate
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup

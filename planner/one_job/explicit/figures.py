@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
-from estimator.layers.graph import build_graph
-from estimator.layers.shards import shard_layer
-from estimator.performance import Performance
+from estimator.layers.flops import count_model_flops
 from estimator.pricing.recipe import Setup
 from estimator.pricing.stage_work import stage_chunks
-from models_zoo.layers import Layer
-from profiles.vocabulary import Infeasible, Shard
+from profiles.vocabulary import Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,43 +24,31 @@ class SetupFlops:
     recomputed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """Rates of a plan. None: tokens of a model without tokens, `mfu` of a device without a datasheet peak."""
+
+    samples_per_s: float
+    tokens_per_s_per_device: float | None
+    tflops_per_device: float
+    causal_tflops_per_device: float
+    hardware_tflops_per_device: float
+    mfu: float | None
+
+
 def count_setup_flops(setup: Setup) -> SetupFlops:
-    """Count the FLOPs of an iteration: three times forward's matrix products (PaLM, appendix B) where all learns.
-
-    A layer whose weights are frozen saves their gradients (one of the three for all but attention's own products), and
-    where nothing before it learns either, all of backward. Raise InputError for more tokens than learned positions.
-    """
+    """Count the FLOPs of an iteration, as `count_model_flops` has those of a sample. Raise InputError for more tokens
+    than learned positions."""
     recipe = setup.recipe
-    shard = Shard(seq_len=recipe.seq_len, dtype=recipe.dtype, attention="flash")
-    parameters = build_graph(setup.model, shard=shard, degrees=()).parameters
-    model = causal = 0
-    for (layer, frozen, cut_off), count in _count_layers(setup).items():
-        local = shard_layer(layer, shard)
-        if isinstance(local, Infeasible):
-            raise ValueError(f"{local.reason}; expected layers that can be held whole")
-        squares = [op for op in local.operators if op.kind == "attention"]
-        attention = sum(op.forward_flops for op in squares)
-        half = sum(op.forward_flops // 2 for op in squares if op.shape[-1])
-        passes = 1 if cut_off else 3
-        layer_flops = passes * local.forward_flops
-        if frozen and not cut_off:
-            layer_flops -= local.forward_flops - attention
-        model += count * layer_flops
-        causal += count * (layer_flops - passes * half)
-    batch = recipe.global_batch
-    return SetupFlops(
-        parameters=parameters, model=model * batch, causal=causal * batch, recomputed=_recomputed_flops(setup)
+    counted = count_model_flops(
+        setup.model, recipe.seq_len, frozen_layers=recipe.frozen_layers, adapters=recipe.lora_rank > 0
     )
-
-
-def _count_layers(setup: Setup) -> Counter[tuple[Layer, bool, bool]]:
-    """How many layers are alike: the layer, whether its weights are frozen, and whether nothing before it learns."""
-    first, end = setup.recipe.frozen_layers or (0, 0)
-    kinds: Counter[tuple[Layer, bool, bool]] = Counter()
-    for index, layer in enumerate(setup.model.layers):
-        frozen = setup.recipe.lora_rank > 0 or first <= index < end
-        kinds[layer, frozen, frozen and not setup.recipe.lora_rank and first == 0] += 1
-    return kinds
+    return SetupFlops(
+        parameters=counted.parameters,
+        model=counted.model * recipe.global_batch,
+        causal=counted.causal * recipe.global_batch,
+        recomputed=_recomputed_flops(setup),
+    )
 
 
 def _recomputed_flops(setup: Setup) -> int:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from planner.one_job.planning.explaining import explain_model
-from planner.one_job.planning.plan_comparison import PlanComparison, compare_with_file, describe_plan_comparison
 from planner.one_job.planning.searching import plan_model
-from planner.one_job.search.explain import certify, describe_explanation
-from planner.one_job.search.explanation import Certificate, Explanation
-from planner.one_job.timeline.events import make_timeline
-from planner.one_job.timeline.save import save_timeline, timeline_form
+from planner.one_job.search.certificate import Certificate, certify
 from planner.shared.inputs import open_existing
 from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan
+
+if TYPE_CHECKING:
+    from planner.one_job.planning.plan_comparison import PlanComparison
+    from planner.one_job.search.explanation import Explanation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,12 @@ class PlanAnswer:
             return plan_to_json(self.plan)
         value = {"plan": json.loads(plan_to_json(self.plan))}
         if self.explanation is not None:
+            from planner.one_job.search.explain import describe_explanation
+
             value["explanation"] = describe_explanation(self.explanation)
         if self.comparison is not None:
+            from planner.one_job.planning.plan_comparison import describe_plan_comparison
+
             value["comparison"] = describe_plan_comparison(self.comparison)
         return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
@@ -44,6 +48,8 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
     """Search, and say and write what the options ask for. Raise InputError for wrong input, which is said before the
     search, and NothingFits where there is no plan."""
     if options.timeline is not None:
+        from planner.one_job.timeline.save import timeline_form
+
         timeline_form(options.timeline)
     if options.compare is not None:
         load_plan(options.compare)
@@ -52,8 +58,13 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
         save_plan(answer.plan, options.output)
     comparison = None
     if options.compare is not None:
+        from planner.one_job.planning.plan_comparison import compare_with_file
+
         comparison = compare_with_file(answer.plan, options.compare, store=options.store, profiles=options.profiles)
     if options.timeline is not None:
+        from planner.one_job.timeline.events import make_timeline
+        from planner.one_job.timeline.save import save_timeline
+
         with open_existing(options.store) as opened:
             drawn = make_timeline(answer.plan, where="plan", store=opened, profiles=options.profiles)
         save_timeline(drawn, options.timeline)
@@ -62,6 +73,8 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
 
 def _search(options: PlanOptions) -> PlanAnswer:
     if options.explain:
+        from planner.one_job.planning.explaining import explain_model
+
         explanation = explain_model(options)
         return PlanAnswer(plan=explanation.plan, certificate=explanation.certificate, explanation=explanation)
     planned = plan_model(options)

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from estimator.cells.stage_pricing import StagePricing
 from estimator.frontends.load import load_any_model
 from models_zoo.layers import TracedLayer
-from planner.one_job.cells.request import (
-    best_cell,
-    count_assemblies,
-    describe_sources,
-    find_cells,
-    hardware_of,
-    read_request,
-)
-from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.spaces.request import SearchRequest, read_search
-from planner.one_job.tuning.crius import tune_cell
-from planner.one_job.tuning.local import Chosen, choose_by_running, run_here
 from planner.shared.inputs import open_existing
-from planner.shared.options.estimate import EstimateOptions
-from planner.shared.options.record import entries
 from planner.shared.options.search import Search, SearchOptions
-from planner.shared.options.training import CellOptions, JobOptions, SoftwareOptions
+from planner.shared.options.training import CellOptions
 from planner.shared.plan import Plan
 from profiles.store import ProfileStore
 
-SPACE_ALONE = ("fix", "max", "min", "tool", "allow", "limit", "profile_budget", "free", "no_offload")
-"""Options of the space of plans that a search of Cells knows nothing of."""
+if TYPE_CHECKING:
+    from planner.one_job.tuning.local import Chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +39,14 @@ def plan_model(
     kind = kind_of_search(options)
     with open_existing(options.store) as opened:
         if kind != "exact":
-            return Planned(plan=_plan_by_cells(options, kind, store=opened))
+            from planner.one_job.planning.by_cells import plan_by_cells
+
+            return Planned(plan=plan_by_cells(options, kind, store=opened))
         request = read_best(options, store=opened)
         budget_s = options.profile_budget
         if budget_s is not None:
+            from planner.one_job.tuning.local import choose_by_running, run_here
+
             measure = run_here(options.store, options.profiles or "torch")
             by_running = choose_by_running(request, budget_s=budget_s, measure=measure, progress=options.say)
             return Planned(plan=by_running.plan, request=request, chosen=by_running)
@@ -81,40 +72,3 @@ def kind_of_search(options: SearchOptions) -> Search:
     if options.search is None:
         return "cells" if cells or ":" in options.model else "exact"
     return options.search
-
-
-def _plan_by_cells(options: SearchOptions, kind: Search, *, store: ProfileStore | None) -> Plan:
-    for name in (*entries(SoftwareOptions), *SPACE_ALONE):
-        if name in options.changed():
-            raise options.wrong(name, found=getattr(options, name), expected="none: Cells have no such option")
-    same = (
-        *entries(JobOptions),
-        *entries(CellOptions),
-        "devices",
-        "micro_batch",
-        "zero",
-        "sequence_parallel",
-        "recompute",
-    )
-    asked = EstimateOptions(
-        options.model,
-        cluster=options.cluster,
-        schedule=(options.schedule or ("1f1b",))[0],
-        micro_batches=options.micro_batches or "best",
-        **{name: getattr(options, name) for name in same},
-    )
-    request = read_request(asked, store=store)
-    cells = find_cells(request, store)
-    best = best_cell(cells)
-    assumptions, size = request.assumptions, count_assemblies(cells)
-    if kind == "crius":
-        hardware = hardware_of(request, store, best)
-        tuned = tune_cell(StagePricing(request.job, hardware), best, request.rules)
-        best, size = tuned.cell, size + tuned.priced
-        assumptions += (
-            f"the best Cell tuned in the halves of its stages' plans that they favour (Crius, section 5.2):"
-            f" {tuned.plans} of its {tuned.all_plans} plans, of which {tuned.priced} can be had",
-        )
-    assumptions = (*assumptions, *describe_sources(request, best, store))
-    plan = record_plan(best.setup, best.evaluation, reference=options.model, assumptions=assumptions)
-    return replace(plan, provenance=replace(plan.provenance, search_space_size=size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from estimator.worker_processes import Limits, WorkerSpec, host_devices, python_worker, run_workers
+from estimator.host.worker_processes import Limits, WorkerSpec, host_devices, python_worker, run_workers
 from planner.one_job.running.lines import Lines, Progress
 from planner.one_job.running.program import Program
 from planner.one_job.running.record import Orders, RunRecord

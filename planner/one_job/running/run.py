@@ -284,7 +284,7 @@ def _notes(plan: Plan, program: Program, *, on_gpu: bool) -> list[str]:
 def _learn(
     store: ProfileStore, program: Program, record: RunRecord, options: RunOptions, *, on_gpu: bool
 ) -> dict[str, Any]:
-    from estimator.host_cpu import cpu_name
+    from estimator.host.cpu import cpu_name
     from planner.one_job.running.learning import learn
 
     learned = learn(

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.communication.measuring import World
-from estimator.worker_processes import (
+from estimator.host.worker_processes import (
     Limits,
     WorkerSpec,
     last_line,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from estimator.frontends.load import load_any_model
-from estimator.worker_processes import read_request
+from estimator.host.worker_processes import read_request
 from planner.one_job.running.data import Data, load_tokens, random_data
 from planner.one_job.running.program import Program, program_of
 from planner.one_job.running.record import Orders

@@ -9,7 +9,8 @@ from typing import Any
 
 from estimator.pricing.outcome import TimeBreakdown
 from planner.one_job.search.best import Best, Candidate, describe_found
-from planner.one_job.search.explanation import Binding, Certificate, Explanation, Exposed, RunnerUp
+from planner.one_job.search.certificate import certify
+from planner.one_job.search.explanation import Binding, Explanation, Exposed, RunnerUp
 from planner.one_job.search.links_used import PLACES, links_used, outermost_link
 from planner.one_job.search.sensitivity import Sensitivity, plan_changes, spare_bytes
 from planner.one_job.search.spaces.request import SearchRequest
@@ -42,22 +43,6 @@ def explain(
         runners_up=runners_up,
         sensitivities=ordered,
         constraints=limits,
-    )
-
-
-def certify(best: Best) -> Certificate:
-    """What vouches for a plan."""
-    counts, winner = best.counts, best.winner
-    figures = asdict(counts)
-    figures["removed"] = dict(sorted(counts.removed.items(), key=lambda pair: (-pair[1], pair[0])))
-    return Certificate(
-        **figures,
-        proved=best.proved,
-        value=winner.found.value,
-        lower_bound=best.lower_bound,
-        gap=best.gap if math.isfinite(best.gap) else None,
-        iteration_time_s=winner.evaluation.iteration_time_s,
-        simulated_s=winner.simulated_s,
     )
 
 

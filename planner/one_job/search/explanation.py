@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.one_job.search.certificate import Certificate
 from planner.one_job.search.sensitivity import Sensitivity
-from planner.one_job.search.spaces.found import Counts
 from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate(Counts):
-    """How large the space is and what removed what, and what is proved. No plan's value falls below
-    `lower_bound` (`gap`: how far the best is above it). `simulated_s`: the iteration by events, None where there is no
-    pipeline."""
-
-    proved: bool
-    value: float
-    lower_bound: float
-    gap: float | None
-    iteration_time_s: float
-    simulated_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

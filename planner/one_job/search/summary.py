@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.one_job.search.best import Best
-from planner.one_job.search.explanation import Binding, Certificate, RunnerUp
+from planner.one_job.search.certificate import Certificate
+from planner.one_job.search.explanation import Binding, RunnerUp
 from planner.one_job.search.sensitivity import Sensitivity
 from planner.one_job.search.varied import ALL
 from planner.shared.options.search import Objective

@@ -94,7 +94,7 @@ def _time_from_flops(row: RunRow, setup: Setup, value: float) -> float | None:
 @lru_cache(maxsize=1024)
 def _flops(model: Model, convention: FlopsConvention, *, recomputed: bool) -> int:
     """FLOPs of one sample by a convention."""
-    from estimator.performance import count_model_flops
+    from estimator.layers.flops import count_model_flops
 
     counted = count_model_flops(model, model.seq_len)
     if convention == "causal":

@@ -183,13 +183,11 @@ def _fully_sharded(row: RunRow) -> bool:
 
 @cache
 def _work_of(model: Model, seq_len: int) -> WorkOfModel:
-    from estimator.layers.graph import build_graph
-    from profiles.vocabulary import Shard
+    from estimator.layers.flops import count_model_flops
 
-    # The fused kernel's operator counts attention's full square, as the baselines do; forward is the same without it.
-    graph = build_graph(model, shard=Shard(seq_len=seq_len, dtype="bf16", attention="flash"), degrees=())
+    counted = count_model_flops(model, seq_len)
     fingerprint = sha256(repr(model.layers).encode()).hexdigest()
-    return WorkOfModel(fingerprint=fingerprint, parameters=graph.parameters, flops_per_sample=graph.model_flops)
+    return WorkOfModel(fingerprint=fingerprint, parameters=counted.parameters, flops_per_sample=counted.model)
 
 
 def _devices(setup: Setup) -> Counter[str]:

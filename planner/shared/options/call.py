@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from functools import wraps
+from functools import update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_type_hints, overload
 
@@ -30,18 +30,24 @@ def takes(record: Callable[P, O]) -> Callable[[Callable[[O], R]], Command[P, O, 
     """Return what makes of a function of the record a `Command`, whose signature shows the record's fields with their
     types and defaults; `options` of it is the record's class."""
 
-    def decorate(function: Callable[[O], R]) -> Command[P, O, R]:
-        @wraps(function)
-        def call(*args: Any, **options: Any) -> R:
-            if len(args) == 1 and not options and isinstance(args[0], Options):
-                return function(args[0])  # type: ignore[arg-type]
-            return function(record(*args, **options))
+    return lambda function: _Function(function, record)
 
-        call.options = record  # type: ignore[attr-defined]
-        call.__signature__ = _signature(record, function)  # type: ignore[attr-defined]
-        return call
 
-    return decorate
+class _Function:
+    """A `Command`; its signature is made where somebody looks at it."""
+
+    def __init__(self, function: Callable[..., Any], record: Callable[..., Options]) -> None:
+        self._function, self.options = function, record
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if len(args) == 1 and not options and isinstance(args[0], Options):
+            return self._function(args[0])
+        return self._function(self.options(*args, **options))
+
+    @property
+    def __signature__(self) -> Signature:
+        return _signature(self.options, self._function)
 
 
 def _signature(record: Any, function: Callable[..., Any]) -> Signature:

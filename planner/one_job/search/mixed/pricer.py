@@ -11,10 +11,10 @@ import numpy as np
 
 from estimator.bulk.records import Rule
 from estimator.bulk.shards import RankShards
-from estimator.layer_times import nothing_measured
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import hop_s
 from estimator.pricing.gradient_sync import TimeOnAxis
+from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of
 from estimator.pricing.optimizers import GRAD_WIDTH

@@ -19,8 +19,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from estimator.layer_times import nothing_measured
 from estimator.pricing.evaluate import evaluate
+from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import ScheduleName, Setup
 from planner.one_job.search.mixed.best_cut import BestCut, Pipe, best_cut

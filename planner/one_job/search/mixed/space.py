@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
-from estimator.layer_times import nothing_measured
 from estimator.pricing.build import refuse_degrees
+from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import StageSetup
 from models_zoo.model import Model

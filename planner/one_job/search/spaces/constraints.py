@@ -10,7 +10,6 @@ from estimator.bulk.records import StateRule
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import TrainingTool
-from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.options.common import Tool
 from planner.shared.options.search import Freedom
 from profiles.errors import InputError
@@ -19,6 +18,15 @@ from profiles.vocabulary import RecomputeKind
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]
 NUMBERS: tuple[Number, ...] = get_args(Number)
 UNLIMITED = 1 << 60
+
+
+def tool_of(name: Tool | None) -> TrainingTool | None:
+    """Return the record of the tool called `name`, None for none. The tools are imported where one is named."""
+    if name is None:
+        return None
+    from planner.one_job.tools.catalogue import TOOLS
+
+    return TOOLS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +63,7 @@ class Constraints:
     @property
     def training_tool(self) -> TrainingTool | None:
         """The record of the named tool."""
-        return TOOLS[self.tool] if self.tool else None
+        return tool_of(self.tool)
 
     @property
     def alike(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
-from estimator.layer_times import Lookup, nothing_measured
+from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
 from estimator.pricing.software import Framework as SoftwareFramework
@@ -19,12 +19,11 @@ from estimator.profiling.setting import Framework
 from models_zoo.model import Model
 from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
 from planner.one_job.search.spaces.assumptions import freedom_assumed, training_assumed
-from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers
+from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers, tool_of
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.space import Space
 from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
-from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
@@ -101,7 +100,7 @@ def read_search(
     constraints = read_constraints(options, assumed)
     assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
     global_batch = _global_batch(model, tokens, by_type, options, assumed)
-    tool = TOOLS[options.tool] if options.tool else None
+    tool = tool_of(options.tool)
     if tool is not None and options.software is None:
         options = replace(options, software=tool.software)
         assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
@@ -326,11 +325,11 @@ def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
             _refuse("--fix", f"{number}={count}", f"within --min {number} and --max {number}")
     if options.devices is not None:
         most["devices"] = min(options.devices, most.get("devices", options.devices))
-    tool = options.tool
+    tool = tool_of(options.tool)
     usual: tuple[ScheduleName, ...] = ("1f1b", "interleaved")
     if tool is not None:
-        assumed.append(f"what {tool} can run: {TOOLS[tool].basis}")
-        usual = tuple(name for name in TOOLS[tool].schedules if name in usual) or TOOLS[tool].schedules
+        assumed.append(f"what {options.tool} can run: {tool.basis}")
+        usual = tuple(name for name in tool.schedules if name in usual) or tool.schedules
     schedules: tuple[ScheduleName, ...] = options.schedule or usual
     if options.schedule is None and len(usual) > 1:
         assumed.append("schedules 1f1b and interleaved are open (--schedule)")
@@ -350,7 +349,7 @@ def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
         recompute=kinds,
         recompute_layers=layers,
         offload=not options.no_offload,
-        tool=tool,
+        tool=options.tool,
         allow=frozenset(options.allow),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.performance import count_model_flops
+from estimator.layers.flops import count_model_flops
 from models_zoo.catalogue import load_model
 
 
@@ -18,6 +18,13 @@ def test_gpt3_flops_by_palm_appendix_b() -> None:
     assert sum(flops.forward_by_layer) * 3 == flops.model
     assert len(flops.forward_by_layer) == layers + 2
     assert flops.forward_by_layer[0] == 0
+
+
+def test_model_flops_of_the_megatron_ladder() -> None:
+    """Narayanan et al. 2021, equation 3, without its recomputed forward: 72 B s l h^2 (1 + s/6h + V/12lh)."""
+    s, layers, h, v = 2048, 96, 16384, 51200
+    flops = count_model_flops(load_model("megatron-310.1b"), s).model
+    assert flops == pytest.approx(72 * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h)))
 
 
 def test_megatrons_formula_is_ours_with_recomputation() -> None:

@@ -169,7 +169,7 @@ def _worker(spec: WorkerSpec, rank: int, world_size: int, folder: Path) -> Itera
 def _environment() -> dict[str, str]:
     """Ours, with one thread, this package on the path, and gloo on the loopback device instead of the host's name."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
     return environment | _loopback()
 

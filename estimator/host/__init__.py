@@ -1,0 +1,1 @@
+"""This host: what its processor is called, and worker processes on it."""
