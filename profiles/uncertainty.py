@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from profiles.efficiencies import load_operator_efficiencies
+
 ANY = "*"
 APART = frozenset({"convolution"})
 """Work that no class for any work stands for while there is one of its own: other operators limit it."""
@@ -17,9 +19,9 @@ APART = frozenset({"convolution"})
 class HalfWidth:
     """Half the width of a class's 90% interval on the logarithm: an estimate x stands for x / e^w to x * e^w.
 
-    `device` is a device's name, or `*` for one that no run stands behind; `work` what limits the run
-    (`estimator.pricing.interval`), or `*` where a device has too few runs to tell. `rows` runs of `sources` lie
-    behind it.
+    `device` is the architecture of a generation of devices, or one device's name, or `*` for one that no run stands
+    behind; `work` what limits the run (`estimator.pricing.interval`), or `*` where there are too few runs to tell.
+    `rows` runs of `sources` lie behind it.
     """
 
     device: str
@@ -55,8 +57,8 @@ class Uncertainty:
                 raise ValueError(f"uncertainty of {name}: no entry for any device and any work, expected one")
 
     def time_half_width(self, device: str, work: str) -> HalfWidth:
-        """Return the class of such a run: of its device and work, of its device, of the work anywhere, or of
-        anything."""
+        """Return the class of such a run: of its device or generation and work, of its device or generation, of the
+        work anywhere, or of anything."""
         return _nearest(self.time, device, work)
 
     def memory_half_width(self, device: str, kind: str) -> HalfWidth:
@@ -64,11 +66,21 @@ class Uncertainty:
         return _nearest(self.memory, device, kind)
 
 
+def generation_of(device: str) -> str:
+    """Return the architecture of a device, by which those of one generation share what is known of them.
+
+    >>> generation_of("h200"), generation_of("h100-pcie")
+    ('hopper', 'hopper')
+    """
+    return load_operator_efficiencies(device).architecture
+
+
 def _nearest(classes: tuple[HalfWidth, ...], device: str, work: str) -> HalfWidth:
     by_key = {(width.device, width.work): width for width in classes}
-    keys = [(device, work), (device, ANY), (ANY, work), (ANY, ANY)]
-    if work in APART:
-        keys.remove((device, ANY))
+    names = (device, generation_of(device))
+    keys = [(name, work) for name in names]
+    keys += [(name, ANY) for name in names if work not in APART]
+    keys += [(ANY, work), (ANY, ANY)]
     return next(by_key[key] for key in keys if key in by_key)
 
 

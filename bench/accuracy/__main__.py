@@ -2,7 +2,8 @@
 
     python -m bench.accuracy --data DIR [--fit] [--intervals] [--left-out] [--out FOLDER]
 
-from the root of the repository; DIR holds train_runs.csv (its columns: planner/one_job/validation/COLUMNS.md). Without
+from the root of the repository; DIR holds train_runs.csv, and may hold train_runs_2.csv and
+settings_*.csv (their columns: planner/one_job/validation/COLUMNS.md, bench/accuracy/adapters/told.py). Without
 options under two minutes. `--fit` first fits profiles/data/training.toml on the fit half and writes its values;
 `--intervals` writes profiles/data/uncertainty.toml; `--left-out` fits once more without each source. These take
 minutes; without `--left-out` its section is kept as RESULTS.md has it.
@@ -20,7 +21,7 @@ from pathlib import Path
 from bench.accuracy.ablation import write_ablation
 from bench.accuracy.fitting import Values, committed_values, fit, initial_values
 from bench.accuracy.groups import GROUPS
-from bench.accuracy.intervals import calibrate, write_uncertainty
+from bench.accuracy.intervals import calibrate, calibrate_time, write_uncertainty
 from bench.accuracy.left_out import Slopes, fit_rows, take_slopes, write_left_out
 from bench.accuracy.markdown import section_of
 from bench.accuracy.parameters import set_values, write_elsewhere, write_parameters
@@ -36,16 +37,19 @@ from bench.accuracy.report import (
     write_worst,
 )
 from bench.accuracy.runs import Run, load_runs, thin_runs, timed_runs, with_intervals
+from bench.accuracy.unseen import covered_by_others, leave_out, write_unseen
 from planner.one_job.validation.plot import draw_runs
 from planner.one_job.validation.report import describe_row
 from profiles.files import write_atomically
 from profiles.training_parameters import load_training_parameters, load_training_rows
-from profiles.uncertainty import load_uncertainty
+from profiles.uncertainty import generation_of, load_uncertainty
 
 DATA_FOLDER = Path(__file__).parents[2] / "profiles" / "data"
 RUNS = "train_runs.csv"
+MORE_RUNS = "train_runs_2.csv"
 RESULTS = "RESULTS.md"
 PLOT = "measured-against-estimated.svg"
+UNSEEN = "Sources that nothing was fitted on"
 LEFT_OUT = "Each source left out of the fit"
 
 
@@ -65,29 +69,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not path.is_file():
         print(f"skipped: no {path}")
         return 2
-    runs = load_runs(path, progress)
+    runs = _load(options.data)
     if options.fit:
         _fit_and_write(runs, options.evaluations)
-        runs = load_runs(path, progress)
+        runs = _load(options.data)
     values = committed_values()
     slopes = take_slopes(fit_rows(runs), values, progress)
+    by_source = leave_out(runs, slopes, lambda run: run.result.source, progress)
+    by_generation = leave_out(runs, slopes, lambda run: generation_of(run.device), progress)
     if options.intervals:
-        write_atomically(DATA_FOLDER / "uncertainty.toml", write_uncertainty(calibrate(runs, slopes, progress)))
+        uncertainty = calibrate(runs, by_source, by_generation)
+        write_atomically(DATA_FOLDER / "uncertainty.toml", write_uncertainty(uncertainty))
         load_uncertainty.cache_clear()
         runs = with_intervals(runs)
+    unseen = write_unseen(by_source, covered_by_others(by_source, by_generation, calibrate_time))
     results = options.out / RESULTS
     before = results.read_text(encoding="utf-8") if results.is_file() else ""
     left_out = _left_out(runs, slopes, before, anew=options.left_out)
-    write_atomically(results, describe(runs, slopes, left_out, name=RUNS))
+    name = f"{RUNS} and {MORE_RUNS}" if (options.data / MORE_RUNS).is_file() else RUNS
+    write_atomically(results, describe(runs, slopes, unseen, left_out, name=name))
     drawn = [describe_row(run.result) for run in timed_runs(runs)]
     write_atomically(options.out / PLOT, draw_runs(drawn, by="source"))
     print(f"written: {results} and {options.out / PLOT}")
     return 0
 
 
-def describe(runs: Sequence[Run], slopes: Slopes, left_out: str, *, name: str) -> str:
+def _load(folder: Path) -> tuple[Run, ...]:
+    """All rows of the run tables in `folder`, the first of which is there."""
+    paths = [folder / name for name in (RUNS, MORE_RUNS)]
+    return tuple(run for path in paths if path.is_file() for run in load_runs(path, progress))
+
+
+def describe(runs: Sequence[Run], slopes: Slopes, unseen: str, left_out: str, *, name: str) -> str:
     """The whole of RESULTS.md."""
     sections: list[tuple[str, Callable[[], str]]] = [
+        (UNSEEN, lambda: unseen),
         ("Targets", lambda: write_targets(runs)),
         ("Both halves", lambda: write_halves(runs)),
         ("Baselines and peers", lambda: write_baselines(runs)),

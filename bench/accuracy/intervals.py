@@ -1,8 +1,9 @@
 """Half-widths of the 90% intervals, from the fit half of the rows: `profiles/data/uncertainty.toml`.
 
-A class's half-width is the conformal quantile of its rows' absolute log errors. A device with enough rows has classes
-of its own. All others share those for any device, taken from errors on each device in turn with parameters fitted
-without it; there each device counts once, whatever number of rows it has.
+A class's half-width is the conformal quantile of its rows' absolute log errors, each source predicted by parameters
+fitted without it and counting once, whatever number of rows it has. A generation of devices with enough rows has
+classes of its own. All others share those for any device, taken from errors on each generation in turn with parameters
+fitted without it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bench.accuracy.left_out import Slopes, refit_without, relative_errors
-from bench.accuracy.runs import Run, as_timed, model_kind, thin_runs, timed_runs
-from estimator.pricing.interval import work_kind
+from bench.accuracy.runs import Run, model_kind, thin_runs
+from bench.accuracy.unseen import COMMUNICATION_SHARE, LAUNCH_SHARE, Unseen
 from profiles.uncertainty import ANY, APART, HalfWidth, Uncertainty
 
 SHARE = 0.9
@@ -22,8 +22,6 @@ LEAST_TIME = 0.03
 """No narrower than published repeats of one configuration lie apart (3-4%, between clusters up to 6%)."""
 LEAST_MEMORY = 0.01
 """No narrower than versions of the libraries differ in what they hold (assumption)."""
-LAUNCH_SHARE = 0.15
-COMMUNICATION_SHARE = 0.25
 LEAST_OF_DEVICE = 10
 """Rows from which on a device has a class of its own: of 9 rows the conformal quantile is the largest error."""
 LEAST_OF_WORK = 15
@@ -33,7 +31,7 @@ LEAST_DEVICES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Off:
-    """How far one row is off: the absolute log error, and what it counts under."""
+    """How far one row is off: the absolute log error, and what it counts under. `device`: or its generation."""
 
     device: str
     work: str
@@ -62,17 +60,33 @@ def conformal_quantile(errors: Sequence[tuple[float, float]], share: float = SHA
     return max(error for error, _ in errors)
 
 
-def calibrate(runs: Sequence[Run], known: Slopes, progress: Callable[[str], None]) -> Uncertainty:
-    """The half-widths that the fit half of `runs` gives."""
+def calibrate(runs: Sequence[Run], by_source: Sequence[Unseen], by_generation: Sequence[Unseen]) -> Uncertainty:
+    """Return the half-widths that the fit half of `runs` gives, of their errors with sources and generations left
+    out."""
     fitted = thin_runs(run for run in runs if run.fitted)
-    time = [_time_off(run, run.error) for run in timed_runs(fitted)]
+    ids = {run.row.id for run in fitted}
+    sources, generations = (
+        [each for each in unseen if each.run.row.id in ids] for unseen in (by_source, by_generation)
+    )
     memory = list(_memory_off(fitted))
     return Uncertainty(
         launch_share=LAUNCH_SHARE,
         communication_share=COMMUNICATION_SHARE,
-        time=classes_of(time, list(_left_out_devices(fitted, known, progress)), least=LEAST_TIME),
+        time=time_classes(sources, generations),
         memory=classes_of(memory, memory, least=LEAST_MEMORY),
     )
+
+
+def calibrate_time(by_source: Sequence[Unseen], by_generation: Sequence[Unseen]) -> Uncertainty:
+    """Return half-widths of time from all of these errors; those of memory stand for nothing."""
+    time = time_classes(by_source, by_generation)
+    nothing = HalfWidth(device=ANY, work=ANY, log_half_width=LEAST_MEMORY, rows=0, sources=())
+    return Uncertainty(launch_share=LAUNCH_SHARE, communication_share=COMMUNICATION_SHARE, time=time, memory=(nothing,))
+
+
+def time_classes(by_source: Sequence[Unseen], by_generation: Sequence[Unseen]) -> tuple[HalfWidth, ...]:
+    """Return the classes of time: of each generation, and for any other."""
+    return classes_of(list(map(_time_off, by_source)), list(map(_time_off, by_generation)), least=LEAST_TIME)
 
 
 def write_uncertainty(found: Uncertainty) -> str:
@@ -98,22 +112,8 @@ def write_uncertainty(found: Uncertainty) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _time_off(run: Run, error: float | None) -> Off:
-    if run.outcome is None or error is None:
-        raise ValueError(f"{run.row.id} has no estimate or no measured time, expected both")
-    work = work_kind(run.outcome.breakdown, launch_share=LAUNCH_SHARE, communication_share=COMMUNICATION_SHARE)
-    return Off(device=run.device, work=work, source=run.result.source, error=abs(math.log1p(error)))
-
-
-def _left_out_devices(fitted: Sequence[Run], known: Slopes, progress: Callable[[str], None]) -> Iterable[Off]:
-    """Errors on each device's rows with parameters fitted on the other devices' rows."""
-    timed = timed_runs(fitted)
-    for device in sorted({run.device for run in timed}):
-        progress(f"intervals: without {device}")
-        members = [run for run in timed if run.device == device]
-        refit = refit_without(known, {run.row.id for run in members})
-        for run, error in zip(members, relative_errors(as_timed(members), refit.values), strict=True):
-            yield _time_off(run, error)
+def _time_off(unseen: Unseen) -> Off:
+    return Off(device=unseen.generation, work=unseen.work, source=unseen.source, error=unseen.log_error)
 
 
 def _memory_off(runs: Iterable[Run]) -> Iterable[Off]:
@@ -152,8 +152,8 @@ def classes_of(own: Sequence[Off], elsewhere: Sequence[Off], *, least: float) ->
 
 
 def _half_width(device: str, work: str, rows: Sequence[Off], least: float) -> HalfWidth:
-    counts = Counter(off.device for off in rows)
-    quantile = conformal_quantile([(off.error, 1 / counts[off.device]) for off in rows])
+    counts = Counter((off.device, off.source) for off in rows)
+    quantile = conformal_quantile([(off.error, 1 / counts[off.device, off.source]) for off in rows])
     return HalfWidth(
         device=device,
         work=work,

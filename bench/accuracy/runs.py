@@ -106,11 +106,20 @@ def with_intervals(runs: Sequence[Run]) -> tuple[Run, ...]:
         outcome = _with_intervals(run.setup, run.outcome)
         result = replace(
             run.result,
-            interval_90_s=outcome.interval_90_s,
+            interval_90_s=_as_much_wider(outcome.interval_90_s, run.outcome.interval_90_s, run.result.interval_90_s),
             memory_interval_90_bytes=outcome.memory_interval_90_bytes,
         )
         found.append(replace(run, outcome=outcome, result=result))
     return tuple(found)
+
+
+def _as_much_wider(
+    interval_s: tuple[float, float], plain_s: tuple[float, float], widened_s: tuple[float, float] | None
+) -> tuple[float, float]:
+    """`interval_s` with its ends as much further as `widened_s` has them of `plain_s`."""
+    if widened_s is None:
+        return interval_s
+    return interval_s[0] * widened_s[0] / plain_s[0], interval_s[1] * widened_s[1] / plain_s[1]
 
 
 def _with_intervals(setup: Setup, outcome: Evaluation) -> Evaluation:
@@ -125,24 +134,18 @@ def _with_intervals(setup: Setup, outcome: Evaluation) -> Evaluation:
 def _predict(row: PublishedRun) -> Run:
     """As `cellplan validate` predicts the explicit row, with the plan and its figures kept. Rows are repeats of one run
     where their sources state the same, blanks as blanks."""
-    plans: list[Setup] = []
-    outcomes: list[Evaluation] = []
+    tried: list[tuple[Setup, Evaluation]] = []
 
     def keep(setup: Setup) -> Evaluation | Infeasible:
         outcome = evaluate(setup)
         if isinstance(outcome, Evaluation):
             outcome = _with_intervals(setup, outcome)
-            plans.append(setup)
-            outcomes.append(outcome)
+            tried.append((setup, outcome))
         return outcome
 
     result = predict_row(row.explicit, prepare=prepare, evaluate=keep)
-    predicted = result.predicted and bool(outcomes)
-    if predicted:
-        result = replace(result, stated=tuple(getattr(row.published, name) for name in STATED))
-    return Run(
-        row=row.published,
-        result=result,
-        setup=plans[0] if predicted else None,
-        outcome=outcomes[0] if predicted else None,
-    )
+    if not (result.predicted and tried):
+        return Run(row=row.published, result=result, setup=None, outcome=None)
+    setup, outcome = next((each for each in tried if each[1].out_of_memory is None), tried[-1])
+    result = replace(result, stated=tuple(getattr(row.published, name) for name in STATED))
+    return Run(row=row.published, result=result, setup=setup, outcome=outcome)

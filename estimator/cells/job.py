@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from estimator.cells.rules import MicroBatchRule
 from estimator.pricing.recipe import OptimizerName, Recipe, ScheduleName, ZeroStage
-from estimator.pricing.software import load_framework
+from estimator.pricing.software import load_framework, usual_framework
 from models_zoo.model import Model
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, Device, DType, RecomputeKind
@@ -78,8 +78,19 @@ class Job:
         return self.recipe.global_batch
 
     def recipe_on(self, device: Device) -> Recipe:
-        """Return the recipe with the attention kernel used on `device`."""
-        return replace(self.recipe, attention=self.attention_on(device))
+        """Return the recipe with the attention kernel used on `device`; with software that nobody names, as it is usual
+        there."""
+        recipe = replace(self.recipe, attention=self.attention_on(device))
+        usual = usual_framework(device.name)
+        if recipe.software != load_framework(None).software or usual.software == recipe.software:
+            return recipe
+        return replace(
+            recipe,
+            grad_dtype=dict(usual.grad_dtype)[recipe.dtype],
+            vocabulary_multiple=usual.vocabulary_multiple,
+            overlap=usual.overlap,
+            software=usual.software,
+        )
 
     def attention_on(self, device: Device) -> AttentionKernel:
         """The attention kernel used on `device`."""
@@ -113,7 +124,8 @@ def cell_recipe(
     optimizer: OptimizerName = "adamw",
     schedule: ScheduleName = "1f1b",
 ) -> Recipe:
-    """Return the recipe of a Cell, whose training software nobody names: that of an explicit plan of such software."""
+    """Return the recipe of a Cell, whose training software nobody names: that of an explicit plan of such software (on
+    devices where another is usual, `Job.recipe_on` has that)."""
     framework = load_framework(None)
     return Recipe(
         global_batch=global_batch,

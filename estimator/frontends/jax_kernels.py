@@ -210,33 +210,21 @@ class _Piece:
 
     def fused(self, indices: Sequence[int]) -> list[Kernel]:
         """One kernel of element-wise equations and sums; none if it only makes what is read by nobody."""
-        program, inside = self._program, set(indices)
+        program = self._program
         made = {var for index in indices for var in program.eqns[index].outvars}
-        kept = [(var, size) for index in indices for var, size in self._kept.get(index, ())]
-        kept_vars = {var for var, _ in kept}
         read = [
             _as_read(program.eqns[index], atom)
             for index in indices
             for atom in program.eqns[index].invars
             if program.root(atom) not in made
         ]
-        written = [
-            var for var in made if var in kept_vars or self._readers.get(var, set()) - inside or var in self._leaving
-        ]
-        new = sum((size for var, size in kept if var is None), NOTHING)
-        old = sum((size for var, size in kept if var is not None and var not in made), NOTHING)
+        written = self._written(made, set(indices))
+        for_backward = sum(
+            (size for index in indices for var, size in self._kept.get(index, ()) if var is None), NOTHING
+        )
+        forward = sum(dict(self._sized(read)).values(), NOTHING) + self._moved(written) + for_backward
         into = [atom for _, atom in read if self._is_active(atom)]
-        out_of = [var for var in written if self._is_active(var)]
-        source = sum(dict(self._sized(read)).values(), NOTHING)
-        forward = source + self._moved(written) + new
-        backward, kernels = NOTHING, 0
-        if into:
-            kept_own = sum((size for var, size in kept if var in made), NOTHING)
-            backward = self._moved(out_of) + kept_own + old + new + self._moved(into)
-            # The gradient of a weight that all rows share is a sum over them, a kernel of its own.
-            largest = max((var.aval.size for var in out_of), default=0)
-            weights = {program.root(atom) for atom in into} & program.weights.keys()
-            kernels = 1 + sum(var.aval.size < largest for var in weights if var is not None)
+        backward, kernels = self._backward(into, [var for var in written if self._is_active(var)], indices)
         if forward == NOTHING and backward == NOTHING:
             return []
         return [
@@ -250,6 +238,21 @@ class _Piece:
                 backward_kernels=kernels,
             )
         ]
+
+    def _written(self, made: set[Var], indices: set[int]) -> list[Var]:
+        """Of what the equations `indices` have `made`, what is kept for backward or read outside of them."""
+        kept = {var for index in indices for var, _ in self._kept.get(index, ())}
+        return [var for var in made if var in kept or self._readers.get(var, set()) - indices or var in self._leaving]
+
+    def _backward(self, into: Sequence[Any], out_of: Sequence[Var], indices: Sequence[int]) -> tuple[Size, int]:
+        """What backward of one kernel moves, and in how many: gradients of `out_of` and what was kept, into those of
+        `into`. The gradient of a weight that all rows share is a sum over them, a kernel of its own."""
+        if not into:
+            return NOTHING, 0
+        largest = max((var.aval.size for var in out_of), default=0)
+        weights = {self._program.root(atom) for atom in into} & self._program.weights.keys()
+        sums = sum(var.aval.size < largest for var in weights if var is not None)
+        return self._moved(out_of) + self._saved(indices) + self._moved(into), 1 + sums
 
     def _sized(self, read: Sequence[tuple[Any, Any]]) -> Iterable[tuple[Any, Size]]:
         for aval, atom in read:

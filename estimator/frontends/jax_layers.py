@@ -105,20 +105,9 @@ def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
 
     A value of the chain counts once (see `keeping_layer`); what depends on inputs alone each layer has for itself.
     """
-    kept_by_layer: list[Kept] = [{} for _ in all_indices]
-    keepers: dict[Var, dict[int, int]] = {}
-    for number, indices in enumerate(all_indices):
-        for index in indices:
-            eqn, gradient = program.eqns[index], program.gradients[index]
-            for atom in [eqn.invars[at] for at in gradient.kept_read] + [eqn.outvars[at] for at in gradient.kept_made]:
-                root = program.root(atom)
-                if root is not None and root in program.of_inputs:
-                    keepers.setdefault(root, {}).setdefault(number, index)
-            sizes = [program.size_of(elements, dtype) for elements, dtype in gradient.kept_new]
-            if sizes and any(program.root(var) in program.of_inputs for var in eqn.outvars):
-                kept_by_layer[number].setdefault(index, []).extend((None, size) for size in sizes)
+    kept_by_layer = [_made_for_backward(program, indices) for indices in all_indices]
     homes = {index: number for number, indices in enumerate(all_indices) for index in indices}
-    for var, by_layer in keepers.items():
+    for var, by_layer in _keepers(program, all_indices).items():
         numbers = list(by_layer)
         maker = program.makers.get(var)
         if maker is not None and program.in_chain[maker]:
@@ -127,3 +116,26 @@ def _kept(program: Program, all_indices: Sequence[Sequence[int]]) -> list[Kept]:
             index = by_layer[number] if number in by_layer else program.makers[var]
             kept_by_layer[number].setdefault(index, []).append((var, program.size(var.aval)))
     return kept_by_layer
+
+
+def _made_for_backward(program: Program, indices: Sequence[int]) -> Kept:
+    """What each of the equations `indices` of a layer makes for backward alone."""
+    kept: Kept = {}
+    for index in indices:
+        new = program.gradients[index].kept_new
+        if new and any(program.root(var) in program.of_inputs for var in program.eqns[index].outvars):
+            kept[index] = [(None, program.size_of(elements, dtype)) for elements, dtype in new]
+    return kept
+
+
+def _keepers(program: Program, all_indices: Sequence[Sequence[int]]) -> dict[Var, dict[int, int]]:
+    """Which values backward needs again: by layer, the first equation of it that keeps one."""
+    keepers: dict[Var, dict[int, int]] = {}
+    for number, indices in enumerate(all_indices):
+        for index in indices:
+            eqn, gradient = program.eqns[index], program.gradients[index]
+            for atom in [eqn.invars[at] for at in gradient.kept_read] + [eqn.outvars[at] for at in gradient.kept_made]:
+                root = program.root(atom)
+                if root is not None and root in program.of_inputs:
+                    keepers.setdefault(root, {}).setdefault(number, index)
+    return keepers

@@ -79,26 +79,31 @@ class Message:
     dtype: Any
 
 
+_KINDS: dict[str, EquationKind] = {
+    "axis_index": "layout",
+    **dict.fromkeys(_PRODUCTS, "product"),
+    **dict.fromkeys(_LOOKUPS, "lookup"),
+    **dict.fromkeys(COLLECTIVES, "collective"),
+    **dict.fromkeys(_LAYOUT, "layout"),
+    **dict.fromkeys(_LOOPS, "composite"),
+    **dict.fromkeys(_ALONE, "alone"),
+}
+"""What equations are by the names of their primitives alone."""
+
+
 def kind_of(eqn: JaxprEqn) -> EquationKind:
     """What `eqn` is. UncountableError for a kernel from elsewhere, whose work its trace does not say."""
     name = eqn.primitive.name
     if _FOREIGN.search(name) and name not in _HARMLESS:
         raise UncountableError(f"{name}, a kernel whose work cannot be counted")
-    if name in _PRODUCTS:
-        return "product"
-    if name in _LOOKUPS:
-        return "lookup"
-    if name in COLLECTIVES:
-        return "collective"
-    if name in _LAYOUT or name == "axis_index":
-        return "layout"
-    if name in _LOOPS:
-        return "composite"
-    if name in _ALONE:
-        return "alone"
     if name in _REDUCTIONS:
         axes, dims = eqn.params.get("axes", eqn.params.get("dimensions", ())), eqn.invars[0].aval.ndim
         return "fused" if sorted(map(int, axes)) == list(range(dims - len(axes), dims)) else "ending"
+    return _KINDS.get(name) or _kind_of_bodies(eqn)
+
+
+def _kind_of_bodies(eqn: JaxprEqn) -> EquationKind:
+    """What an equation is by the traced functions that it calls; without any it is element by element."""
     inside = bodies(eqn)
     kinds = {kind_of(inner) for body in inside for inner in body.eqns}
     if inside and kinds <= {"layout"}:

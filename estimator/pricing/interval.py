@@ -48,6 +48,16 @@ def time_interval(
     return total_s / factor, total_s * factor
 
 
+def widened(interval_s: tuple[float, float], ratio: float) -> tuple[float, float]:
+    """Return the interval that holds `interval_s` and the same of a time `ratio` times as long.
+
+    >>> widened((9.0, 11.0), 2.0)
+    (9.0, 22.0)
+    """
+    low, high = interval_s
+    return low * min(1.0, ratio), high * max(1.0, ratio)
+
+
 def memory_interval(
     peak_bytes: int, device: str, kind: ModelKind = "dense", *, uncertainty: Uncertainty | None = None
 ) -> tuple[int, int]:

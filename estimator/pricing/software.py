@@ -16,17 +16,28 @@ from typing import Any, get_args, get_type_hints
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.recipe import GradDType, Overlap, Software, ZeroStage
 from profiles.errors import InputError
+from profiles.vocabulary import RecomputeKind
 
 GENERIC = "generic"
-"""What most frameworks of today do: taken where none is named."""
+"""What a competent team runs today: taken where no software is named, unless `usual_on` of another entry names the
+device."""
 
 WORDS_FOR_FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What a release of a software can do that none before it could, and the public source that says so."""
+
+    feature: str
+    source: str
+    release: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """An entry of software.toml; the file says what each key means. `software` are its features, the rest are the
-    settings of a training that it has by default."""
+    settings of a training that it has by default; `brings` what its own and earlier releases brought."""
 
     name: str
     software: Software
@@ -39,6 +50,11 @@ class Framework:
     dropout: bool
     basis: str
     memory_basis: str
+    accumulates: bool = True
+    recompute: RecomputeKind = "none"
+    released: str = ""
+    brings: tuple[Brought, ...] = ()
+    usual_on: tuple[str, ...] = ()
 
     def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
         """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
@@ -61,11 +77,29 @@ def load_framework(name: str | None, *, where: str = "software", key: str | None
     return declared[plain]
 
 
+def usual_framework(device: str) -> Framework:
+    """Return what is taken on the device type `device` where no software is named: what a competent team runs on it.
+
+    >>> usual_framework("v100-32gb").name, usual_framework("h100").name
+    ('generic-older', 'generic')
+    """
+    declared = load_frameworks()
+    return next((each for each in declared.values() if device in each.usual_on), declared[GENERIC])
+
+
 @cache
 def load_frameworks() -> Mapping[str, Framework]:
-    """Return all entries of software.toml by name, in the file's order."""
+    """Return all entries of software.toml by name, in the file's order; releases are called NAME@VERSION."""
     entries = tomllib.loads(files("profiles").joinpath("data/software.toml").read_text(encoding="utf-8"))
-    return {name: _framework(name, entry) for name, entry in entries.items()}
+    return {name: _framework(name, _inherited(name, entries)) for name in entries}
+
+
+def _inherited(name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The keys of an entry over those of the entry that it inherits; what releases brought adds up."""
+    entry = entries[name]
+    earlier = _inherited(entry["inherits"], entries) if "inherits" in entry else {}
+    own = [{**each, "release": name} for each in entry.get("brings", ())]
+    return {**earlier, "usual_on": (), **entry, "brings": [*earlier.get("brings", ()), *own]}
 
 
 def _framework(name: str, entry: dict[str, Any]) -> Framework:
@@ -83,6 +117,11 @@ def _framework(name: str, entry: dict[str, Any]) -> Framework:
         dropout=entry["dropout"],
         basis=entry["basis"],
         memory_basis=entry.get("memory_basis", ""),
+        accumulates=entry.get("accumulates", True),
+        recompute=entry.get("recompute", "none"),
+        released=entry.get("released", ""),
+        brings=tuple(Brought(**each) for each in entry["brings"]),
+        usual_on=tuple(entry["usual_on"]),
     )
 
 
@@ -111,6 +150,11 @@ def describe_framework(framework: Framework) -> dict[str, Any]:
         "dtype": framework.dtype,
         "zero": framework.zero,
         "sequence_parallel": framework.sequence_parallel,
+        "accumulates": framework.accumulates,
+        "recompute": framework.recompute,
+        "released": framework.released,
+        "brings": [asdict(each) for each in framework.brings],
+        "usual_on": list(framework.usual_on),
         "basis": framework.basis,
         "memory_basis": framework.memory_basis,
     }

@@ -248,8 +248,8 @@ def _ibm_mamba(keys: Keys, sizes: Sizes) -> LinearAttention:
 def _check_width(keys: Keys, mixer: LinearAttention, hidden: int, *, expand: str, heads: str) -> None:
     inner = keys.size(expand, 2) * hidden
     if mixer.heads * mixer.value_dim != inner:
-        found = f"{mixer.heads} heads of {mixer.value_dim}"
-        raise keys.wrong(heads, found, f"heads that fill {inner}, which is {expand} times the hidden size")
+        said = f"{mixer.heads} heads of {mixer.value_dim}"
+        raise keys.wrong(heads, said, f"heads that fill {inner}, which is {expand} times the hidden size")
 
 
 def _check_silu(keys: Keys, key: str) -> None:

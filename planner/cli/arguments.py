@@ -59,7 +59,7 @@ def _words(name: str, entry: Entry, *, required: bool) -> dict[str, Any]:
     else:
         words |= {"dest": name, "required": required and not option.supplied}
     if entry.members == (bool,):
-        return words | {"action": BooleanOptionalAction if entry.default else "store_true"}
+        return words | {"action": "store_true" if entry.default is False else BooleanOptionalAction}
     if entry.metavar is not None:
         words["metavar"] = entry.metavar
     if option.nargs is not None:

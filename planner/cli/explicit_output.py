@@ -1,10 +1,13 @@
-"""An explicit plan's estimate for people: a line of figures, where the time goes, and what each stage holds."""
+"""An explicit plan's estimate for people: the plan, where the time goes, and what each stage holds."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from planner.cli.output import format_bytes, format_count, format_seconds, print_notes, print_table, print_text, spans
+from planner.cli.output import format_seconds, print_notes, print_table, spans
+from planner.cli.plan_output import print_figures
+from planner.shared.plan_file import parse_plan
 
 TIME_NAMES = {
     "gemm_s": "matrix products",
@@ -31,10 +34,9 @@ MEMORY_KEYS = ("weight", "gradient", "optimizer", "activation", "temporary", "co
 
 
 def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
-    """The plan in a line, its figures, time and memory as tables, the whole training, what was assumed and guessed."""
-    plan, estimate = result["plan"], result["estimate"]
-    print_text(describe_plan(plan), indent="    ")
-    print_text(describe_figures(estimate), indent="    ")
+    """The plan and its figures, time and memory as tables, the whole training, what was assumed and guessed."""
+    estimate = result["estimate"]
+    print_figures(parse_plan(json.dumps(result["plan"]), "plan"))
     print()
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
     _print_memory(estimate)
@@ -43,45 +45,6 @@ def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
     print_notes("assumed:", estimate["assumptions"])
     if guesses:
         print_guesses(estimate["guesses"])
-
-
-def describe_plan(plan: dict[str, Any]) -> str:
-    """What the plan is, in a line: the model, where, degrees, batch and schedule."""
-    stage, batch = plan["stages"][0], plan["batch"]
-    degrees = {"tp": stage["tp"], "pp": len(plan["stages"]), "dp": stage["dp"], "cp": stage["cp"]}
-    degrees |= {"ep": stage["ep"], "etp": stage["etp"]}
-    if plan["schedule"] == "interleaved":
-        degrees["vpp"] = len(stage["chunks"])
-    shown = " ".join(f"{name} {count}" for name, count in degrees.items() if count > 1 or name in ("tp", "pp", "dp"))
-    sharding, rule = stage["sharding"], stage["recompute"]
-    extras = []
-    if sharding["zero"]:
-        copies = f" of {sharding['shard']} x {sharding['replicate']}" if sharding["replicate"] > 1 else ""
-        extras.append(f"ZeRO {sharding['zero']}{copies}")
-    extras += [f"recompute {rule['kind']}"] if rule["kind"] != "none" else []
-    extras += ["sequence parallel"] if stage["sequence_parallel"] else []
-    more = "".join(f", {extra}" for extra in extras)
-    return (
-        f"{plan['model']['name']} on {len(plan['devices'])} x {stage['device']} ({plan['cluster']}): {shown};"
-        f" {batch['global_batch']} samples as {batch['micro_batches']} micro-batches of {batch['micro_batch']},"
-        f" {plan['schedule']}, {plan['model']['dtype']}, {plan['optimizer']}{more}"
-    )
-
-
-def describe_figures(estimate: dict[str, Any]) -> str:
-    """Iteration time with its interval, rates and memory, in a line."""
-    low, high = estimate["interval_90_s"]
-    interval = f" (90%: {format_seconds(low)} to {format_seconds(high)})"
-    parts = [f"iteration {format_seconds(estimate['iteration_time_s'])}{interval}"]
-    if estimate["tokens_per_s_per_device"] is not None:
-        parts.append(f"{format_count(estimate['tokens_per_s_per_device'])} tokens/s per device")
-    else:
-        parts.append(f"{format_count(estimate['samples_per_s'])} samples/s")
-    if estimate["mfu"] is not None:
-        parts.append(f"MFU {estimate['mfu']:.1%}")
-    parts.append(f"{estimate['tflops_per_device']:.3g} TFLOP/s per device")
-    parts.append(f"peak memory {format_bytes(estimate['peak_memory_bytes'])}")
-    return ", ".join(parts)
 
 
 def time_rows(estimate: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -18,6 +18,14 @@ FEW_STAGES = 4
 
 def print_plan(plan: Plan, certificate: Certificate | None = None) -> None:
     """The plan's settings and stages, its estimate with what vouches for it, and what it rests on."""
+    print_figures(plan)
+    if certificate is not None:
+        print_text(describe_certificate(certificate), indent="  ")
+    print_notes("assumed:", plan.assumptions)
+
+
+def print_figures(plan: Plan) -> None:
+    """The plan's settings and stages, its estimate, and whether that is measured or modelled."""
     batch = plan.batch
     types = {stage.device for stage in plan.stages}
     devices = f"{len(plan.devices)} {' and '.join(sorted(types))}"
@@ -37,9 +45,6 @@ def print_plan(plan: Plan, certificate: Certificate | None = None) -> None:
     print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")
     communication = basis.communication or "not needed"
     print(f"compute {basis.compute}, communication {communication}, memory {basis.memory}")
-    if certificate is not None:
-        print_text(describe_certificate(certificate), indent="  ")
-    print_notes("assumed:", plan.assumptions)
 
 
 def describe_settings(plan: Plan) -> list[str]:

@@ -43,8 +43,8 @@ def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, o
     """Rates of this host's CPU, with as many threads as its measured layer times have."""
     origins = find_origins(store, model.layers, device=LOCAL_DEVICE, optimizer=optimizer, dtype=dtype, seq_len=tokens)
     threads = origins[0].threads if origins else None
-    found = store.rates(LOCAL_DEVICE, hardware=cpu_name(), threads=threads)
-    return found or store.rates(LOCAL_DEVICE, hardware=cpu_name())
+    with_threads = store.rates(LOCAL_DEVICE, hardware=cpu_name(), threads=threads)
+    return with_threads or store.rates(LOCAL_DEVICE, hardware=cpu_name())
 
 
 def token_count(model: Model, seq_len: int | None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bench.accuracy.__main__ as accuracy
-from bench.accuracy.__main__ import LEFT_OUT, PLOT, RESULTS, main
+from bench.accuracy.__main__ import LEFT_OUT, PLOT, RESULTS, UNSEEN, main
 from bench.accuracy.ablation import list_parts
 from bench.accuracy.fitting import committed_values
 from bench.accuracy.groups import GROUPS, Target
@@ -88,7 +88,7 @@ def test_the_command_writes_table_and_plot_the_same_every_time(
     assert main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 0
     first = (tmp_path / RESULTS).read_text(encoding="utf-8")
     plot = (tmp_path / PLOT).read_bytes()
-    for title in ("Targets", "Both halves", "Baselines and peers", "Memory", "Ablation", "Skipped", LEFT_OUT):
+    for title in (UNSEEN, "Targets", "Both halves", "Baselines and peers", "Memory", "Ablation", "Skipped", LEFT_OUT):
         assert section_of(first, title), title
     assert "NTRN 1" in (section_of(first, "Skipped") or "")
     assert str(tmp_path) not in first

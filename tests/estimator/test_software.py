@@ -14,8 +14,10 @@ from estimator.pricing.software import (
     load_framework,
     load_frameworks,
     overruled,
+    usual_framework,
 )
 from profiles.errors import InputError
+from profiles.hardware import device_names
 
 
 def test_each_declaration_says_what_it_rests_on() -> None:
@@ -58,3 +60,40 @@ def test_features_beyond_the_generic_software() -> None:
 def test_a_wrong_feature_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--feature"):
         overruled(Software(name="generic"), (text,))
+
+
+def test_a_release_has_what_the_one_before_it_had() -> None:
+    declared = load_frameworks()
+    for name, framework in declared.items():
+        software, at, _ = name.partition("@")
+        if at:
+            assert software in declared
+            assert framework.released
+            assert all(brought.source and brought.release in declared for brought in framework.brings)
+    early, late = load_framework("megatron-core@0.9"), load_framework("Megatron-Core@0.14")
+    assert set(early.brings) < set(late.brings)
+    assert (early.software.dispatch, late.software.dispatch) == ("all_to_all", "deduplicated")
+    assert {brought.release for brought in late.brings} >= {"megatron-core@0.12", "megatron-core@0.14"}
+    assert early.overlap == load_framework("megatron-core").overlap
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("h100", "generic"),
+        ("mi300x", "generic"),
+        ("a100-80gb", "generic"),
+        ("v100-32gb", "generic-older"),
+        ("rtx-4090", "generic-boards"),
+        ("tpu-v5p", "generic-xla"),
+        ("no such device", "generic"),
+    ],
+)
+def test_what_is_taken_where_no_software_is_named(device: str, name: str) -> None:
+    assert usual_framework(device).name == name
+
+
+def test_every_device_on_which_something_is_usual_is_in_the_catalogue_and_has_one() -> None:
+    usual = [device for framework in load_frameworks().values() for device in framework.usual_on]
+    assert set(usual) <= set(device_names())
+    assert len(usual) == len(set(usual))

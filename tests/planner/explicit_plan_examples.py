@@ -18,9 +18,8 @@ def request_of(model: str = "gpt-tiny", cluster: str = "a100-80gb:1x8", **option
 
 
 def setup_of(model: str = "gpt-tiny", cluster: str = "a100-80gb:1x8", **options: Any) -> Setup:
-    """The one setup behind these options; none is recomputed unless they say so."""
-    (setup,) = request_of(model, cluster, **{"recompute": "none", **options}).setups
-    return setup
+    """The first setup behind these options; none is recomputed unless they say so."""
+    return request_of(model, cluster, **{"recompute": "none", **options}).setups[0]
 
 
 def fake_evaluate(setup: Setup, *, activation_bytes: int = GIB) -> Evaluation:

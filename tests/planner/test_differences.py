@@ -25,7 +25,7 @@ def test_equal_settings_differ_in_nothing_whatever_they_take() -> None:
 
 
 def test_each_setting_is_told_once_from_the_one_to_the_other() -> None:
-    one = plan_of(tp=4, micro_batch=1)
+    one = plan_of(tp=4, micro_batch=1, zero=0, sequence_parallel=False)
     other = plan_of(tp=2, pp=2, micro_batch=2, recompute="full", zero=1, sequence_parallel=True, schedule="gpipe")
     assert describe_differences(one, other) == (
         "tp 4 -> 2",
@@ -41,7 +41,10 @@ def test_each_setting_is_told_once_from_the_one_to_the_other() -> None:
 
 
 def test_the_order_of_the_plans_turns_the_phrases() -> None:
-    one, other = plan_of(tp=2, offload=("optimizer",)), plan_of(tp=4, grad_dtype="bf16", overlap=("tp",))
+    one, other = (
+        plan_of(tp=2, offload=("optimizer",), overlap=("dp",)),
+        plan_of(tp=4, grad_dtype="bf16", overlap=("tp",)),
+    )
     there, back = describe_differences(one, other), describe_differences(other, one)
     assert len(there) == len(back)
     assert "tp 2 -> 4" in there

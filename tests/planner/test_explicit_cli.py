@@ -61,8 +61,9 @@ def test_people_get_a_line_tables_and_what_was_assumed(capsys: pytest.CaptureFix
     shown = _run(capsys, *PLAN, "--assumptions")
     assert max(len(line) for line in shown.splitlines()) <= 100
     text = " ".join(shown.split())
-    assert "gpt-tiny on 8 x a100-80gb (a100-80gb:1x8): tp 2 pp 2 dp 2; 16 samples as 8 micro-batches of 2" in text
-    assert "iteration 2 s (90%: 1.5 s to 2.5 s)" in text
+    assert "gpt-tiny on a100-80gb:1x8: 16 samples an iteration on 8 a100-80gb" in text
+    assert "8 micro-batches of 2 samples (1 a rank), 1f1b, bf16, adamw" in text
+    assert "iteration 2 s (90% interval 1.5 s to 2.5 s)" in text
     assert "matrix products 1.25 s 62.5%" in text
     assert "in all 2 s 100.0%" in text
     assert "the attention kernel: 25.0% of the time; `cellplan profile gpt-tiny` measures it" in text

@@ -20,8 +20,9 @@ def test_what_nobody_said_is_derived_and_told() -> None:
     assert [(stage.tp, stage.dp, stage.cp, stage.ep, stage.etp) for stage in setup.stages] == [(2, 4, 1, 1, 1)] * 2
     assert setup.recipe.schedule == "1f1b"
     assert setup.recipe.grad_dtype == "fp32"
+    assert all(stage.sequence_parallel and stage.zero == 1 for stage in setup.stages)
     assert setup.recipe.attention == "flash"
-    assert setup.micro_batch == 4
+    assert setup.micro_batches == 8
     said = " ".join(request.assumptions)
     for what in (
         "dp 4: 16 devices over tp * pp * cp = 4",
@@ -34,9 +35,11 @@ def test_what_nobody_said_is_derived_and_told() -> None:
 
 
 def test_recomputation_left_open_is_tried_from_none_to_full() -> None:
-    kinds = [setup.stages[0].recompute for setup in request_of(dp=8).setups]
+    kinds = [setup.stages[0].recompute for setup in request_of(dp=8, micro_batch=2).setups]
     assert kinds == ["none", "selective", "full"]
-    (setup,) = request_of(dp=2, pp=4, recompute="full:1").setups
+    tried = [(setup.micro_batch // 8, setup.stages[0].recompute) for setup in request_of(dp=8, global_batch=32).setups]
+    assert tried == [(4, "none"), (2, "none"), (1, "none"), (1, "selective"), (1, "full")]
+    (setup,) = request_of(dp=2, pp=4, micro_batch=1, recompute="full:1").setups
     # The first and the last stage also hold embedding and head; each of the others is all of one block.
     assert [(stage.layers, stage.recompute_layers) for stage in setup.stages] == [(2, 1), (1, None), (1, None), (2, 1)]
 

@@ -15,9 +15,10 @@ from models_zoo.catalogue import load_model
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.tools.base.decoder import decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
+from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.python_text import Code, call, comment, literal
 from planner.one_job.tools.base.shape import chunks_of, load_plan_model, shape_of
-from planner.one_job.tools.base.writing import launcher_lines, nodes_of
+from planner.one_job.tools.base.writing import launcher_lines
 from planner.one_job.tools.megatron.fields import split_fields
 from planner.one_job.tools.megatron.write import pattern
 from planner.shared.plan import Plan
@@ -81,15 +82,15 @@ def test_replicas_with_uneven_shares_are_refused() -> None:
 
 def test_nodes_and_launchers() -> None:
     plan = make_plan("llama zero 3")
-    assert [len(ranks) for ranks in nodes_of(plan).ranks] == [8, 8]
+    assert [len(node.ranks) for node in nodes_of(plan).nodes] == [8, 8]
     notes: list[str] = []
     assert "--nnodes 2" in launcher_lines(plan, notes)
     devices = (*plan.devices[8:], *plan.devices[:8])
     moved = replace(plan, devices=tuple(replace(one, rank=rank) for rank, one in enumerate(devices)))
-    assert nodes_of(moved).in_order, "another node first is still node by node"
+    assert nodes_of(moved).node_major, "another node first is still node by node"
     mixed = [devices[place] for pair in zip(range(8), range(8, 16), strict=True) for place in pair]
     apart = replace(plan, devices=tuple(replace(one, rank=rank) for rank, one in enumerate(mixed)))
-    assert not nodes_of(apart).in_order
+    assert not nodes_of(apart).node_major
     launcher_lines(apart, notes)
     assert any("RANK and LOCAL_RANK" in note for note in notes)
 

@@ -23,10 +23,11 @@ import yaml
 
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.launchers.kubernetes import export_kubernetes
-from planner.one_job.launchers.node_layout import Layout, job_name, lay_out, tp_groups
+from planner.one_job.launchers.node_layout import job_name, lay_out, takes_whole_nodes, tp_groups
 from planner.one_job.launchers.ray import export_ray
 from planner.one_job.launchers.slurm import export_slurm
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
+from planner.one_job.tools.base.nodes import Layout
 from planner.shared.plan import Plan
 from tests.planner.explicit_plan_examples import fake_evaluate, setup_of
 
@@ -94,13 +95,13 @@ def test_a_layout_counts_nodes_by_rank_and_alike_ones_together_where_ranks_are_s
         (2, "a10", (4, 5, 6, 7)),
     ]
     assert layout.node_major
-    assert layout.whole is True
+    assert takes_whole_nodes(MIXED) is True
     scattered = lay_out(SCATTERED, "test")
     assert not scattered.node_major
     assert [(node.node, node.ranks) for node in scattered.nodes] == [(1, (0, 1, 6, 7)), (0, (2, 3, 4, 5))]
     assert [len(part) for part in lay_out(THREE_KINDS, "test").parts] == [1, 1, 1]
-    assert lay_out(UNEVEN, "test").whole is False
-    assert lay_out(replace(MIXED, cluster="mine.yaml"), "test").whole is None
+    assert takes_whole_nodes(UNEVEN) is False
+    assert takes_whole_nodes(replace(MIXED, cluster="mine.yaml")) is None
 
 
 def test_every_rank_has_one_place_and_rank_0_is_on_the_first_node(plan: Plan) -> None:

@@ -12,8 +12,9 @@ import pytest
 from planner import api
 from planner.cli import main as cli
 from planner.cli.imported_output import print_comparison
-from planner.one_job.explicit.estimate import Evaluate, estimate_explicit
+from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.request import ExplicitRequest
+from planner.one_job.explicit.unsaid import Evaluate
 from planner.one_job.importing.comparison import compare
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
@@ -45,6 +46,8 @@ def test_settings_are_the_explicit_plan_that_their_options_make(capsys: pytest.C
         global_batch=16,
         micro_batch=1,
         recompute="none",
+        sequence_parallel=False,
+        zero=0,
         overlap=(),
         vocab_pad=128,
         software="megatron-core",

@@ -111,7 +111,7 @@ def test_an_unknown_framework_is_the_users_error() -> None:
     with pytest.raises(InputError, match=r"runs\.csv, line 2: framework: found 'mine', expected one of llm-foundry"):
         setup_of(run_row(framework="mine"))
     assert _prepared(framework="Torch-DDP").setup.recipe.software.name == "torch-ddp"
-    assert "framework: not told; a generic one (framework)" in _prepared().assumptions
+    assert "framework: not told; generic, what is run on a100-80gb today (framework)" in _prepared().assumptions
 
 
 def test_features_stand_in_place_of_the_declared_ones() -> None:
@@ -223,7 +223,7 @@ def test_images_of_a_stated_size() -> None:
         ({"dtype": ""}, "dtype: not stated; bf16, the default of generic (dtype)"),
         ({"dp": None}, "dp: not stated; gpus_total / (tp * pp * cp)"),
         ({"micro_batch": None}, "micro_batch: not stated; the most that divides the batch within 8192 tokens"),
-        ({"recompute": ""}, "recompute: not stated; none (recompute)"),
+        ({"recompute": ""}, "recompute: not stated; none, or more if memory forces it (recompute)"),
         ({"gpu_mem_gb": None}, "gpu_mem_gb: not stated; a100-80gb (gpu_mem_gb)"),
         ({"global_batch": 65}, "global_batch: rounded down to whole micro-batches"),
         ({"framework": "megatron-lm"}, "zero: not stated; 0, the default of megatron-lm"),

@@ -90,7 +90,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         attention=options.attention,
         recompute="auto" if options.recompute == "auto" else recompute_rules(options.recompute)[0],
         zero=(0, 1, 2, 3) if options.zero is None else (options.zero,),
-        sequence_parallel=options.sequence_parallel,
+        sequence_parallel=bool(options.sequence_parallel),
         micro_batches=options.micro_batches,
         micro_batch_per_rank=options.micro_batch,
     )

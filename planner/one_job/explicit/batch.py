@@ -6,50 +6,66 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from estimator.cells.job import default_global_batch
+from estimator.pricing.build import PipelineDegrees
+from estimator.pricing.software import Framework
 from models_zoo.model import Model
 from planner.shared.options.estimate import EstimateOptions
+from planner.shared.software_defaults import default_local_batch, default_micro_batch
 from profiles.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Samples an iteration, samples per rank and micro-batch, and sentences about what nobody said."""
+    """Samples an iteration, samples per rank and micro-batch, and sentences about what nobody said; smaller
+    micro-batches that may be taken instead where memory forces it, largest first."""
 
     global_batch: int
     micro_batch_per_rank: int
     assumptions: tuple[str, ...]
+    smaller: tuple[int, ...] = ()
 
 
 def choose_batch(
-    model: Model, seq_len: int, dp: int, devices: int, options: EstimateOptions, *, interleaved_over: int = 1
+    model: Model, seq_len: int, degrees: PipelineDegrees, options: EstimateOptions, framework: Framework
 ) -> Batch:
-    """Return the batch that `options` mean for `dp` replicas on `devices` devices.
+    """Return the batch that `options` mean for the replicas and devices of `degrees`.
 
-    A global batch that nobody gave is `default_global_batch`, rounded up to whole micro-batches (and to whole rounds of
-    `interleaved_over` stages); a micro-batch that nobody gave is one sample per rank. Raise InputError where they
-    contradict.
+    A global batch that nobody gave is `default_global_batch`, rounded up to whole micro-batches (and, interleaved, to
+    whole rounds of the stages); under software that does not accumulate, a local batch for each replica. A micro-batch
+    that nobody gave is `default_micro_batch`. Raise InputError where they contradict.
     """
     assumed = []
-    count, micro_batch = options.micro_batches, options.micro_batch
+    dp, rounds = degrees.dp, degrees.pp if degrees.vpp > 1 else 1
+    count, micro_batch, global_batch = options.micro_batches, options.micro_batch, options.global_batch
     if isinstance(count, int):
-        return _from_count(count, micro_batch, dp, options.global_batch)
+        return _from_count(count, micro_batch, dp, global_batch)
     if count != "fit":
         refuse("--micro-batches", count, "a number: an explicit plan has nothing left to choose")
-    if micro_batch is None:
-        micro_batch = 1
-        assumed.append("micro-batch of 1 sample per rank (--micro-batch)")
-    unit = micro_batch * dp
-    global_batch = options.global_batch
-    if global_batch is None:
-        usual, sentence = default_global_batch(model, seq_len, devices)
-        step = unit * interleaved_over
+    if global_batch is None and not framework.accumulates:
+        local = (micro_batch or default_local_batch(seq_len, degrees.tp * degrees.cp)) * degrees.pp
+        global_batch = dp * local
+        assumed.append(f"global batch {global_batch}: {local} samples for each of {dp} replicas (--global-batch)")
+    elif global_batch is None:
+        usual, sentence = default_global_batch(model, seq_len, degrees.devices)
+        step = (micro_batch or 1) * dp * rounds
         global_batch = -(-usual // step) * step
         rounded = f", rounded up to {global_batch}" if global_batch != usual else ""
         assumed.append(sentence.replace(" (--global-batch)", f"{rounded} (--global-batch)"))
+    smaller: tuple[int, ...] = ()
+    if micro_batch is None and global_batch % dp == 0:
+        share = global_batch // (dp * rounds)
+        micro_batch, why = default_micro_batch(framework, share=share, pp=degrees.pp, seq_len=seq_len)
+        plural = "sample" if micro_batch == 1 else "samples"
+        assumed.append(f"micro-batch of {micro_batch} {plural} per rank: {why} (--micro-batch)")
+        smaller = tuple(n for n in range(micro_batch - 1, 0, -1) if share % n == 0)
+    micro_batch = micro_batch or 1
+    unit = micro_batch * dp
     if global_batch % unit:
         sizes_said = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
         refuse("--global-batch", sizes_said, f"a multiple of {unit}")
-    return Batch(global_batch=global_batch, micro_batch_per_rank=micro_batch, assumptions=tuple(assumed))
+    return Batch(
+        global_batch=global_batch, micro_batch_per_rank=micro_batch, assumptions=tuple(assumed), smaller=smaller
+    )
 
 
 def _from_count(count: int, micro_batch: int | None, dp: int, global_batch: int | None) -> Batch:

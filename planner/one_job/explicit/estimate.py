@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,12 +14,11 @@ from planner.one_job.explicit.batch import refuse
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest, refuse_infeasible
+from planner.one_job.explicit.unsaid import Evaluate, take_first_that_fits
 from planner.shared.options.estimate import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from profiles.vocabulary import Infeasible
-
-Evaluate = Callable[[Setup], Evaluation | Infeasible]
 
 PARTS = {
     "weight": "weights",
@@ -52,12 +50,11 @@ def estimate_explicit(
 
     `evaluate` None: with nothing measured.
     """
-    setup, evaluation = _first_that_fits(request.setups, evaluate or evaluate_with_store)
-    assumptions = request.assumptions
-    if len(request.setups) > 1:
-        kind = setup.stages[0].recompute
-        why = {"none": "none is needed to fit", "selective": "none does not fit", "full": "less does not fit"}[kind]
-        assumptions = (*assumptions, f"recomputation {kind}: {why} (--recompute)")
+    taken = take_first_that_fits(request.setups, evaluate or evaluate_with_store)
+    if isinstance(taken, Infeasible):
+        refuse_infeasible(taken)
+    setup, evaluation = taken.setup, taken.evaluation
+    assumptions = (*request.assumptions, *_taken_because(request, setup), *taken.sentences)
     return Estimated(
         plan=record_plan(setup, evaluation, reference=request.reference, assumptions=assumptions),
         evaluation=evaluation,
@@ -66,18 +63,19 @@ def estimate_explicit(
     )
 
 
-def _first_that_fits(setups: tuple[Setup, ...], evaluate: Evaluate) -> tuple[Setup, Evaluation]:
-    last: tuple[Setup, Evaluation] | None = None
-    for setup in setups:
-        evaluation = evaluate(setup)
-        if isinstance(evaluation, Infeasible):
-            refuse_infeasible(evaluation)
-        last = setup, evaluation
-        if evaluation.out_of_memory is None:
-            break
-    if last is None:
-        raise ValueError("estimate_explicit: no setups; expected at least one")
-    return last
+def _taken_because(request: ExplicitRequest, setup: Setup) -> list[str]:
+    """Why this one of the request's setups, where there are several."""
+    first, sentences = request.setups[0], []
+    if len(request.setups) == 1:
+        return []
+    samples = setup.samples_per_rank(setup.stages[0])
+    if samples != first.samples_per_rank(first.stages[0]):
+        sentences.append(f"micro-batch of {samples} instead: more does not fit (--micro-batch)")
+    kind, usual = setup.stages[0].recompute, first.stages[0].recompute
+    why = {"none": "none is needed to fit", "selective": "none does not fit", "full": "less does not fit"}[kind]
+    if kind == usual != "none":
+        why = f"what {setup.recipe.software.name} does by itself"
+    return [*sentences, f"recomputation {kind}: {why} (--recompute)"]
 
 
 def _training(setup: Setup, evaluation: Evaluation, whole: WholeTrainingOptions | None) -> Training | None:

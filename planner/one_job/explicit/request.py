@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, get_args
 
 from estimator.frontends.load import load_any_model
-from estimator.pricing.build import PipelineDegrees, uniform_setup
+from estimator.pricing.build import PipelineDegrees, refuse_degrees, uniform_setup
 from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, ZeroStage
-from estimator.pricing.software import Framework, features_beyond_generic, load_framework, overruled
+from estimator.pricing.software import (
+    Framework,
+    features_beyond_generic,
+    load_framework,
+    overruled,
+    usual_framework,
+)
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
+from planner.shared.software_defaults import recompute_ladder
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -27,7 +35,7 @@ DEGREE_NAMES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplicitRequest:
     """An explicit plan that was asked for. `setups` are tried in turn until one fits: more than one where recomputation
-    is left open. `assumptions` are sentences about what nobody said."""
+    (and with it the micro-batch) is left open. `assumptions` are sentences about what nobody said."""
 
     reference: str
     setups: tuple[Setup, ...]
@@ -49,12 +57,13 @@ def read_explicit(
     tokens = token_count(model, options.seq_len)
     place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumed = list(place.notes)
-    framework = named_framework(options, assumed)
     grid = _grid(model, place, options, assumed)
-    schedule = _schedule(options, grid, assumed)
-    batch = choose_batch(model, tokens, grid.dp, grid.devices, options, interleaved_over=grid.pp if grid.vpp > 1 else 1)
-    assumed += batch.assumptions
     slots = place.free_slots[: grid.devices]
+    framework = named_framework(options, slots[0].device, assumed)
+    grid = replace(grid, sequence_parallel=_shares_tokens(model, tokens, grid, options, framework, assumed))
+    schedule = _schedule(options, grid, assumed)
+    batch = choose_batch(model, tokens, grid, options, framework)
+    assumed += batch.assumptions
     recipe = make_recipe(
         model,
         place,
@@ -63,10 +72,10 @@ def read_explicit(
         framework=framework,
         global_batch=batch.global_batch,
         schedule=schedule,
-        zero=_zero(options),
+        zero=_zero(options, grid, framework),
         assumed=assumed,
     )
-    setups = _setups(model, place, recipe, grid, batch, slots, options, assumed)
+    setups = _setups(model, place, recipe, grid, batch, slots, options, framework, assumed)
     return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)))
 
 
@@ -130,11 +139,34 @@ def _refuse_cell_options(options: EstimateOptions) -> None:
         refuse(f"--{name}", getattr(options, name), "none: an explicit plan has --pp stages and nothing left to choose")
 
 
-def named_framework(options: TrainingOptions, assumed: list[str]) -> Framework:
-    """Return the training software that the options name, or the generic one."""
-    if options.software is None:
-        assumed.append("training software: none named; what most do today (--software)")
-    return load_framework(options.software, where="plan", key="--software")
+def named_framework(options: TrainingOptions, device: str, assumed: list[str]) -> Framework:
+    """Return the training software that the options name, or what a competent team runs today on `device`."""
+    if options.software is not None:
+        return load_framework(options.software, where="plan", key="--software")
+    framework = usual_framework(device)
+    assumed.append(
+        f"training software: none named; {framework.name}, what a competent team runs on {device} today (--software)"
+    )
+    return framework
+
+
+def _shares_tokens(
+    model: Model,
+    tokens: int,
+    grid: PipelineDegrees,
+    options: EstimateOptions,
+    framework: Framework,
+    assumed: list[str],
+) -> bool:
+    """Whether tensor-parallel ranks share the tokens: as said, else as the software does wherever that can be."""
+    if options.sequence_parallel is not None:
+        return options.sequence_parallel
+    shares = framework.sequence_parallel and grid.tp > 1
+    shares = shares and refuse_degrees(model, replace(grid, sequence_parallel=True), seq_len=tokens) is None
+    if grid.tp > 1:
+        word = "on" if shares else "off"
+        assumed.append(f"sequence parallelism {word}, as {framework.name} has it (--sequence-parallel)")
+    return shares
 
 
 def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[str]) -> PipelineDegrees:
@@ -259,12 +291,13 @@ def _setups(
     batch: Batch,
     slots: tuple[DeviceSlot, ...],
     options: EstimateOptions,
+    framework: Framework,
     assumed: list[str],
 ) -> tuple[Setup, ...]:
-    """One setup for each recomputation that is to be tried."""
-    zero, shard = _sharding(options, grid, assumed)
+    """One setup for each micro-batch and recomputation that is to be tried."""
+    zero, shard = _sharding(options, grid, framework, assumed)
     setups = []
-    for kind, layers in recompute_rules(options.recompute):
+    for samples, kind, layers in _tried(batch, options, framework):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
         setup = uniform_setup(
@@ -272,8 +305,8 @@ def _setups(
             place,
             recipe,
             **{name: getattr(grid, name) for name in DEGREE_NAMES},
-            micro_batch_per_rank=batch.micro_batch_per_rank,
-            sequence_parallel=options.sequence_parallel,
+            micro_batch_per_rank=samples,
+            sequence_parallel=grid.sequence_parallel,
             zero=zero,
             shard=shard,
             recompute=kind,
@@ -291,9 +324,27 @@ def _setups(
     return tuple(setups)
 
 
-def _sharding(options: EstimateOptions, grid: PipelineDegrees, assumed: list[str]) -> tuple[ZeroStage, int | None]:
-    zero = _zero(options)
+def _tried(
+    batch: Batch, options: EstimateOptions, framework: Framework
+) -> Iterator[tuple[int, RecomputeKind, int | None]]:
+    """Micro-batch, kind and layers of recomputation in the order in which they are tried: smaller micro-batches where
+    memory forces it, and then more recomputation than the software's own, each where it is left open."""
+    sizes = (batch.micro_batch_per_rank, *batch.smaller)
+    if options.recompute != "auto":
+        yield from ((samples, *recompute_rule(options.recompute)) for samples in sizes)
+        return
+    first, *more = recompute_ladder(framework)
+    yield from ((samples, first, None) for samples in sizes)
+    yield from ((sizes[-1], kind, None) for kind in more)
+
+
+def _sharding(
+    options: EstimateOptions, grid: PipelineDegrees, framework: Framework, assumed: list[str]
+) -> tuple[ZeroStage, int | None]:
+    zero = _zero(options, grid, framework)
     if options.hsdp is None:
+        if options.zero is None and zero:
+            assumed.append(f"ZeRO {zero}, as {framework.name} has it (--zero)")
         return zero, None
     shard, replicate = options.hsdp
     ranks = grid.dp * grid.cp
@@ -304,9 +355,13 @@ def _sharding(options: EstimateOptions, grid: PipelineDegrees, assumed: list[str
     return zero, shard
 
 
-def _zero(options: EstimateOptions) -> ZeroStage:
-    """The stage of ZeRO: --hsdp alone shards weights."""
-    return 3 if not options.zero and options.hsdp is not None else options.zero or 0
+def _zero(options: EstimateOptions, grid: PipelineDegrees, framework: Framework) -> ZeroStage:
+    """The stage of ZeRO: --hsdp alone shards weights; nothing said, the software's own where there is what to share."""
+    if not options.zero and options.hsdp is not None:
+        return 3
+    if options.zero is not None:
+        return options.zero
+    return framework.zero if grid.dp * grid.cp > 1 else 0
 
 
 def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
@@ -315,11 +370,14 @@ def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:
     >>> recompute_rules("full:8")
     (('full', 8),)
     """
-    if text == "auto":
-        return (("none", None), ("selective", None), ("full", None))
+    return (("none", None), ("selective", None), ("full", None)) if text == "auto" else (recompute_rule(text),)
+
+
+def recompute_rule(text: str) -> tuple[RecomputeKind, int | None]:
+    """Return the kind and the number of layers (None: all) that `--recompute` means where it is not auto."""
     word, _, layers = text.partition(":")
     kind: RecomputeKind = next(kind for kind in get_args(RecomputeKind) if kind == word)
-    return ((kind, int(layers) if layers else None),)
+    return kind, int(layers) if layers else None
 
 
 def refuse_infeasible(infeasible: Infeasible) -> NoReturn:

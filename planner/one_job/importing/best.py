@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from estimator.profiling.setting import Framework
-from planner.one_job.explicit.estimate import Evaluate
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest
+from planner.one_job.explicit.unsaid import Evaluate
 from planner.one_job.importing.comparison import FindBest
 from planner.one_job.search.best import find_best
 from planner.one_job.search.spaces.constraints import Constraints

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from planner.one_job.explicit.estimate import Evaluate
 from planner.one_job.explicit.request import ExplicitRequest
+from planner.one_job.explicit.unsaid import Evaluate
 from planner.one_job.search.differences import describe_differences
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json

@@ -16,16 +16,16 @@ from planner.one_job.launchers.gpu_names import PRODUCT_LABELS, is_amd
 from planner.one_job.launchers.node_layout import (
     MASTER_PORT,
     PLACEHOLDER,
-    Layout,
-    NodeRanks,
     describe,
     device_notes,
     job_name,
     lay_out,
     nodes_of_tp,
     script_note,
+    takes_whole_nodes,
 )
 from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
+from planner.one_job.tools.base.nodes import Layout, NodeRanks
 from planner.shared.plan import Plan
 
 TOOL = "kubernetes"
@@ -196,7 +196,7 @@ def _notes(plan: Plan, context: ExportContext, layout: Layout, reach: int) -> tu
     unknown = sorted({node.device for node in layout.nodes if node.device not in PRODUCT_LABELS})
     if unknown:
         notes.append(f"no node label is known for {', '.join(unknown)}: add a nodeSelector that finds such nodes")
-    if not layout.whole:
+    if not takes_whole_nodes(plan):
         notes.append("several pods may come to share a node, which the plan has on nodes of their own")
     if len(layout.parts) > 1:
         notes.append("Kueue places each replicated job by itself: how near one is to the next is not asked for")

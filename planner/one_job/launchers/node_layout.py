@@ -1,14 +1,13 @@
-"""A plan's ranks by the nodes they sit on, as launchers and cluster managers count them."""
+"""What the cluster managers' formats share: which nodes in which order, names, and what the user is told."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby, product
+from itertools import product
 
 from planner.one_job.tools.base.export_records import CannotExpress
+from planner.one_job.tools.base.nodes import Layout, nodes_of
 from planner.shared.plan import Plan, PlanStage
 from profiles.cluster_file import LOCAL, load_cluster
 from profiles.errors import InputError
@@ -18,48 +17,6 @@ PLACEHOLDER = "train.py"
 
 MASTER_PORT = 29500
 """PyTorch's usual port of the rendezvous (torch.distributed.run, 2.5)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRanks:
-    """A node of the plan: its ranks in the order of the devices they use there."""
-
-    node: int
-    device: str
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """`nodes` are in the order in which a launcher should count them, rank 0 on the first; `whole` whether the plan
-    takes every device of each (None: the plan does not say)."""
-
-    nodes: tuple[NodeRanks, ...]
-    whole: bool | None
-
-    @property
-    def world_size(self) -> int:
-        """Ranks of all nodes."""
-        return sum(len(node.ranks) for node in self.nodes)
-
-    @cached_property
-    def node_major(self) -> bool:
-        """Whether ranks follow the nodes, and on each node its devices: rank = ranks before the node + local rank, as
-        torchrun has it."""
-        return [rank for node in self.nodes for rank in node.ranks] == list(range(self.world_size))
-
-    @cached_property
-    def parts(self) -> tuple[tuple[NodeRanks, ...], ...]:
-        """Neighbours in `nodes` with the same device and as many ranks."""
-        return tuple(tuple(part) for _, part in groupby(self.nodes, key=lambda node: (node.device, len(node.ranks))))
-
-    @cached_property
-    def places(self) -> tuple[tuple[int, int], ...]:
-        """(number of the node, local rank) of each rank."""
-        place_of = {
-            rank: (number, local) for number, node in enumerate(self.nodes) for local, rank in enumerate(node.ranks)
-        }
-        return tuple(place_of[rank] for rank in range(self.world_size))
 
 
 def lay_out(plan: Plan, tool: str) -> Layout:
@@ -75,24 +32,11 @@ def lay_out(plan: Plan, tool: str) -> Layout:
     tpus = [device.device for device in plan.devices if device.device.startswith("tpu-")]
     if tpus:
         _refuse(tool, "devices[].device", tpus[0], "GPUs, a process for each")
-    on_node: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for device in plan.devices:
-        on_node[device.node].append((device.index, device.rank))
-    nodes = [
-        NodeRanks(
-            node=number,
-            device=plan.devices[places[0][1]].device,
-            ranks=tuple(rank for _, rank in sorted(places)),
-        )
-        for number, places in on_node.items()
-    ]
-    whole = _takes_whole_nodes(plan)
-    by_rank = Layout(nodes=tuple(sorted(nodes, key=lambda node: min(node.ranks))), whole=whole)
+    by_rank = nodes_of(plan)
     if by_rank.node_major:
         return by_rank
     kinds = list(dict.fromkeys((node.device, len(node.ranks)) for node in by_rank.nodes))
-    alike = sorted(by_rank.nodes, key=lambda node: kinds.index((node.device, len(node.ranks))))
-    return Layout(nodes=tuple(alike), whole=whole)
+    return Layout(nodes=tuple(sorted(by_rank.nodes, key=lambda node: kinds.index((node.device, len(node.ranks))))))
 
 
 def device_notes(plan: Plan, layout: Layout, manager: str) -> tuple[str, ...]:
@@ -138,7 +82,7 @@ def script_note(script: str | None) -> tuple[str, ...]:
     return () if script else (f"{PLACEHOLDER} stands for your training script (--script)",)
 
 
-def _takes_whole_nodes(plan: Plan) -> bool | None:
+def takes_whole_nodes(plan: Plan) -> bool | None:
     """Whether the plan's ranks take all devices of their nodes; None where its cluster is a file, which this does not
     read, or nothing that is known."""
     if plan.cluster.endswith((".yaml", ".yml")):

@@ -14,7 +14,6 @@ import json
 from planner.one_job.launchers.gpu_names import RAY_TYPES
 from planner.one_job.launchers.node_layout import (
     PLACEHOLDER,
-    Layout,
     describe,
     device_notes,
     job_name,
@@ -22,6 +21,7 @@ from planner.one_job.launchers.node_layout import (
     script_note,
 )
 from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
+from planner.one_job.tools.base.nodes import Layout
 from planner.shared.plan import Plan
 
 TOOL = "ray"

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 
 from planner.one_job.launchers.node_layout import (
     PLACEHOLDER,
-    Layout,
-    NodeRanks,
     describe,
     device_notes,
     job_name,
     lay_out,
     nodes_of_tp,
     script_note,
+    takes_whole_nodes,
 )
 from planner.one_job.tools.base.export_records import Export, ExportContext, ExportFile
+from planner.one_job.tools.base.nodes import Layout, NodeRanks
 from planner.shared.plan import Plan
 
 TOOL = "slurm"
@@ -50,7 +50,14 @@ def export_slurm(plan: Plan, context: ExportContext) -> Export:
     name = job_name(plan)
     script = shlex.quote(context.script or PLACEHOLDER)
     launch = _torchrun_lines(layout, script) if layout.node_major else _task_lines(layout, script)
-    lines = ["#!/bin/bash", f"# {describe(plan, layout)}", *_directives(layout, name), "", "set -euo pipefail", ""]
+    lines = [
+        "#!/bin/bash",
+        f"# {describe(plan, layout)}",
+        *_directives(layout, name, whole=bool(takes_whole_nodes(plan))),
+        "",
+        "set -euo pipefail",
+        "",
+    ]
     text = "\n".join([*lines, *_hosts(layout), *launch]) + "\n"
     return Export(files=(ExportFile(name=f"{name}.sbatch", text=text),), notes=_notes(plan, context, layout))
 
@@ -65,7 +72,7 @@ def gres_type(device: str) -> str:
     return first + rest[0] if first == "rtx" and rest else first
 
 
-def _directives(layout: Layout, name: str) -> list[str]:
+def _directives(layout: Layout, name: str, *, whole: bool) -> list[str]:
     lines = [f"--job-name={name}", "--output=%x-%j.out"]
     for number, part in enumerate(layout.parts):
         gpus = len(part[0].ranks)
@@ -74,7 +81,7 @@ def _directives(layout: Layout, name: str) -> list[str]:
             f"--nodes={len(part)}",
             f"--ntasks-per-node={1 if layout.node_major else gpus}",
             f"--gres=gpu:{gres_type(part[0].device)}:{gpus}",
-            *(["--exclusive", "--mem=0"] if layout.whole else []),
+            *(["--exclusive", "--mem=0"] if whole else []),
         ]
     return [f"#SBATCH {line}" for line in lines]
 
@@ -157,7 +164,7 @@ def _notes(plan: Plan, context: ExportContext, layout: Layout) -> tuple[str, ...
         "partition, account and time limit are the site's: sbatch --partition=... --account=... --time=...",
         f"GRES types ({types}) are taken from the devices' names: `scontrol show node` says the cluster's own",
     ]
-    if not layout.whole:
+    if not takes_whole_nodes(plan):
         notes.append(
             "CPUs and memory beside the GPUs are the partition's defaults:"
             " sbatch --exclusive --mem=0 takes whole nodes, --cpus-per-gpu a share"

@@ -16,7 +16,7 @@ from estimator.layers.shards import shard_layer
 from estimator.profiling.setting import DeviceIdentity, layer_key, low_quantile
 from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.record import RankIteration, RunRecord
-from planner.one_job.running.spans import collectives_inside
+from planner.one_job.running.spans import Span, collectives_inside
 from profiles.measurements import Measurement
 from profiles.store import ProfileStore
 from profiles.vocabulary import CollectiveOp, Infeasible, LinkTable, LocalLayer
@@ -161,21 +161,25 @@ def _link_points(
     samples: defaultdict[tuple[CollectiveOp, int], defaultdict[int, list[float]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for ranks in record.measured:
-        for stage in program.stages:
-            for axis, groups in _groups(stage):
-                for members in groups:
-                    calls = [
-                        [s for s in ranks[rank].spans if s.kind == "collective" and s.axis == axis and s.bytes]
-                        for rank in members
-                    ]
-                    for together in zip(*calls, strict=False):
-                        first = together[0]
-                        op = next((name for name in COLLECTIVES if name == first.name), None)
-                        if op is not None and first.ranks == len(members):
-                            samples[op, first.ranks][first.bytes].append(min(call.seconds for call in together))
+    for together in _calls(program, record):
+        first = together[0]
+        op = next((name for name in COLLECTIVES if name == first.name), None)
+        if op is not None and first.ranks == len(together):
+            samples[op, first.ranks][first.bytes].append(min(call.seconds for call in together))
     for (op, count), by_size in sorted(samples.items()):
         yield op, count, {size: tuple(seconds) for size, seconds in by_size.items() if min(seconds) > 0}
+
+
+def _calls(program: Program, record: RunRecord) -> Iterator[tuple[Span, ...]]:
+    """Each collective that carries bytes, as the ranks of its group saw it."""
+    for ranks in record.measured:
+        for axis, groups in (pair for stage in program.stages for pair in _groups(stage)):
+            for members in groups:
+                calls = (
+                    [span for span in ranks[rank].spans if span.kind == "collective" and span.axis == axis]
+                    for rank in members
+                )
+                yield from zip(*([span for span in spans if span.bytes] for spans in calls), strict=False)
 
 
 def _groups(stage: StageProgram) -> Iterator[tuple[str, list[list[int]]]]:

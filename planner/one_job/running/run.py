@@ -76,8 +76,8 @@ def _check(program: Program, options: RunOptions) -> None:
         )
     lacking = without_jax(program.model.layers) if options.backend == "jax" else None
     if lacking:
-        found = f"jax, for a model with {lacking}"
-        raise InputError(where="run", key="--backend", found=found, expected="torch, which runs every layer of the zoo")
+        expected = "torch, which runs every layer of the zoo"
+        raise InputError(where="run", key="--backend", found=f"jax, for a model with {lacking}", expected=expected)
     if options.data is not None:
         load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
 

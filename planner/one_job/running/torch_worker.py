@@ -135,17 +135,15 @@ def _synchronisation(
         "recorder": recorder,
     }
     flat = {**settings, "groups": groups, "grad_dtype": DTYPES[program.grad_dtype]}
-    weights = [weight for weight in modules.parameters() if weight is not shared]
-    holders: list[Weights] = []
     if stage.zero == 3:
         shard_fully(chunks, set() if shared is None else {shared}, groups, DTYPES[program.grad_dtype])
-        # Sharding puts others in the place of the parameters.
-        weights = [weight for weight in modules.parameters() if weight is not shared]
-        holders.append(FullyShardedWeights(weights, **settings))
-    else:
-        for dtype in sorted({weight.dtype for weight in weights}, key=str):
-            alike = [weight for weight in weights if weight.dtype == dtype]
-            holders.append(FlatWeights(alike, zero=stage.zero, **flat))
+    # Sharding puts others in the place of the parameters.
+    weights = [weight for weight in modules.parameters() if weight is not shared]
+    holders: list[Weights] = (
+        [FullyShardedWeights(weights, **settings)]
+        if stage.zero == 3
+        else [FlatWeights(alike, zero=stage.zero, **flat) for alike in _by_dtype(weights)]
+    )
     table_holders = [other.number for other in program.stages if any(i in tables for i in other.layer_indices())]
     table = TiedTable(program, stage, rank, table_holders) if shared is not None and len(table_holders) > 1 else None
     if shared is not None:
@@ -174,6 +172,12 @@ def _synchronisation(
                 holder.gather()
 
     return finish, after_backward
+
+
+def _by_dtype(weights: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """The weights of each type."""
+    types = sorted({weight.dtype for weight in weights}, key=str)
+    return [[weight for weight in weights if weight.dtype == dtype] for dtype in types]
 
 
 def _table_of(chunks: Sequence[Chunk], tables: Mapping[int, str]) -> nn.Parameter | None:

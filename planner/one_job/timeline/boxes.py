@@ -59,19 +59,23 @@ def boxes_of(
     """
     rows = [[task for task in row if task.end_s > task.start_s] for row in rows]
     lengths_s = [task.end_s - task.start_s for row in rows for task in row]
-    if not lengths_s:
-        return tuple(() for _ in rows)
-    median_s = median(lengths_s)
+    median_s = median(lengths_s or [0.0])
     if median_s >= LEAST_WIDTH * seconds_per_pixel and len(lengths_s) <= most_parts:
         return tuple(tuple(_box([task]) for task in row) for row in rows)
     least_s = max(LEAST_WIDTH * seconds_per_pixel, OF_MEDIAN * median_s)
     group_s = max(group_width * seconds_per_pixel, least_s)
-    end_s = max(row[-1].end_s for row in rows if row)
-    while True:
-        grouped = tuple(tuple(_group(row, least_s, group_s)) for row in rows)
-        if sum(len(box.parts) for row in grouped for box in row) <= most_parts or least_s > end_s:
-            return grouped
+    end_s = max((row[-1].end_s for row in rows if row), default=0.0)
+    while _parts(grouped := _grouped(rows, least_s, group_s)) > most_parts and least_s <= end_s:
         least_s, group_s = COARSER * least_s, COARSER * group_s
+    return grouped
+
+
+def _grouped(rows: Sequence[Sequence[Task]], least_s: float, group_s: float) -> tuple[tuple[Box, ...], ...]:
+    return tuple(tuple(_group(row, least_s, group_s)) for row in rows)
+
+
+def _parts(grouped: Sequence[Sequence[Box]]) -> int:
+    return sum(len(box.parts) for row in grouped for box in row)
 
 
 def _group(tasks: Sequence[Task], least_s: float, group_s: float) -> Iterator[Box]:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.rules import (
     ALL_LAYERS_RECOMPUTED,
@@ -20,7 +21,7 @@ from planner.one_job.tools.base.rules import (
 )
 from planner.one_job.tools.base.shape import Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool
-from planner.one_job.tools.base.writing import Task, nodes_of
+from planner.one_job.tools.base.writing import Task
 from planner.shared.plan import Plan
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
@@ -71,7 +72,7 @@ def write_accelerate(task: Task) -> tuple[ExportFile, ...]:
     config: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": _distributed_type(shape),
-        "num_machines": len(nodes.ranks),
+        "num_machines": len(nodes.nodes),
         "num_processes": shape.devices,
         "machine_rank": 0,
         "rdzv_backend": "static",
@@ -91,7 +92,7 @@ def write_accelerate(task: Task) -> tuple[ExportFile, ...]:
         task.headline,
         f"accelerate launch --config_file accelerate.yaml {comment(script)}",
     ]
-    if len(nodes.ranks) > 1:
+    if len(nodes.nodes) > 1:
         head[1] = head[1].replace(" accelerate.yaml", " accelerate.yaml --machine_rank N --main_process_ip NODE_0", 1)
         notes.append("start it on every node with its --machine_rank (from 0) and the --main_process_ip of node 0")
     text = "".join(f"# {line}\n" for line in head) + yaml.safe_dump(config, sort_keys=False)
@@ -136,7 +137,7 @@ def _note(plan: Plan, shape: Shape, config: dict[str, Any], notes: list[str]) ->
         notes.append("recomputation is turned on in the model: gradient_checkpointing_enable() of Hugging Face's")
     if shape.tp > 1:
         notes.append("tensor parallelism takes the model's own plan: from_pretrained(tp_plan='auto', device_mesh=...)")
-    if not nodes_of(plan).in_order:
+    if not nodes_of(plan).node_major:
         notes.append("ranks do not count through the nodes one by one, as accelerate numbers them")
     if nodes_of(plan).per_node is None:
         notes.append("nodes have different numbers of processes: accelerate takes as many on each")

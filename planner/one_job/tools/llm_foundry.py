@@ -20,11 +20,12 @@ from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, ExportFile
 from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, describe_model, load_named
+from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED
 from planner.one_job.tools.base.settings import describe_unread, load_known, read_settings
 from planner.one_job.tools.base.tool import Rule, TrainingTool, backwards
-from planner.one_job.tools.base.writing import Task, nodes_of
+from planner.one_job.tools.base.writing import Task
 from planner.shared.options.estimate import EstimateOptions
 from profiles.vocabulary import DType
 
@@ -211,10 +212,10 @@ def _launch(task: Task) -> str:
     nodes, notes = nodes_of(task.plan), task.notes
     about = "train.py is llm-foundry's own (scripts/train): --script names another"
     script = task.script(default="train.py", about=about)
-    if not nodes.in_order or nodes.per_node is None:
+    if not nodes.node_major or nodes.per_node is None:
         notes.append("Composer numbers ranks node by node, with as many processes on each, which the plan has not")
-    words = ["composer", f"--nproc {nodes.per_node or len(nodes.ranks[0])}"]
-    if len(nodes.ranks) > 1:
+    words = ["composer", f"--nproc {nodes.per_node or len(nodes.nodes[0].ranks)}"]
+    if len(nodes.nodes) > 1:
         words += [f"--world_size {task.shape.devices}", "--node_rank N", "--master_addr NODE_0", "--master_port 29500"]
     return " ".join([*words, script, "llm_foundry.yaml"])
 
@@ -266,8 +267,7 @@ def _described(keys: Keys, notes: list[str]) -> NamedModel:
     """The model of MPT's sizes; their defaults are MPTConfig's."""
     sizes = keys.part("model")
     if sizes.get("name", None) != "mpt_causal_lm":
-        found, expected = describe(sizes.get("name", None)), "mpt_causal_lm, or MODEL beside --from"
-        raise sizes.wrong("name", found, expected)
+        raise sizes.wrong("name", describe(sizes.get("name", None)), "mpt_causal_lm, or MODEL beside --from")
     attention, feed_forward = sizes.part("attn_config"), sizes.part("ffn_config")
     hidden, heads, blocks = (sizes.size(*sized) for sized in (("d_model", 2048), ("n_heads", 16), ("n_layers", 24)))
     groups = {"multiquery_attention": 1, "grouped_query_attention": attention.size("kv_n_heads", heads)}

@@ -12,12 +12,13 @@ import yaml
 from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import Decoder, decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, ExportFile
+from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.pipeline import EVEN
 from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.rules import ALL_LAYERS_RECOMPUTED, experts_split_as_all
 from planner.one_job.tools.base.shape import Chunk, Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool
-from planner.one_job.tools.base.writing import Task, nodes_of
+from planner.one_job.tools.base.writing import Task
 from planner.shared.plan import Plan
 
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "muon": "muon"}
@@ -136,7 +137,7 @@ def _hardware(plan: Plan) -> str:
     device = plan.stages[0].device
     if device.startswith("tpu"):
         return "tpu"
-    return "gpu" if len(nodes_of(plan).ranks) == 1 else "gpu_multiprocess"
+    return "gpu" if len(nodes_of(plan).nodes) == 1 else "gpu_multiprocess"
 
 
 def _architecture(task: Task) -> dict[str, Any]:
@@ -180,8 +181,7 @@ def _decoder_block(decoder: Decoder) -> str | None:
         return None
     if decoder.norm == "layernorm":
         return "gpt3" if _is_gpt3(decoder) else None
-    biased = decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias
-    if biased or not decoder.gated or decoder.activation != "silu" or decoder.query_key_norm == "full":
+    if not _is_gated(decoder):
         return None
     if decoder.latent is not None:
         dense_first = list(decoder.expert_blocks) == sorted(decoder.expert_blocks)
@@ -190,6 +190,11 @@ def _decoder_block(decoder: Decoder) -> str | None:
         return None
     dense_name, sparse_name = ("qwen3", "qwen3_moe") if decoder.query_key_norm == "head" else ("llama2", "mixtral")
     return sparse_name if experts else dense_name
+
+
+def _is_gated(decoder: Decoder) -> bool:
+    biased = decoder.qkv_bias or decoder.output_bias or decoder.feed_forward_bias
+    return decoder.gated and decoder.activation == "silu" and decoder.query_key_norm != "full" and not biased
 
 
 def _is_gpt3(decoder: Decoder) -> bool:
@@ -287,7 +292,7 @@ def _note(plan: Plan, shape: Shape, notes: list[str]) -> None:
         notes.append("MaxText counts the data axis outside of the stages: replicas of a stage are further apart")
     if shape.recompute != "full":
         notes.append(f"remat_policy {REMAT[shape.recompute]} computes elementwise operators again in backward")
-    if plan.stages[0].device.startswith("tpu") and len(nodes_of(plan).ranks) > 1:
+    if plan.stages[0].device.startswith("tpu") and len(nodes_of(plan).nodes) > 1:
         notes.append("all axes are within one slice (ici_): with several slices move factors of them to dcn_")
     if plan.batch.micro_batch % shape.devices and shape.pp == 1:
         notes.append("per_device_batch_size is a fraction: devices share samples over tp and cp")

@@ -7,44 +7,49 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from estimator.pricing.build import PipelineDegrees
+from estimator.pricing.software import Framework
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.validation.prepared import Skipped
+from planner.shared.software_defaults import default_micro_batch
 
 if TYPE_CHECKING:
     from planner.one_job.validation.columns import RunRow
 
-TOKENS_PER_MICRO_BATCH = 8192
-"""Tokens of a micro-batch on a rank where neither micro_batch nor grad_accum is stated."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrid:
-    """Degrees of a row, all stated or derived, and its batch."""
+    """Degrees of a row, all stated or derived, and its batch; `smaller` are micro-batches that may be taken instead
+    where memory forces it, largest first, if the row leaves its own open."""
 
     degrees: PipelineDegrees
     global_batch: int
     micro_batch: int
+    smaller: tuple[int, ...] = ()
 
 
-def grid_of(row: RunRow, model: Model, *, devices: int, shards_weights: bool, assumed: list[str]) -> RunGrid | Skipped:
-    """Return degrees and batch of a run on `devices`: those stated, the one left blank from the device count, then the
-    batch. `shards_weights`: under ZeRO 3, where experts are spread over as many ranks as can share them."""
+def grid_of(
+    row: RunRow, model: Model, *, devices: int, framework: Framework, island: int, assumed: list[str]
+) -> RunGrid | Skipped:
+    """Return degrees and batch of a run on `devices`, `island` of which are joined by the fastest link: those stated,
+    the one left blank from the device count, then the batch. Under software that shards weights experts are spread over
+    as many ranks as can share them; other blanks of the batch are what the software does by itself."""
     cp, pp = row.degree("cp") or 1, row.degree("pp") or 1
-    tp = _tensor_ranks(row, devices // (pp * cp) if devices % (pp * cp) == 0 else 0, assumed)
+    tp = _tensor_ranks(row, devices // (pp * cp) if devices % (pp * cp) == 0 else 0, island, assumed)
     dp = _data_ranks(row, devices, tp * pp * cp, assumed)
     if isinstance(dp, Skipped):
         return dp
-    batch = _batch(row, dp, model, assumed)
+    batch = _batch(row, dp, model, framework, assumed)
     if isinstance(batch, Skipped):
         return batch
-    global_batch, micro_batch = batch
-    ep, etp = _expert_ranks(row, model, tp * cp * dp if shards_weights else None, assumed)
+    global_batch, micro_batch, smaller = batch
+    ep, etp = _expert_ranks(row, model, tp * cp * dp if framework.zero == 3 else None, assumed)
     vpp = (row.degree("vpp") or 1) if pp > 1 else 1
     return RunGrid(
         degrees=PipelineDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp),
         global_batch=global_batch,
         micro_batch=micro_batch,
+        smaller=smaller,
     )
 
 
@@ -54,9 +59,15 @@ def expert_count(model: Model) -> int:
     return max((block.feed_forward.count for block in blocks if isinstance(block.feed_forward, Experts)), default=0)
 
 
-def _tensor_ranks(row: RunRow, left: int, assumed: list[str]) -> int:
-    """tp, where blank what dp leaves of the `left` devices of a pipeline stage."""
+def _tensor_ranks(row: RunRow, left: int, island: int, assumed: list[str]) -> int:
+    """tp, where blank what dp leaves of the `left` devices of a pipeline stage; where dp is blank too, as many ranks of
+    an island as give each replica a sample of a batch that is smaller than the devices."""
     tp, dp = row.degree("tp"), row.degree("dp")
+    if tp is None and dp is None and left and row.global_batch and row.global_batch < left:
+        tp = next((n for n in range(1, island + 1) if left % n == 0 and row.global_batch % (left // n) == 0), None)
+        if tp is not None and tp > 1:
+            assumed.append(f"tp: not stated; {tp}, since there are fewer samples than devices (tp)")
+        return tp or 1
     if tp is not None or dp is None or not left or left % dp:
         return tp or 1
     if left > dp:
@@ -89,30 +100,37 @@ def _expert_ranks(row: RunRow, model: Model, most: int | None, assumed: list[str
     return ep, row.degree("etp") or 1
 
 
-def _batch(row: RunRow, dp: int, model: Model, assumed: list[str]) -> tuple[int, int] | Skipped:
-    """Samples of an iteration, and of a rank's micro-batch; what is blank from the other, the accumulation and dp."""
+def _batch(
+    row: RunRow, dp: int, model: Model, framework: Framework, assumed: list[str]
+) -> tuple[int, int, tuple[int, ...]] | Skipped:
+    """Samples of an iteration, and of a rank's micro-batch; what is blank from the other, the accumulation and dp, and
+    then what may be taken instead."""
     global_batch, micro_batch = row.global_batch, row.micro_batch
     if global_batch is None:
         if micro_batch is None or row.grad_accum is None:
             return Skipped(reason="global_batch: not stated")
         global_batch = micro_batch * row.grad_accum * dp
         assumed.append("global_batch: not stated; micro_batch * accumulation * dp")
+    smaller: tuple[int, ...] = ()
     if micro_batch is None:
-        micro_batch = _micro_batch(row, global_batch // dp, model, assumed)
+        micro_batch, smaller = _micro_batch(row, global_batch // dp, model, framework, assumed)
     whole = global_batch // (dp * micro_batch) * dp * micro_batch
     if not whole:
         return Skipped(reason="global_batch is smaller than dp * micro_batch")
     if whole < global_batch:
         assumed.append("global_batch: rounded down to whole micro-batches")
-    return whole, micro_batch
+    return whole, micro_batch, smaller
 
 
-def _micro_batch(row: RunRow, share: int, model: Model, assumed: list[str]) -> int:
-    """Samples of a micro-batch where a rank has `share` of them an iteration."""
+def _micro_batch(
+    row: RunRow, share: int, model: Model, framework: Framework, assumed: list[str]
+) -> tuple[int, tuple[int, ...]]:
+    """Samples of a micro-batch where a rank has `share` of them an iteration; and those that memory may force."""
     if row.grad_accum is not None and share % row.grad_accum == 0:
-        return share // row.grad_accum
-    most = max(1, TOKENS_PER_MICRO_BATCH // model.seq_len) if model.seq_len else share
-    assumed.append(
-        f"micro_batch: not stated; the most that divides the batch within {TOKENS_PER_MICRO_BATCH} tokens (micro_batch)"
-    )
-    return max((n for n in range(1, most + 1) if share % n == 0), default=1)
+        return share // row.grad_accum, ()
+    if not share:
+        return 1, ()
+    pp = row.degree("pp") or 1
+    samples, why = default_micro_batch(framework, share=share, pp=pp, seq_len=model.seq_len)
+    assumed.append(f"micro_batch: not stated; {why} (micro_batch)")
+    return samples, tuple(n for n in range(samples - 1, 0, -1) if share % n == 0)

@@ -16,7 +16,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """A row as a plan. `assumptions` are sentences, one for each thing that the row leaves open."""
+    """A row as a plan. `assumptions` are sentences, one for each thing that the row leaves open. `instead` are setups
+    that are tried in turn where memory forces it, since the row leaves micro-batch or recomputation open."""
 
     setup: Setup
     assumptions: tuple[str, ...]
+    instead: tuple[Setup, ...] = ()

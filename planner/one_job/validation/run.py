@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from planner.one_job.explicit.unsaid import Evaluate, take_first_that_fits
 from planner.one_job.validation.measured import measured_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.report import describe_validation
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from profiles.store import ProfileStore
 
 Prepare = Callable[["RunRow"], PreparedRun | Skipped]
-Evaluate = Callable[["Setup"], "Evaluation | Infeasible"]
 Progress = Callable[[int, int, float | None, str], None]
 
 STATED = (
@@ -98,10 +98,11 @@ def predict_row(row: RunRow, *, prepare: Prepare, evaluate: Evaluate) -> RowResu
         prepared = prepare(row)
         if isinstance(prepared, Skipped):
             return _skipped(row, prepared.reason)
-        outcome = evaluate(prepared.setup)
-        if isinstance(outcome, Infeasible):
-            return _skipped(row, outcome.reason)
-        return _predicted(row, prepared, outcome)
+        taken = take_first_that_fits((prepared.setup, *prepared.instead), evaluate)
+        if isinstance(taken, Infeasible):
+            return _skipped(row, taken.reason)
+        assumptions = (*prepared.assumptions, *taken.sentences)
+        return _predicted(row, PreparedRun(setup=taken.setup, assumptions=assumptions), taken.evaluation)
     except InputError as error:  # words of this row that nobody knows: the others can still be predicted
         return _skipped(row, f"{error.key}: found {error.found}, expected {error.expected}")
     except OWN_BUGS as error:

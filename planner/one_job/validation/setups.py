@@ -14,18 +14,20 @@ from estimator.pricing.recipe import (
     Overlap,
     Recipe,
     ScheduleName,
+    Setup,
     Software,
     ZeroStage,
 )
-from estimator.pricing.software import Framework, load_framework, overruled
+from estimator.pricing.software import Framework, load_framework, overruled, usual_framework
 from models_zoo.model import Model
 from planner.one_job.validation.cluster import cluster_of
 from planner.one_job.validation.grid import RunGrid, grid_of
 from planner.one_job.validation.model import LoadModel, model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.words import word_of, words_of
+from planner.shared.software_defaults import recompute_ladder
 from profiles.cluster import Cluster
-from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKind
+from profiles.vocabulary import AttentionKernel, DType, RecomputeKind
 
 if TYPE_CHECKING:
     from planner.one_job.validation.columns import RunRow
@@ -74,45 +76,68 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     unknown.
     """
     assumed: list[str] = []
-    training = _training(row, assumed)
-    model = model_of(row, dropout=training.framework.dropout, assumed=assumed, load=load)
-    if isinstance(model, Skipped):
-        return model
     cluster = cluster_of(row, assumed)
     if isinstance(cluster, Skipped):
         return cluster
+    nodes = cluster.sites[0].nodes[0]
+    training = _training(row, nodes.device.name, assumed)
+    framework = training.framework
+    model = model_of(row, dropout=framework.dropout, assumed=assumed, load=load)
+    if isinstance(model, Skipped):
+        return model
     devices = row.gpus_total or len(cluster.free_slots)
-    shards_weights = training.framework.zero == 3
-    grid = grid_of(row, model, devices=devices, shards_weights=shards_weights, assumed=assumed)
+    grid = grid_of(
+        row, model, devices=devices, framework=framework, island=min(nodes.island_size, nodes.devices), assumed=assumed
+    )
     if isinstance(grid, Skipped):
         return grid
     if not row.zero_or_fsdp and grid.degrees.dp * grid.degrees.cp > 1:
         assumed.append(f"zero: not stated; {training.zero}, the default of {training.framework.name} (zero_or_fsdp)")
     shard = None if row.shard is None or not training.zero else min(row.shard, grid.degrees.dp * grid.degrees.cp)
     recipe = _recipe(row, model, cluster, training, grid, assumed)
-    shares_tokens = _sequence_parallel(row, training.framework, grid.degrees, assumed)
-    setup = uniform_setup(
-        model,
-        cluster,
-        recipe,
-        **asdict(replace(grid.degrees, sequence_parallel=shares_tokens)),
-        micro_batch_per_rank=grid.micro_batch,
-        zero=training.zero,
-        shard=shard,
-        recompute=_recompute(row, assumed),
-        recompute_layers=row.recompute_layers,
-        offload=words_of(row, "offload", OFFLOADS) or frozenset(),
-    )
-    if isinstance(setup, Infeasible):
-        return Skipped(reason=setup.reason)
-    return PreparedRun(setup=setup, assumptions=tuple(dict.fromkeys(assumed)))
+    shares_tokens = _sequence_parallel(row, framework, grid.degrees, assumed)
+    setups = []
+    for micro_batch, recompute in _tried(row, grid, framework, assumed):
+        setup = uniform_setup(
+            model,
+            cluster,
+            recipe,
+            **asdict(replace(grid.degrees, sequence_parallel=shares_tokens)),
+            micro_batch_per_rank=micro_batch,
+            zero=training.zero,
+            shard=shard,
+            recompute=recompute,
+            recompute_layers=row.recompute_layers,
+            offload=words_of(row, "offload", OFFLOADS) or frozenset(),
+        )
+        if isinstance(setup, Setup):
+            setups.append(setup)
+        elif not setups:
+            return Skipped(reason=setup.reason)
+    return PreparedRun(setup=setups[0], assumptions=tuple(dict.fromkeys(assumed)), instead=tuple(setups[1:]))
 
 
-def _training(row: RunRow, assumed: list[str]) -> Training:
+def _tried(
+    row: RunRow, grid: RunGrid, framework: Framework, assumed: list[str]
+) -> tuple[tuple[int, RecomputeKind], ...]:
+    """Micro-batches and kinds of recomputation in the order in which they are tried: the first alone where the row
+    states them."""
+    stated = word_of(row, "recompute", RECOMPUTES)
+    sizes = (grid.micro_batch, *grid.smaller)
+    if stated is not None:
+        return tuple((samples, stated) for samples in sizes)
+    first, *more = recompute_ladder(framework)
+    assumed.append(f"recompute: not stated; {first}, or more if memory forces it (recompute)")
+    return (*((samples, first) for samples in sizes), *((sizes[-1], kind) for kind in more))
+
+
+def _training(row: RunRow, device: str, assumed: list[str]) -> Training:
     """Software, precision and ZeRO; adds to `assumed` what the row leaves to the framework."""
-    framework = load_framework(row.framework or None, where=row.where, key="framework")
-    if not row.framework:
-        assumed.append("framework: not told; a generic one (framework)")
+    if row.framework:
+        framework = load_framework(row.framework, where=row.where, key="framework")
+    else:
+        framework = usual_framework(device)
+        assumed.append(f"framework: not told; {framework.name}, what is run on {device} today (framework)")
     dtype = word_of(row, "dtype", DTYPES, shown=f"one of {', '.join(get_args(DType))}")
     if dtype is None:
         dtype = DTYPES[framework.dtype]
@@ -188,10 +213,3 @@ def _sequence_parallel(row: RunRow, framework: Framework, degrees: PipelineDegre
     word = "on" if framework.sequence_parallel else "off"
     assumed.append(f"seq_parallel: not stated; {word}, the default of {framework.name} (seq_parallel)")
     return framework.sequence_parallel
-
-
-def _recompute(row: RunRow, assumed: list[str]) -> RecomputeKind:
-    kind = word_of(row, "recompute", RECOMPUTES)
-    if kind is None:
-        assumed.append("recompute: not stated; none (recompute)")
-    return kind or "none"

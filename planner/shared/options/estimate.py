@@ -68,8 +68,10 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
         int | MicroBatchRule,
         JOB("micro-batches an iteration, or crius (4 per stage), fit (more where those do not fit; default), best"),
     ] = "fit"
-    zero: Annotated[ZeroStage | None, JOB("what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP)")] = None
-    sequence_parallel: Annotated[bool, JOB("sequence parallelism where tp > 1")] = False
+    zero: Annotated[
+        ZeroStage | None, JOB("what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP; default: the software's)")
+    ] = None
+    sequence_parallel: Annotated[bool | None, JOB("sequence parallelism where tp > 1 (default: the software's)")] = None
     schedule: Annotated[ScheduleName, JOB("(default: %(default)s)")] = "1f1b"
     recompute: Annotated[
         str,

@@ -104,7 +104,7 @@ def read_search(
     if tool is not None and options.software is None:
         options = replace(options, software=tool.software)
         assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
-    framework = named_framework(options, assumed)
+    framework = named_framework(options, next(iter(by_type)), assumed)
     if tool is not None:
         options = _without_habit(options, model, framework, constraints, assumed)
     spaces = []

@@ -11,6 +11,7 @@ from itertools import groupby
 from models_zoo.model import Model
 from planner.one_job.tools.base.decoder import Decoder, decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext, ExportFile
+from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.python_text import comment
 from planner.one_job.tools.base.shape import Chunk, Shape, load_plan_model, recipe_of, shape_of, stage_shape
 from planner.one_job.tools.base.tool import TrainingTool, load
@@ -73,24 +74,6 @@ class Task:
         return shlex.quote(self.context.script or default)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nodes:
-    """The plan's nodes in the order of their first ranks. `ranks` has each one's; `in_order`: node by node."""
-
-    ranks: tuple[tuple[int, ...], ...]
-
-    @property
-    def in_order(self) -> bool:
-        """Whether ranks count through one node after the other, as launchers number them."""
-        return [rank for node in self.ranks for rank in node] == list(range(sum(map(len, self.ranks))))
-
-    @property
-    def per_node(self) -> int | None:
-        """Ranks of each node, None where they differ."""
-        counts = {len(node) for node in self.ranks}
-        return counts.pop() if len(counts) == 1 else None
-
-
 def write_plan(plan: Plan, tool: TrainingTool, context: ExportContext) -> Export:
     """Return the files that start the plan with `tool`. Raise CannotExpress where it cannot run the plan."""
     task = Task(plan=plan, tool=tool, context=context)
@@ -120,14 +103,6 @@ def refusal_of(task: Task) -> CannotExpress | None:
     return None
 
 
-def nodes_of(plan: Plan) -> Nodes:
-    """Where the ranks sit."""
-    ranks_on: dict[tuple[str, int], list[int]] = {}
-    for device in plan.devices:
-        ranks_on.setdefault((device.site, device.node), []).append(device.rank)
-    return Nodes(ranks=tuple(tuple(ranks) for ranks in ranks_on.values()))
-
-
 def headline(plan: Plan, shape: Shape | None = None) -> str:
     """The plan in a line, whatever its names hold: for the first line of an exported file."""
     batch = plan.batch
@@ -144,22 +119,23 @@ def headline(plan: Plan, shape: Shape | None = None) -> str:
 def launcher_lines(plan: Plan, notes: list[str]) -> tuple[str, ...]:
     """torchrun and its options for the plan's nodes, a line each, without the script."""
     nodes = nodes_of(plan)
-    if not nodes.in_order:
+    if not nodes.node_major:
         notes.append(
             "ranks do not count through the nodes one by one, as torchrun gives them: start each process with the RANK"
             " and LOCAL_RANK of the plan's `devices` instead (`--to slurm` does)"
         )
-    if len(nodes.ranks) == 1:
-        return ("torchrun", "--standalone", f"--nproc-per-node {len(nodes.ranks[0])}")
+    if len(nodes.nodes) == 1:
+        return ("torchrun", "--standalone", f"--nproc-per-node {nodes.world_size}")
     per_node = str(nodes.per_node)
     if nodes.per_node is None:
-        counts = ", ".join(f"{len(list(run))} x {count}" for count, run in groupby(len(node) for node in nodes.ranks))
+        counted = groupby(len(node.ranks) for node in nodes.nodes)
+        counts = ", ".join(f"{len(list(run))} x {count}" for count, run in counted)
         notes.append(f"processes on the nodes in their order (nodes x processes), as RANKS_HERE: {counts}")
         per_node = '"${RANKS_HERE:?processes on this node}"'
     notes.append("set NODE_RANK (from 0) and MASTER_ADDR (node 0) on every node")
     return (
         "torchrun",
-        f"--nnodes {len(nodes.ranks)}",
+        f"--nnodes {len(nodes.nodes)}",
         f"--nproc-per-node {per_node}",
         '--node-rank "${NODE_RANK:?this node, from 0}"',
         '--master-addr "${MASTER_ADDR:?the address of node 0}"',

@@ -142,10 +142,10 @@ def _optimizer(keys: Keys, notes: list[str]) -> OptimizerName:
     if name is None:
         notes.append("the optimizer is made in the model's code: priced as AdamW (--optimizer)")
         return "adamw"
-    known = OPTIMIZER_NAMES.get(str(name).lower())
-    if known is None:
+    optimizer = OPTIMIZER_NAMES.get(str(name).lower())
+    if optimizer is None:
         notes.append(f"optimizer.type {name}: not modelled; priced as AdamW")
-    return known or "adamw"
+    return optimizer or "adamw"
 
 
 def _offload(keys: Keys, zero: Keys, notes: list[str]) -> tuple[OffloadPart, ...]:

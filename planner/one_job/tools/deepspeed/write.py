@@ -10,8 +10,9 @@ import json
 from typing import Any
 
 from planner.one_job.tools.base.export_records import ExportFile
+from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.tool import backwards
-from planner.one_job.tools.base.writing import Task, nodes_of, shell_lines
+from planner.one_job.tools.base.writing import Task, shell_lines
 from planner.one_job.tools.deepspeed.rules import OPTIMIZERS
 
 PIPELINE = '''"""{headline}
@@ -125,13 +126,13 @@ def _recomputation(task: Task) -> dict[str, Any]:
 
 def _launcher(task: Task) -> list[ExportFile]:
     nodes, notes = nodes_of(task.plan), task.notes
-    if not nodes.in_order:
+    if not nodes.node_major:
         notes.append("ranks do not count through the nodes one by one, as DeepSpeed's launcher numbers them")
     files = []
-    if len(nodes.ranks) == 1:
-        where = [f"--num_gpus {len(nodes.ranks[0])}"]
+    if len(nodes.nodes) == 1:
+        where = [f"--num_gpus {len(nodes.nodes[0].ranks)}"]
     else:
-        lines = [f"node{number} slots={len(ranks)}" for number, ranks in enumerate(nodes.ranks)]
+        lines = [f"node{number} slots={len(node.ranks)}" for number, node in enumerate(nodes.nodes)]
         files.append(ExportFile(name="hostfile", text="\n".join(lines) + "\n"))
         notes.append("put the names of your nodes, in this order, into hostfile")
         where = ["--hostfile hostfile"]

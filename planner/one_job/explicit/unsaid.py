@@ -1,0 +1,69 @@
+"""What is taken of a choice that nobody made: the first setup that fits, and how much wider that makes the interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from estimator.pricing.interval import widened
+from estimator.pricing.outcome import Evaluation
+from estimator.pricing.recipe import Setup
+from profiles.vocabulary import Infeasible
+
+Evaluate = Callable[[Setup], Evaluation | Infeasible]
+
+MATTERS = 0.05
+"""From which share of the iteration's time on a choice that nobody made widens the interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The setup that is taken of several, and its figures, with the interval as wide as the choice makes it.
+    `sentences` say what the next one would take, where that matters."""
+
+    setup: Setup
+    evaluation: Evaluation
+    sentences: tuple[str, ...]
+
+
+def take_first_that_fits(setups: Sequence[Setup], evaluate: Evaluate) -> Taken | Infeasible:
+    """Return the first of `setups` that fits, or the last one; Infeasible where one that is tried cannot be evaluated.
+
+    The setup after it is what would be taken had this one not fitted: where its time is off by more than 5%, the
+    interval reaches as much further. ValueError without setups.
+    """
+    last: Taken | None = None
+    for number, setup in enumerate(setups):
+        evaluation = evaluate(setup)
+        if isinstance(evaluation, Infeasible):
+            return evaluation
+        if evaluation.out_of_memory is None:
+            return _with_next(setup, evaluation, setups[number + 1 :], evaluate)
+        last = Taken(setup=setup, evaluation=evaluation, sentences=())
+    if last is None:
+        raise ValueError("take_first_that_fits: no setups; expected at least one")
+    return last
+
+
+def _with_next(setup: Setup, evaluation: Evaluation, rest: Sequence[Setup], evaluate: Evaluate) -> Taken:
+    other = evaluate(rest[0]) if rest else None
+    if not isinstance(other, Evaluation):
+        return Taken(setup=setup, evaluation=evaluation, sentences=())
+    ratio = other.iteration_time_s / evaluation.iteration_time_s
+    if abs(ratio - 1) <= MATTERS:
+        return Taken(setup=setup, evaluation=evaluation, sentences=())
+    change = f"{abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
+    sentence = f"with {_difference(setup, rest[0])} it would take {change}: the interval is as much wider"
+    wider = replace(evaluation, interval_90_s=widened(evaluation.interval_90_s, ratio))
+    return Taken(setup=setup, evaluation=wider, sentences=(sentence,))
+
+
+def _difference(setup: Setup, other: Setup) -> str:
+    """What the other setup has instead, in words."""
+    kind, samples = other.stages[0].recompute, other.samples_per_rank(other.stages[0])
+    parts = []
+    if samples != setup.samples_per_rank(setup.stages[0]):
+        parts.append(f"a micro-batch of {samples} (--micro-batch)")
+    if kind != setup.stages[0].recompute:
+        parts.append(f"recomputation {kind} (--recompute)")
+    return " and ".join(parts)

@@ -1,0 +1,50 @@
+"""What nobody says of a training: what its software does by itself, else what memory forces, never what is slowest.
+
+Both an explicit plan's options and a run table's rows leave these open, and both take them from here.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from estimator.pricing.software import Framework
+from profiles.vocabulary import RecomputeKind
+
+TOKENS_PER_MICRO_BATCH = 8192
+"""Tokens of a micro-batch on a rank that recipes of Megatron, NeMo and Megatron-Bridge settle for: one sample of 8,192
+tokens, two or four of fewer."""
+
+MICRO_BATCHES_A_STAGE = 4
+"""As Crius and GPipe take it (Crius, section 5.1): fewer leave a pipeline mostly idle."""
+
+LADDER: tuple[RecomputeKind, ...] = ("none", "selective", "full")
+"""What is recomputed, from least to most: the first that fits is taken."""
+
+
+def default_micro_batch(framework: Framework, *, share: int, pp: int, seq_len: int) -> tuple[int, str]:
+    """Return samples of a rank's micro-batch where it has `share` of them an iteration, and a sentence's middle that
+    says why.
+
+    Software that accumulates has a micro-batch of its own: the most that divides the share within 8,192 tokens, and
+    leaves `pp` stages four micro-batches each, where there are so many samples. Other software takes the whole share at
+    a time, and where stages are to be filled one part for each, if that divides it.
+    """
+    if not framework.accumulates:
+        parts = gcd(share, pp)
+        return share // parts, "the rank's whole share of the batch" + (f" in {parts} parts" if parts > 1 else "")
+    most = max(1, TOKENS_PER_MICRO_BATCH // seq_len) if seq_len else share
+    if pp > 1:
+        most = min(most, max(1, share // (MICRO_BATCHES_A_STAGE * pp)))
+    samples = max((n for n in range(1, most + 1) if share % n == 0), default=1)
+    return samples, f"the most that divides the batch within {TOKENS_PER_MICRO_BATCH} tokens"
+
+
+def default_local_batch(seq_len: int, ranks_a_sample: int) -> int:
+    """Return samples of a replica's batch where nobody says any and the software does not accumulate: about 8,192
+    tokens for each of the `ranks_a_sample` devices that share a sample, as torchtitan's own configurations have."""
+    return max(1, TOKENS_PER_MICRO_BATCH * ranks_a_sample // seq_len) if seq_len else 1
+
+
+def recompute_ladder(framework: Framework) -> tuple[RecomputeKind, ...]:
+    """Return what is recomputed where nobody says: the software's own default, and more where memory forces it."""
+    return LADDER[LADDER.index(framework.recompute) :]
