@@ -12,8 +12,9 @@ from bench.accuracy.runs import Run
 from estimator.cells.cell import CellEstimate
 from estimator.cells.estimate import estimate_cells
 from estimator.cells.job import Job
+from estimator.cells.stage_pricing import Favour
 from estimator.pricing.recipe import Setup
-from planner.one_job.tuning.crius import in_halves
+from planner.one_job.tuning.crius import favoured_half
 from planner.one_job.tuning.measured import log_spread
 from planner.one_job.tuning.records import Candidate, OutOfMemory
 from planner.one_job.tuning.traits import traits_of
@@ -22,6 +23,11 @@ from profiles.vocabulary import RecomputeKind
 
 LEAST_PLANS = 4
 Half = Literal["fit", "held", "all"]
+
+
+def in_halves(stages: Sequence[tuple[int, int]], favours: Sequence[Favour]) -> bool:
+    """Return whether every stage's (dp, tp) is in the half on the side of its favour."""
+    return all((dp, tp) in favoured_half(dp * tp, favour) for (dp, tp), favour in zip(stages, favours, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from bench.scheduling.live.calibration import Measured, measured_truth
 from bench.scheduling.live.comparison import Row, describe, errors_of, figures_of
 from bench.scheduling.live.driver import run_live
 from bench.scheduling.live.jobs import LEAST_ITERATIONS, QueueRules, draw_queue
-from bench.scheduling.live.neighbours import NodeNeighbours
+from bench.scheduling.live.neighbours import CrowdedCells, NodeNeighbours
 from bench.scheduling.live.plans import orders_of_cells
 from bench.scheduling.live.testbed import CLUSTER
 from bench.scheduling.live.testbed import MENU as TESTBED_MENU
@@ -394,7 +394,7 @@ def test_crowded_cells_are_priced_with_busy_neighbours(tmp_path: Path) -> None:
     cluster = load_cluster(str(file))
     pools = pools_of(cluster)
     workload = Workload(model="wide-resnet-tiny", global_batch=16, dtype="fp32")
-    alone, crowded = (EstimatedCells(cluster=cluster, pools=pools, crowded=crowded) for crowded in (False, True))
+    alone, crowded = (cells(cluster=cluster, pools=pools) for cells in (EstimatedCells, CrowdedCells))
     one, other = alone.best(workload, "core", 1), crowded.best(workload, "core", 1)
     assert one is not None
     assert other is not None

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.tuning.groups import in_halves
 from estimator.cells.cell import CellEstimate, CellRules
 from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Favour, StagePricing
 from planner import api
-from planner.one_job.tuning.crius import favoured_half, in_halves, stage_plans, tune_cell
+from planner.one_job.tuning.crius import favoured_half, stage_plans, tune_cell
 from tests.cell_examples import MODELS, cell_of, make_hardware, make_job
 from tests.oracles.cell_oracle import seconds_of_setup
 from tests.oracles.tuning_oracle import best_in_halves, is_in_half

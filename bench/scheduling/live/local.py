@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.scheduling.live.crew import Place, Seat
+from bench.scheduling.live.neighbours import CrowdedCells
 from estimator.communication.measure_torch import measure_links
 from estimator.frontends.load import load_any_model
 from estimator.pricing.layer_times import Lookup
@@ -68,12 +69,11 @@ def local_cells(store: ProfileStore, menu: Sequence[Workload]) -> LocalCells:
 
 def _cells(cluster: Cluster, lookup: Lookup, store: ProfileStore | None, *, crowded: bool) -> EstimatedCells:
     tables = usable_link_tables(store, LOCAL_DEVICE, "torch") if store else ()
-    return EstimatedCells(
+    return (CrowdedCells if crowded else EstimatedCells)(
         cluster=cluster,
         pools=pools_of(cluster),
         lookup_for=lambda _device: lookup,
         link_tables_for=lambda _device: tables,
-        crowded=crowded,
     )
 
 

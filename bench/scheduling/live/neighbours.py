@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from estimator.cells.stage_pricing import Hardware
+from estimator.pricing.layer_times import slowed
 from planner.many_jobs.jobs.records import Grant, Job, Pool
+from planner.many_jobs.scheduling.cell_book import EstimatedCells
 from planner.many_jobs.simulation.settings import Placement, Truth
+from profiles.cluster import NodeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +44,23 @@ class NodeNeighbours:
 
 def _name(pool: str, node: int) -> str:
     return f"{pool}/{node}"
+
+
+class CrowdedCells(EstimatedCells):
+    """Cells whose every device is priced as with all of its pool's nodes busy, whoever works there, not with the job's
+    own alone (where a neighbour slows it: see `Device.contention`)."""
+
+    def hardware(self, pool: str, devices: int) -> Hardware:
+        """With so many workers busy on every node as the pool has there."""
+        alone = super().hardware(pool, devices)
+        if not alone.device.contention:
+            return alone
+        workers = self.pools[pool].devices_per_node
+        device = replace(alone.device.among(workers), contention=())
+
+        def busy(group: NodeGroup) -> NodeGroup:
+            return replace(group, device=device) if group.device == alone.device else group
+
+        sites = tuple(replace(site, nodes=tuple(map(busy, site.nodes))) for site in alone.cluster.sites)
+        cluster, lookup = replace(alone.cluster, sites=sites), slowed(alone.lookup, alone.device, workers)
+        return replace(alone, cluster=cluster, device=device, lookup=lookup)

@@ -85,16 +85,8 @@ class Gavel:
         return decision_for(view, wanted)
 
     def shares(self, view: View, states: Mapping[str, JobState]) -> Shares:
-        """X[job][pool], where above 0."""
-        kinds: dict[Kind, list[str]] = defaultdict(list)
-        for id_, state in states.items():
-            kinds[self._kind(state.job)].append(id_)
-        rates = {kind: self._rates(view, kind) for kind in kinds}
-        names = [kind for kind in kinds if rates[kind]]
-        if self._objective == "makespan":
-            rows = [(kind, [id_]) for kind in names for id_ in kinds[kind]]
-        else:
-            rows = [(kind, kinds[kind]) for kind in names]
+        """Return X[job][pool], where above 0."""
+        rates, rows = self._rows(view, states)
         if not rows:
             return {}
         sizes = tuple((name, pool.devices) for name, pool in view.pools.items())
@@ -105,6 +97,19 @@ class Gavel:
                 return {ids[0]: share for (_, ids), share in zip(rows, solved, strict=True)}
             self._solved = (key, {kind: share for (kind, _), share in zip(rows, solved, strict=True)})
         return {id_: self._solved[1][kind] for kind, ids in rows for id_ in ids}
+
+    def _rows(
+        self, view: View, states: Mapping[str, JobState]
+    ) -> tuple[dict[Kind, dict[str, float]], list[tuple[Kind, list[str]]]]:
+        """The rates of each kind of job, and the kinds that run anywhere with the jobs of each row of the program."""
+        kinds: dict[Kind, list[str]] = defaultdict(list)
+        for id_, state in states.items():
+            kinds[self._kind(state.job)].append(id_)
+        rates = {kind: self._rates(view, kind) for kind in kinds}
+        able = {kind: ids for kind, ids in kinds.items() if rates[kind]}
+        if self._objective == "makespan":
+            return rates, [(kind, [id_]) for kind, ids in able.items() for id_ in ids]
+        return rates, list(able.items())
 
     def _solve(
         self,

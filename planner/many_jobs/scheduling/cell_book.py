@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,14 +21,14 @@ from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts
 from estimator.frontends.load import load_any_model
-from estimator.pricing.layer_times import nothing_measured, slowed
+from estimator.pricing.layer_times import nothing_measured
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.shared.version import VERSION
-from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site, most_on_one_node
+from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
 from profiles.files import write_atomically
-from profiles.vocabulary import DType, Infeasible
+from profiles.vocabulary import Device, DType, Infeasible
 
 SCHEMA = "cellplan.cells/1"
 MOST_PRICINGS = 8
@@ -85,10 +85,8 @@ def common_dtype(cluster: Cluster) -> DType:
 @dataclass(kw_only=True, eq=False)
 class EstimatedCells:
     """`planner.many_jobs.jobs.records.CellBook` by `estimator.cells.cell`. `micro_batches` as in
-    `estimator.cells.job.Job`; `lookup_for`, `link_tables_for`: what is measured of a device. `crowded`: every device is
-    priced as with all of its pool's nodes busy, whoever works there, not with the job's own alone (where a neighbour
-    slows it: see `Device.contention`). `measured`: a hash of what is measured, by which saved Cells are told apart. The
-    only state is caches."""
+    `estimator.cells.job.Job`; `lookup_for`, `link_tables_for`: what is measured of a device. `measured`: a hash of what
+    is measured, by which saved Cells are told apart. The only state is caches."""
 
     cluster: Cluster
     pools: Mapping[str, Pool]
@@ -96,12 +94,11 @@ class EstimatedCells:
     rules: CellRules = field(default_factory=CellRules)
     lookup_for: LookupFor = lambda _device: nothing_measured
     link_tables_for: LinkTablesFor = lambda _device: ()
-    crowded: bool = False
     measured: str = ""
     _slots: dict[str, list[DeviceSlot]] = field(default_factory=dict, repr=False)
     _models: dict[str, Model] = field(default_factory=dict, repr=False)
     _jobs: dict[Workload, TrainingJob] = field(default_factory=dict, repr=False)
-    _pricings: dict[tuple[Workload, str, int], StagePricing] = field(default_factory=dict, repr=False)
+    _pricings: dict[tuple[Workload, Device], StagePricing] = field(default_factory=dict, repr=False)
     _cells: dict[tuple[Workload, str, int, int], CellOption | None] = field(default_factory=dict, repr=False)
     _options: dict[tuple[Workload, str, int], tuple[CellOption, ...]] = field(default_factory=dict, repr=False)
     _data_parallel: dict[tuple[Workload, str, int], float | None] = field(default_factory=dict, repr=False)
@@ -220,7 +217,7 @@ class EstimatedCells:
         return place / f"{self._digest()[:16]}.json" if place.is_dir() else place
 
     def _digest(self) -> str:
-        where = (self.cluster.sites, self.cluster.site_links, self.crowded, *([self.measured] if self.measured else []))
+        where = (self.cluster.sites, self.cluster.site_links, *([self.measured] if self.measured else []))
         content = repr((VERSION, *where, self.micro_batches, self.rules))
         return sha256(content.encode()).hexdigest()
 
@@ -273,36 +270,22 @@ class EstimatedCells:
                 self._slots.setdefault(name, []).append(slot)
         return tuple(self._slots[pool][:devices])
 
+    def hardware(self, pool: str, devices: int) -> Hardware:
+        """Return what Cells on so many devices of a pool are priced on."""
+        device = self.cluster.group_of(self._first(pool, devices)[0]).device
+        return Hardware(
+            cluster=self.cluster,
+            device=device,
+            link_tables=tuple(self.link_tables_for(device)),
+            lookup=self.lookup_for(device),
+        )
+
     def _pricing(self, workload: Workload, pool: str, devices: int) -> StagePricing:
-        """One for all Cells of a workload on one type of device, and where all neighbours count, in one pool."""
-        slots = self._first(pool, self.pools[pool].devices if self.crowded else devices)
-        device = self.cluster.group_of(slots[0]).device
-        workers = most_on_one_node(slots) if self.crowded and device.contention else 0
-        key = (workload, device.name, workers)
+        """One for all Cells of a workload on one type of device."""
+        hardware = self.hardware(pool, devices)
+        key = (workload, hardware.device)
         if key not in self._pricings:
             while len(self._pricings) >= MOST_PRICINGS:
                 del self._pricings[next(iter(self._pricings))]
-            hardware = Hardware(
-                cluster=self.cluster,
-                device=device,
-                link_tables=tuple(self.link_tables_for(device)),
-                lookup=self.lookup_for(device),
-            )
-            self._pricings[key] = StagePricing(self._job(workload), _among(hardware, workers) if workers else hardware)
+            self._pricings[key] = StagePricing(self._job(workload), hardware)
         return self._pricings[key]
-
-
-def _among(hardware: Hardware, workers: int) -> Hardware:
-    """`hardware` with so many workers busy on every node, whoever they work for."""
-    device = replace(hardware.device.among(workers), contention=())
-
-    def busy(group: NodeGroup) -> NodeGroup:
-        return replace(group, device=device) if group.device == hardware.device else group
-
-    sites = tuple(replace(site, nodes=tuple(map(busy, site.nodes))) for site in hardware.cluster.sites)
-    return replace(
-        hardware,
-        cluster=replace(hardware.cluster, sites=sites),
-        device=device,
-        lookup=slowed(hardware.lookup, hardware.device, workers),
-    )

@@ -5,17 +5,16 @@ Runs go to the workers as requests, plain values, and come back as summaries; no
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
-from io import StringIO
 from typing import Any
 
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
+from planner.many_jobs.simulation.tables import csv_text
 from planner.one_job.tuning.student import Student
 from planner.shared.options.record import Progress
 from planner.shared.options.simulate import ReplayOptions, SweepOptions, TraceOptions
@@ -179,12 +178,7 @@ def mean_of(values: Sequence[float]) -> dict[str, float | None]:
 
 def sweep_csv(runs: Sequence[dict[str, Any]]) -> str:
     """A row for each run."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [name for name in runs[0] if name not in ("timing", "options")]
     timing = list(runs[0]["timing"])
-    writer.writerow([*names, *timing])
-    for run in runs:
-        values = [run[name] for name in names] + [run["timing"][name] for name in timing]
-        writer.writerow(["" if value is None else value for value in values])
-    return text.getvalue()
+    values = ([run[name] for name in names] + [run["timing"][name] for name in timing] for run in runs)
+    return csv_text([[*names, *timing], *(["" if value is None else value for value in row] for row in values)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
+from itertools import chain
 
 from planner.many_jobs.simulation.result import Result
 
@@ -37,50 +39,52 @@ JOB_COLUMNS = (
 def jobs_csv(result: Result) -> str:
     """A row for each job, in order of submission; an empty cell where there is no such figure. Figures in full, so that
     equal runs give equal files."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(JOB_COLUMNS)
+    return csv_text(_job_rows(result))
+
+
+def _job_rows(result: Result) -> Iterator[Sequence[object]]:
+    yield JOB_COLUMNS
     table, rho = result.table, result.fairness
     for number, job in enumerate(result.jobs):
         end_s, status = table.end_s[number], result.status(number)
         finished = status == "finished"
         due = job.deadline_s
-        writer.writerow(
-            (
-                job.id,
-                status,
-                result.reasons.get(number, ""),
-                _figure(job.submit_s),
-                _figure(table.start_s[number]),
-                _figure(end_s),
-                _figure(end_s - job.submit_s if finished else math.nan),
-                _figure(table.waited_s[number]),
-                _figure(table.attained_device_s[number]),
-                table.restarts[number],
-                table.failures[number],
-                _figure(rho[number]),
-                job.pool,
-                job.devices,
-                job.workload.model,
-                job.workload.global_batch,
-                _figure(job.iterations),
-                job.user,
-                job.virtual_cluster,
-                job.priority,
-                "" if due is None else _figure(due),
-                "" if due is None else str(finished and end_s <= due).lower(),
-            )
+        yield (
+            job.id,
+            status,
+            result.reasons.get(number, ""),
+            _figure(job.submit_s),
+            _figure(table.start_s[number]),
+            _figure(end_s),
+            _figure(end_s - job.submit_s if finished else math.nan),
+            _figure(table.waited_s[number]),
+            _figure(table.attained_device_s[number]),
+            table.restarts[number],
+            table.failures[number],
+            _figure(rho[number]),
+            job.pool,
+            job.devices,
+            job.workload.model,
+            job.workload.global_batch,
+            _figure(job.iterations),
+            job.user,
+            job.virtual_cluster,
+            job.priority,
+            "" if due is None else _figure(due),
+            "" if due is None else str(finished and end_s <= due).lower(),
         )
-    return text.getvalue()
 
 
 def series_csv(result: Result) -> str:
     """A row for each event: the state from that time on."""
+    rows = (tuple(map(_figure, row)) for row in zip(*result.series.values(), strict=True))
+    return csv_text(chain([tuple(result.series)], rows))
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV, the header among them."""
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(result.series)
-    for row in zip(*result.series.values(), strict=True):
-        writer.writerow([_figure(value) for value in row])
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 

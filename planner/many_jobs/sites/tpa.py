@@ -31,6 +31,7 @@ from planner.one_job.explicit.recording import record_plan
 from planner.one_job.search.mixed.pricer import make_pricer
 from planner.one_job.search.mixed.space import MixedSpace, Segment, groups_of, pricing_of
 from planner.one_job.search.spaces.request import SearchRequest
+from planner.one_job.search.spaces.space import divisors
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
 
@@ -204,8 +205,7 @@ class _Search:
 
     def _micro_batches(self) -> list[int]:
         limits, batch = self.space.constraints, self.pricer.recipe.global_batch
-        sizes = [size for size in range(1, batch + 1) if batch % size == 0]
-        kept = [size for size in sizes if limits.permits("micro_batches", batch // size)]
+        kept = [size for size in divisors(batch) if limits.permits("micro_batches", batch // size)]
         return kept if len(kept) <= MOST_BATCHES else _even_choice(kept, MOST_BATCHES)
 
     # Inside a site

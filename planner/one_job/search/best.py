@@ -63,9 +63,9 @@ class Best:
 def find_best(request: SearchRequest, *, progress: Progress | None = None, runners_up: int = 0) -> Best:
     """The plan of the least objective, on one type of device or on several groups of them
     (`planner.one_job.search.mixed.search`); NothingFits with the nearest miss where none fits."""
-    results = [(own, _search_one(request, own, progress)) for own in request.spaces]
+    results = [(part, _search_one(request, part, progress)) for part in request.spaces]
     others = sorted(
-        [(one, own) for own, result in results for one in (result.best, *result.runners_up) if one],
+        [(plan, part) for part, result in results for plan in (result.best, *result.runners_up) if plan],
         key=lambda pair: pair[0].value,
     )
     mixed = search_mixed(request, others[0][0].value if others else math.inf, most=request.limit, progress=progress)
@@ -77,7 +77,7 @@ def find_best(request: SearchRequest, *, progress: Progress | None = None, runne
     return Best(
         plan=_plan_of(request, winner, counts, mixed.notes, proved=proved),
         winner=winner,
-        runners_up=tuple(evaluate_found(one, own) for one, own in others[:runners_up]),
+        runners_up=tuple(evaluate_found(plan, part) for plan, part in others[:runners_up]),
         lower_bound=min(mixed.lower_bound, *(result.lower_bound for _, result in results)),
         proved=proved,
         counts=counts,
@@ -90,12 +90,12 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
     if setup is None or evaluation is None or evaluation.pipeline is None:
         return None
     pace = setup.stages[evaluation.pipeline.bottleneck]
-    own = next(own for own in request.spaces if own.device == pace.slots[0].device)
+    part = next(part for part in request.spaces if part.device == pace.slots[0].device)
     tables = {table.id: table for other in request.spaces for table in other.pricing.link_tables}
     return Candidate(
         found=mixed_found(setup, evaluation, mixed.value),
         space=replace(
-            own, evaluator=replace(own.evaluator, pricing=own.pricing.but(link_tables=tuple(tables.values())))
+            part, evaluator=replace(part.evaluator, pricing=part.pricing.but(link_tables=tuple(tables.values())))
         ),
         setup=setup,
         evaluation=evaluation,
@@ -103,51 +103,51 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
     )
 
 
-def _search_one(request: SearchRequest, own: DeviceSpace, progress: Progress | None) -> SearchResult:
+def _search_one(request: SearchRequest, part: DeviceSpace, progress: Progress | None) -> SearchResult:
     def report(families: int, bound: float, value: float) -> None:
         if progress is not None:
             best = "no plan fits yet" if math.isinf(value) else f"best {value:.4g}, nothing below {bound:.4g}"
-            progress(f"{own.device}: {families} families of plans priced, {best}")
+            progress(f"{part.device}: {families} families of plans priced, {best}")
 
     return search(
-        own.space,
-        own.evaluator,
-        weight=lambda devices: request.weight(own, devices),
+        part.space,
+        part.evaluator,
+        weight=lambda devices: request.weight(part, devices),
         most_families=request.limit,
         progress=report,
     )
 
 
-def setup_of(found: Found, own: DeviceSpace) -> Setup:
+def setup_of(plan: Found, part: DeviceSpace) -> Setup:
     """The setup that a found plan is."""
-    pipeline = own.evaluator.pipeline(found.degrees, found.placement)
+    pipeline = part.evaluator.pipeline(plan.degrees, plan.placement)
     if isinstance(pipeline, Infeasible):
         raise RuntimeError(f"a plan that was priced is not possible: {pipeline.reason}")
-    recipe = own.evaluator.recipe
-    state = found.state
-    gradients = own.evaluator.overlap_under(state.zero) & {"dp"}
+    recipe = part.evaluator.recipe
+    state = plan.state
+    gradients = part.evaluator.overlap_under(state.zero) & {"dp"}
     return canonical(
         Setup(
-            model=own.space.model,
-            cluster=own.evaluator.cluster,
-            recipe=replace(recipe, schedule=found.schedule, overlap=(recipe.overlap - {"dp"}) | gradients),
-            stages=pipeline.stage_setups(found.cut, found.rule, state),
-            micro_batch=found.degrees.samples * found.degrees.dp,
+            model=part.space.model,
+            cluster=part.evaluator.cluster,
+            recipe=replace(recipe, schedule=plan.schedule, overlap=(recipe.overlap - {"dp"}) | gradients),
+            stages=pipeline.stage_setups(plan.cut, plan.rule, state),
+            micro_batch=plan.degrees.samples * plan.degrees.dp,
         )
     )
 
 
-def evaluate_found(found: Found, own: DeviceSpace) -> Candidate:
+def evaluate_found(plan: Found, part: DeviceSpace) -> Candidate:
     """The plan by itself, and by events. RuntimeError if that is not what the search took it for: a bug."""
-    setup = setup_of(found, own)
-    evaluation = evaluate(setup, own.pricing)
+    setup = setup_of(plan, part)
+    evaluation = evaluate(setup, part.pricing)
     if isinstance(evaluation, Infeasible):
         raise RuntimeError(f"a plan that was priced is not possible: {evaluation.reason}")
     took = evaluation.iteration_time_s
-    if not math.isclose(took, found.iteration_time_s, rel_tol=SAME):
-        raise RuntimeError(f"priced at {found.iteration_time_s} s in bulk and at {took} s by itself")
+    if not math.isclose(took, plan.iteration_time_s, rel_tol=SAME):
+        raise RuntimeError(f"priced at {plan.iteration_time_s} s in bulk and at {took} s by itself")
     return Candidate(
-        found=found, space=own, setup=setup, evaluation=evaluation, simulated_s=simulated_s(setup, evaluation)
+        found=plan, space=part, setup=setup, evaluation=evaluation, simulated_s=simulated_s(setup, evaluation)
     )
 
 
@@ -183,18 +183,18 @@ def sum_counts(counts: list[Counts]) -> Counts:
 def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchResult]]) -> str:
     """A sentence about spaces without a plan that fits: the nearest miss, or what removed them all."""
     named = f"{request.reference} on {request.cluster.text}"
-    near = [(result.nearest, own) for own, result in results if result.nearest is not None]
+    near = [(result.nearest, part) for part, result in results if result.nearest is not None]
     if near:
-        found, own = min(near, key=lambda pair: pair[0].lacking_bytes)
+        miss, part = min(near, key=lambda pair: pair[0].lacking_bytes)
         return (
-            f"{named}: no plan fits; the nearest miss lacks {found.lacking_bytes / 2**30:.1f} GiB a device:"
-            f" {describe_found(found)} on {own.device}"
+            f"{named}: no plan fits; the nearest miss lacks {miss.lacking_bytes / 2**30:.1f} GiB a device:"
+            f" {describe_found(miss)} on {part.device}"
         )
     lacking = [
-        f"{own.device} has no {own.space.dtype} rate (it has {', '.join(name for name, _ in device.peak_flops_per_s)};"
-        " --dtype)"
-        for own in request.spaces
-        if (device := request.cluster.group_of(own.space.slots[0]).device).peak(own.space.dtype) is None
+        f"{part.device} has no {part.space.dtype} rate"
+        f" (it has {', '.join(name for name, _ in device.peak_flops_per_s)}; --dtype)"
+        for part in request.spaces
+        if (device := request.cluster.group_of(part.space.slots[0]).device).peak(part.space.dtype) is None
     ]
     if len(lacking) == len(request.spaces):
         return f"{named}: no plan is possible: {'; '.join(lacking)}"
@@ -209,10 +209,10 @@ def why_nothing(request: SearchRequest, results: list[tuple[DeviceSpace, SearchR
     return f"{named}: no plan is possible; of the ways to share the devices each falls to one of: {reasons or 'no way'}"
 
 
-def _state_refusal(own: DeviceSpace) -> str | None:
+def _state_refusal(part: DeviceSpace) -> str | None:
     """Why the named tool holds weights, gradients and optimizer state in none of the ways that are open to replicas."""
-    limits, tool = own.space.constraints, own.space.constraints.training_tool
-    shape = Shape(job=own.space.training, dp=2, pp=limits.fix.get("pp", limits.least.get("pp", 1)))
+    limits, tool = part.space.constraints, part.space.constraints.training_tool
+    shape = Shape(job=part.space.training, dp=2, pp=limits.fix.get("pp", limits.least.get("pp", 1)))
     if tool is None or not tool.allows_degrees(shape) or limits.open_zero(shape):
         return None
     stages = [zero for zero in limits.zero if limits.permits("zero", zero)]
@@ -220,26 +220,26 @@ def _state_refusal(own: DeviceSpace) -> str | None:
     return "; ".join(dict.fromkeys(str(refusal) for state in states if (refusal := tool.state_refusal(state))))
 
 
-def describe_found(found: Found) -> str:
+def describe_found(plan: Found) -> str:
     """A plan in a line.
 
     tp 2, pp 4, dp 8, 1 sample a rank, interleaved in 2 chunks, ZeRO 1, full recomputation of 3 layers
     """
-    if isinstance(found, MixedFound):
-        return describe_mixed(found)
-    degrees = found.degrees
+    if isinstance(plan, MixedFound):
+        return describe_mixed(plan)
+    degrees = plan.degrees
     named = [("tp", degrees.tp), ("pp", degrees.pp), ("dp", degrees.dp), ("cp", degrees.cp), ("ep", degrees.ep)]
     parts = [f"{name} {value}" for name, value in named if value > 1 or name in ("tp", "pp", "dp")]
     if degrees.ep > 1 and degrees.etp > 1:
         parts.append(f"etp {degrees.etp}")
     parts.append(f"{degrees.samples} sample{'s' if degrees.samples > 1 else ''} a rank")
-    chunks = len(found.cut[0])
-    parts.append(f"{found.schedule} in {chunks} chunks" if chunks > 1 else found.schedule)
-    shard = f" over {found.state.shard} ranks" if found.state.shard else ""
-    parts.append(f"ZeRO {found.state.zero}{shard}")
-    kind, layers = found.rule
+    chunks = len(plan.cut[0])
+    parts.append(f"{plan.schedule} in {chunks} chunks" if chunks > 1 else plan.schedule)
+    shard = f" over {plan.state.shard} ranks" if plan.state.shard else ""
+    parts.append(f"ZeRO {plan.state.zero}{shard}")
+    kind, layers = plan.rule
     if kind != "none":
         parts.append(f"{kind} recomputation" + (f" of {layers} layers a stage" if layers is not None else ""))
-    if found.state.offload:
+    if plan.state.offload:
         parts.append("optimizer on the host")
     return ", ".join(parts)

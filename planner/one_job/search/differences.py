@@ -10,12 +10,12 @@ from planner.shared.plan import Plan, PlanStage
 Describe = Callable[[Plan], str]
 
 
-def describe_differences(one: Plan, other: Plan) -> tuple[str, ...]:
-    """What `other` does otherwise than `one`: a phrase for each setting, `NAME ONE -> OTHER`. Stages that differ among
+def describe_differences(plan: Plan, other: Plan) -> tuple[str, ...]:
+    """What `other` does otherwise than `plan`: a phrase for each setting, `NAME ONE -> OTHER`. Stages that differ among
     themselves are listed in their order. Estimated figures are no settings; equal plans give nothing."""
     phrases = []
     for name, describe in SETTINGS.items():
-        first, second = describe(one), describe(other)
+        first, second = describe(plan), describe(other)
         if first != second:
             phrases.append(f"{name} {first} -> {second}")
     return tuple(phrases)

@@ -237,7 +237,7 @@ class _Search:
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
         below = self.best.value / factor if self.best else math.inf
         by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
-        still = [one for one in schedules if not self._is_settled(by_wait[one[0] in WAITING] * factor)]
+        still = [pair for pair in schedules if not self._is_settled(by_wait[pair[0] in WAITING] * factor)]
         in_memory_s = least_in_memory_s(pipeline, still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
         for (schedule, vpp), in_memory in zip(still, in_memory_s.tolist(), strict=True):
             bound = max(by_wait[schedule in WAITING], in_memory) * factor
@@ -337,17 +337,17 @@ class _Search:
 
         allowed = np.where(fits, priced.total_s, np.inf)
         if np.isfinite(allowed).any():
-            found = found_at([int(i) for i in np.unravel_index(int(np.argmin(allowed)), allowed.shape)])
+            plan = found_at([int(i) for i in np.unravel_index(int(np.argmin(allowed)), allowed.shape)])
             key = (item.way, item.schedule, item.vpp)
-            if key not in self.by_way or found.value < self.by_way[key].value:
-                self.by_way[key] = found
-            if self.best is None or found.value < self.best.value:
-                self.best = found
+            if key not in self.by_way or plan.value < self.by_way[key].value:
+                self.by_way[key] = plan
+            if self.best is None or plan.value < self.best.value:
+                self.best = plan
         elif self.best is None and not fits.any():
             place = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
-            found = found_at([int(i) for i in place])
-            if self.nearest is None or found.lacking_bytes < self.nearest.lacking_bytes:
-                self.nearest = found
+            plan = found_at([int(i) for i in place])
+            if self.nearest is None or plan.lacking_bytes < self.nearest.lacking_bytes:
+                self.nearest = plan
         if self.progress is not None:
             self.progress(self.families, item.bound, self.best.value if self.best else math.inf)
 
@@ -359,12 +359,14 @@ class _Search:
         return max(0, self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes - below + 1)
 
     def _runners_up(self) -> tuple[Found, ...]:
-        others = sorted((found for found in self.by_way.values() if found is not self.best), key=lambda one: one.value)
+        others = sorted(
+            (plan for plan in self.by_way.values() if plan is not self.best), key=lambda plan_of_way: plan_of_way.value
+        )
         return tuple(others[:RUNNERS_UP])
 
 
-def _degrees(known: dict[str, int]) -> BatchedDegrees:
+def _degrees(numbers_of: dict[str, int]) -> BatchedDegrees:
     """With one stage and as few replicas as share the experts."""
-    numbers = {name: known[name] for name in ("tp", "cp", "ep", "etp", "samples")}
-    replicas = fewest_replicas(known["tp"] * known["cp"], known["ep"] * known["etp"])
-    return BatchedDegrees(pp=1, dp=replicas, sequence_parallel=bool(known["sequence_parallel"]), **numbers)
+    numbers = {name: numbers_of[name] for name in ("tp", "cp", "ep", "etp", "samples")}
+    replicas = fewest_replicas(numbers_of["tp"] * numbers_of["cp"], numbers_of["ep"] * numbers_of["etp"])
+    return BatchedDegrees(pp=1, dp=replicas, sequence_parallel=bool(numbers_of["sequence_parallel"]), **numbers)

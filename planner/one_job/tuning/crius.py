@@ -9,7 +9,6 @@ it is the pair of plans next to sqrt(N) on either side, and both lie in both hal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
@@ -43,15 +42,6 @@ def favoured_half(devices: int, favour: Favour) -> tuple[tuple[int, int], ...]:
         return tuple(plan for plan in plans if plan[1] <= end)
     first = max(tp for _, tp in plans if tp * tp <= devices)
     return tuple(plan for plan in plans if plan[1] >= first)
-
-
-def in_halves(stages: Sequence[tuple[int, int]], favours: Sequence[Favour]) -> bool:
-    """Whether every stage's (dp, tp) is in the half on the side of its favour.
-
-    >>> in_halves([(8, 1), (1, 8)], ["dp", "dp"])
-    False
-    """
-    return all((dp, tp) in favoured_half(dp * tp, favour) for (dp, tp), favour in zip(stages, favours, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

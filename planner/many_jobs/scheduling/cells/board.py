@@ -202,17 +202,10 @@ class BoardMaker:
         width = len(self.tables.pool_of)
         rates = np.array([row.rates for row in rows]).reshape(len(rows), width)
         devices = np.array([row.devices for row in rows], dtype=np.int64).reshape(len(rows), width)
-        asked_s = np.array([row.asked_s for row in rows])
         priced = devices if prices is None else devices * np.array(prices)[self.tables.pool_of]
         with np.errstate(divide="ignore", invalid="ignore"):
             cost = np.where(rates > 0, priced / rates, np.inf).min(axis=1, initial=np.inf)
-        ages = Ages(
-            cost=cost,
-            due_s=_deadlines(states) - view.now_s,
-            remaining_s=np.array([state.remaining_iterations for state in states]) * asked_s,
-            total_s=np.array([state.job.iterations for state in states]) * asked_s,
-            age_s=view.now_s - np.array([state.job.submit_s for state in states]),
-        )
+        ages = _ages(view.now_s, states, np.array([row.asked_s for row in rows]), cost)
         sizes = np.array([pool.devices for pool in view.pools.values()], dtype=np.int64)
         there = (rates > 0) & (devices <= sizes[self.tables.pool_of])
         restart_s = np.array([self._restart(view, state) for state in states]).reshape(-1, 1)
@@ -302,6 +295,17 @@ class BoardMaker:
             kept = (given, self.tables.column(self.row(view, job), *given.parts[0]))
             self._columns[job.id] = kept
         return kept[1]
+
+
+def _ages(now_s: float, states: Sequence[JobState], asked_s: Floats, cost: Floats) -> Ages:
+    """The times of jobs whose iterations take `asked_s` seconds on the Cells asked for."""
+    return Ages(
+        cost=cost,
+        due_s=_deadlines(states) - now_s,
+        remaining_s=np.array([state.remaining_iterations for state in states]) * asked_s,
+        total_s=np.array([state.job.iterations for state in states]) * asked_s,
+        age_s=now_s - np.array([state.job.submit_s for state in states]),
+    )
 
 
 def _seen_s(view: View, running: Sequence[JobState], real: Sequence[int], restart_s: Floats, lasts_s: Floats) -> Floats:

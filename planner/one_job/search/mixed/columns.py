@@ -14,7 +14,7 @@ from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
 from planner.one_job.search.mixed.space import MixedSpace, Segment
-from planner.one_job.search.spaces.space import fewest_replicas
+from planner.one_job.search.spaces.space import divisors, fewest_replicas
 
 Integers = NDArray[np.int64]
 SCALES = 3
@@ -80,28 +80,17 @@ class Columns:
 def list_segments(
     space: MixedSpace, linear: Linear, weight_of: WeightOf | None, *, iteration_s: float, below: float, quickly: bool
 ) -> Columns:
-    """All segments with their bounds; `weight_of` None: a second costs the same wherever. Of segments on all groups at
-    once only those that could have a value less than `below`; `quickly`: those with the evenest shares."""
-    limits, global_batch = space.constraints, space.first.space.global_batch
+    """Return all segments with their bounds; `weight_of` None: a second costs the same wherever. Of segments on all
+    groups at once only those that could have a value less than `below`; `quickly`: those with the evenest shares."""
     counts = np.bincount(linear.pricer.contents.layers.kind_of_layer)
+    listing = _Listing(space, linear, weight_of or (lambda _: 1.0), counts, iteration_s, below, quickly)
+    global_batch = space.first.space.global_batch
     by_batch: dict[int, dict[tuple[int, ...], list[tuple[Segment, list[LinearRank]]]]] = {}
-
-    def chosen(party: tuple[int, ...], choices: tuple[Segment, ...]) -> Sequence[Segment]:
-        """Of segments that differ in shares alone those that are listed."""
-        if len(space.groups) == 1:
-            return [segment for segment in choices if _alone(space, segment, weight_of, iteration_s) < below]
-        if len(party) < len(space.groups) or len(choices) == 1:
-            return choices
-        even = _evenest(choices, linear, counts)
-        if quickly:
-            return choices[max(0, even - NEAR) : even + NEAR]
-        return _promising(choices, even, linear, counts, weight_of, iteration_s, below)
-
-    for micro_batch in [size for size in range(1, global_batch + 1) if global_batch % size == 0]:
-        if not limits.permits("micro_batches", global_batch // micro_batch):
+    for micro_batch in divisors(global_batch):
+        if not space.constraints.permits("micro_batches", global_batch // micro_batch):
             continue
         for party in space.parties:
-            segments = (segment for choices in space.segments(party, micro_batch) for segment in chosen(party, choices))
+            segments = (segment for choices in space.segments(party, micro_batch) for segment in listing.of(choices))
             priced = [(segment, ranks) for segment in segments if (ranks := linear.ranks(segment)) is not None]
             if priced:
                 by_batch.setdefault(micro_batch, {})[party] = priced
@@ -120,22 +109,73 @@ def list_segments(
     )
 
 
-def _alone(space: MixedSpace, segment: Segment, weight_of: WeightOf | None, iteration_s: float) -> float:
-    """What a pipeline of nothing but the segment costs at least: by compute alone, every stage waiting in turn."""
-    layout, group = segment.layout, space.groups[segment.groups[0]]
-    degrees = BatchedDegrees(
-        tp=layout.tp,
-        pp=1,
-        dp=fewest_replicas(layout.tp, layout.ep * layout.etp),
-        ep=layout.ep,
-        etp=layout.etp,
-        samples=segment.samples[0],
-        sequence_parallel=layout.sequence_parallel,
-    )
-    once_s = group.own.evaluator.compute_alone_s(degrees, group.slots)
-    batches = space.first.space.global_batch // segment.micro_batch
-    weight = weight_of(segment) if weight_of else 1.0
-    return (float(least_in_turn(once_s, segment.pp, batches, waits=True)) + iteration_s) * weight
+@dataclass(frozen=True)
+class _Listing:
+    """Which segments are listed of those that differ in shares alone."""
+
+    space: MixedSpace
+    linear: Linear
+    weight_of: WeightOf
+    counts: Integers
+    iteration_s: float
+    below: float
+    quickly: bool
+
+    def of(self, choices: Sequence[Segment]) -> Sequence[Segment]:
+        """Return those listed of the choices of one party."""
+        if len(self.space.groups) == 1:
+            return [segment for segment in choices if self._is_better(segment, self._alone_s(segment))]
+        if len(choices[0].groups) < len(self.space.groups) or len(choices) == 1:
+            return choices
+        even = self._evenest(choices)
+        return choices[max(0, even - NEAR) : even + NEAR] if self.quickly else self._promising(choices, even)
+
+    def _is_better(self, segment: Segment, passes_s: float) -> bool:
+        return (passes_s + self.iteration_s) * self.weight_of(segment) < self.below
+
+    def _alone_s(self, segment: Segment) -> float:
+        """What the passes of a pipeline of nothing but the segment take at least: by compute alone, every stage waiting
+        in turn."""
+        layout, group = segment.layout, self.space.groups[segment.groups[0]]
+        degrees = BatchedDegrees(
+            tp=layout.tp,
+            pp=1,
+            dp=fewest_replicas(layout.tp, layout.ep * layout.etp),
+            ep=layout.ep,
+            etp=layout.etp,
+            samples=segment.samples[0],
+            sequence_parallel=layout.sequence_parallel,
+        )
+        once_s = group.own.evaluator.compute_alone_s(degrees, group.slots)
+        return float(least_in_turn(once_s, segment.pp, self.linear.pricer.batches(segment), waits=True))
+
+    def _evenest(self, choices: Sequence[Segment]) -> int:
+        """The first of the choices in which the first type takes no less time than the second."""
+        low, high = 0, len(choices)
+        while low < high:
+            middle = (low + high) // 2
+            if self._whole_s(choices[middle], 0) >= self._whole_s(choices[middle], -1):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _promising(self, choices: Sequence[Segment], even: int) -> Sequence[Segment]:
+        """Of segments on all devices those whose bound could be better: around the shares with which both types take
+        equally long, as more samples never take less time."""
+        reach = 1 - (1 - 1 / self.linear.pricer.batches(choices[0])) ** choices[0].pp
+
+        def is_promising(place: int, type_: int) -> bool:
+            return self._is_better(choices[place], self._whole_s(choices[place], type_) / reach)
+
+        after = next((place for place in range(even, len(choices)) if not is_promising(place, 0)), len(choices))
+        before = next((place for place in range(even - 1, -1, -1) if not is_promising(place, -1)), -1)
+        return choices[before + 1 : after]
+
+    def _whole_s(self, segment: Segment, type_: int) -> float:
+        """Seconds of all layers on a rank of the segment's first or last group, at least."""
+        rank = self.linear.rank(segment, segment.groups[type_])
+        return math.inf if rank is None else float((rank.seconds @ self.counts).min())
 
 
 def _slowest_s(ranks: Sequence[LinearRank]) -> Floats:
@@ -184,44 +224,3 @@ def _scales(least: Floats, counts: Integers) -> Floats:
 
 def _heaviest(weights: Floats, counts: Integers) -> int:
     return int(np.argmax((weights * counts).mean(axis=0)))
-
-
-def _evenest(choices: Sequence[Segment], linear: Linear, counts: Integers) -> int:
-    """The first of the choices in which the first type takes no less time than the second."""
-    low, high = 0, len(choices)
-    while low < high:
-        middle = (low + high) // 2
-        if _whole_s(choices[middle], 0, linear, counts) >= _whole_s(choices[middle], -1, linear, counts):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _promising(
-    choices: Sequence[Segment],
-    even: int,
-    linear: Linear,
-    counts: Integers,
-    weight_of: WeightOf | None,
-    iteration_s: float,
-    below: float,
-) -> list[Segment]:
-    """Of segments on all devices those whose bound is less than `below`: around the shares with which both types take
-    equally long, as more samples never take less time."""
-    batches = linear.pricer.batches(choices[0])
-    reach = 1 - (1 - 1 / batches) ** choices[0].pp
-
-    def is_promising(place: int, type_: int) -> bool:
-        weight = weight_of(choices[place]) if weight_of else 1.0
-        return (_whole_s(choices[place], type_, linear, counts) / reach + iteration_s) * weight < below
-
-    after = next((place for place in range(even, len(choices)) if not is_promising(place, 0)), len(choices))
-    before = next((place for place in range(even - 1, -1, -1) if not is_promising(place, -1)), -1)
-    return list(choices[before + 1 : after])
-
-
-def _whole_s(segment: Segment, type_: int, linear: Linear, counts: Integers) -> float:
-    """Seconds of all layers on a rank of the segment's first or last group, at least."""
-    rank = linear.rank(segment, segment.groups[type_])
-    return math.inf if rank is None else float((rank.seconds @ counts).min())

@@ -98,7 +98,7 @@ def ways_of(space: Space) -> Ways:
     cps = [cp for cp in (2**i for i in range(7)) if cp <= min(MOST_CP, devices)] if space.seq_len else [1]
     pps = range(1, min(devices, len(space.model.layers)) + 1)
     layouts = _layouts(space, tps, cps)
-    batch = _divisors(space.global_batch)
+    batch = divisors(space.global_batch)
     considered = len(layouts) * len(pps) * len(batch) ** 2
     pairs = [(dp, samples) for dp in batch for samples in batch if space.global_batch % (dp * samples) == 0]
     removed = {
@@ -192,7 +192,7 @@ def _layouts(space: Space, tps: Sequence[int] | range, cps: Sequence[int]) -> li
         (tp, cp, ep, etp, _holds(space, tp, cp, ep, etp))
         for tp in tps
         for cp in cps
-        for ep in (_divisors(experts.count) if experts else (1,))
+        for ep in (divisors(experts.count) if experts else (1,))
         for etp in (dict.fromkeys((1, tp)) if experts else (1,))
     ]
 
@@ -210,7 +210,6 @@ def schedules_of(space: Space, degrees: BatchedDegrees) -> Iterator[tuple[Schedu
     names = limits.open_schedules
     if tool is not None and degrees.pp > 1:
         names = tuple(name for name in names if tool.is_searched(replace(shape, schedule=name)))
-    micro_batches = space.global_batch // (degrees.dp * degrees.samples)
     if degrees.pp == 1 and not names:
         # With one stage all schedules are the same, the tool's too.
         names = limits.schedules[:1]
@@ -221,15 +220,21 @@ def schedules_of(space: Space, degrees: BatchedDegrees) -> Iterator[tuple[Schedu
             yield name, 1
         if degrees.pp == 1:
             break
-    if "interleaved" not in names or degrees.pp == 1 or micro_batches % degrees.pp:
+    if "interleaved" in names:
+        yield from (("interleaved", vpp) for vpp in _interleaved_chunks(space, degrees))
+
+
+def _interleaved_chunks(space: Space, degrees: BatchedDegrees) -> Iterator[int]:
+    """Chunks a stage with which the micro-batches can pass interleaved and the layers can be cut evenly."""
+    limits, layers = space.constraints, len(space.model.layers)
+    if degrees.pp == 1 or space.global_batch // (degrees.dp * degrees.samples) % degrees.pp:
         return
-    layers = len(space.model.layers)
     ends = sum(isinstance(layer, Embedding | Head) for layer in space.model.layers)
     for vpp in range(2, layers // degrees.pp + 1):
         chunks = degrees.pp * vpp
         even = (layers - ends) % chunks == 0 or layers % chunks == 0
         if limits.permits("vpp", vpp) and (even or limits.fix.get("vpp") == vpp):
-            yield "interleaved", vpp
+            yield vpp
 
 
 def recompute_rules(space: Space, layers: int, *, vpp: int = 1) -> tuple[Rule, ...]:
@@ -269,6 +274,7 @@ def fewest_replicas(ranks: int, holders: int) -> int:
     return holders // math.gcd(ranks, holders)
 
 
-def _divisors(number: int) -> tuple[int, ...]:
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, ascending."""
     small = [i for i in range(1, int(number**0.5) + 1) if number % i == 0]
     return tuple(dict.fromkeys([*small, *(number // i for i in reversed(small))]))
