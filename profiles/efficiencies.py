@@ -63,7 +63,10 @@ class GemmEfficiency:
             )
 
     def in_bursts(self) -> GemmEfficiency:
-        """Return how products run in bursts of some milliseconds, as benchmarks of single kernels time them."""
+        """Return how products run in bursts of some milliseconds, as benchmarks of single kernels time them; as here
+        where the parameters do not tell the two apart."""
+        if not self.burst_gain:
+            return self
         return replace(
             self,
             peak_share=min(1.0, self.peak_share * (1 + self.burst_gain)),

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_type_hints
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.recipe import GradDType, Overlap, Software, ZeroStage
 from profiles.errors import InputError
-from profiles.vocabulary import RecomputeKind
+from profiles.vocabulary import NARROW_DTYPES, RecomputeKind
 
 GENERIC = "generic"
 """What a competent team runs today: taken where no software is named, unless `usual_on` of another entry names the
@@ -108,7 +108,8 @@ def _framework(name: str, entry: dict[str, Any]) -> Framework:
     return Framework(
         name=name,
         software=Software(name=name, **stated),
-        grad_dtype=tuple(entry["grad_dtype"].items()),
+        # What is declared of fp8 holds for every narrow type: they differ in their scales.
+        grad_dtype=tuple((dict.fromkeys(NARROW_DTYPES, entry["grad_dtype"]["fp8"]) | entry["grad_dtype"]).items()),
         overlap=frozenset(entry["overlap"]),
         vocabulary_multiple=entry["vocabulary_multiple"],
         dtype=entry["dtype"],

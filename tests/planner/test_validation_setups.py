@@ -129,7 +129,7 @@ def test_features_stand_in_place_of_the_declared_ones() -> None:
     [
         ({"dtype": "BF16"}, "bf16", "fp32", True),
         ({"dtype": "fp16", "framework": "megatron-lm"}, "fp16", "fp32", True),
-        ({"dtype": "MXFP8"}, "fp8", "fp32", True),
+        ({"dtype": "MXFP8"}, "mxfp8", "fp32", True),
         ({"dtype": "amp_bf16"}, "bf16", "fp32", True),
         ({"dtype": "fp32"}, "fp32", "fp32", True),
         ({"dtype": "bf16", "grad_dtype": "bf16", "optimizer_masters": False}, "bf16", "bf16", False),

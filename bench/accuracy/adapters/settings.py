@@ -11,7 +11,8 @@ from planner.one_job.validation.columns import RunRow
 from profiles.vocabulary import DType
 
 DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
-    (r"fp4", "fp8"),
+    (r"fp4", "nvfp4"),
+    (r"mx-?fp8|fp8-?mx", "mxfp8"),
     (r"fp8|float8|e4m3|hybrid", "fp8"),
     (r"bf16|bfloat16", "bf16"),
     (r"fp16|half|amp", "fp16"),
@@ -19,6 +20,9 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"fp32|float32|single", "fp32"),
 )
 """Compute dtype by the first pattern in the row's dtype, lower case. With `amp_bf16` it is the 16-bit type."""
+
+BLACKWELL_DTYPES, BLACKWELL = ("mxfp8", "nvfp4"), r"b[23]00"
+"""Types that have rates on that architecture alone, and its devices."""
 
 OPTIMIZER_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"muon", "muon"),
@@ -67,8 +71,9 @@ def _precision(row: RunRow, framework: PublishedFramework, assumed: list[str]) -
     """Compute dtype, that of gradients and whether the optimizer has its own weights; a word of its own stays."""
     text = row.dtype.lower()
     dtype = next((dtype for pattern, dtype in DTYPE_PATTERNS if re.search(pattern, text)), text)
-    if "fp4" in text:
-        assumed.append("dtype: 4-bit products are taken as fp8")
+    if dtype in BLACKWELL_DTYPES and not re.search(BLACKWELL, row.gpu.lower()):
+        assumed.append(f"dtype: {dtype} products are taken as fp8")
+        dtype = "fp8"
     pure = "mode pure" in row.optimizer_notes.lower()
     grad_dtype = row.grad_dtype
     if not grad_dtype and "fp32 grad" in text:

@@ -37,7 +37,6 @@ DTYPES: dict[str, DType] = {
     **dict.fromkeys(("bfloat16", "amp_bf16", "bf16-mixed"), "bf16"),
     **dict.fromkeys(("float16", "amp_fp16", "fp16 mixed", "16-mixed"), "fp16"),
     "float32": "fp32",
-    "mxfp8": "fp8",
 }
 """Compute types by the names that training software has for them."""
 
