@@ -1,6 +1,6 @@
 # make demo    profile, estimate, plan and run: the main job, on this machine
-# make test    the tests, the oracles on a quarter of their seeds
-# make test-all the tests, the oracles on all their seeds
+# make test    the tests, the oracles on some of their seeds
+# make test-all the tests, the oracles on all their seeds; both say at the end how many more these are
 # make check   lint, format, types and tests: what .ci/run calls
 # make format  rewrite the code in the house format
 # make clean   remove the environment and everything made

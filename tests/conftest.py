@@ -1,18 +1,21 @@
 """One thread for all tests: their tensors are tiny, and more threads only wait for each other. No test sees or touches
 the store of whoever runs it. No example has a deadline: the machine may be busy."""
 
+import gc
+import itertools
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import tests.jax_flags  # noqa: F401  (how JAX is to start, before anything starts it)
-from tests.seeds import ALL_SEEDS
+from tests.seeds import ALL_SEEDS, Place, examples, places, summary
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+_STORES = itertools.count()
+ASKED = pytest.StashKey[set[Place]]()
+"""Where the workers of this run asked for seeds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,10 +23,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[ASKED] = set()
     if config.getoption("--all-seeds"):
         os.environ[ALL_SEEDS] = "1"
+    settings.register_profile("no deadline", deadline=None, max_examples=examples(100))
+    settings.load_profile("no deadline")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash[ASKED].update(places())
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["seeds"] = places()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """A worker of pytest-xdist says where it asked for seeds."""
+    told = getattr(node, "workeroutput", {}).get("seeds", ())
+    asked: set[Place] = node.config.stash[ASKED]  # type: ignore[attr-defined]
+    asked.update(tuple(place) for place in told)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    asked = config.stash[ASKED]
+    if asked:
+        terminalreporter.write_line(f"seeds: {summary(asked)}")
+
+
+def pytest_collection_finish() -> None:
+    # What was collected stays to the end: no search for garbage need look at it again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
-def _no_store_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CELLPLAN_STORE", str(tmp_path / "no-store.sqlite"))
+def _no_store_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of its own for each test, without a folder: to make one takes longer than many a test."""
+    store = tmp_path_factory.getbasetemp() / f"no-store-{next(_STORES)}.sqlite"
+    monkeypatch.setenv("CELLPLAN_STORE", str(store))

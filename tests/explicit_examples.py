@@ -82,7 +82,7 @@ def with_links(setup: Setup, change: Callable[[Link], Link], *, fabric: bool = T
     return replace(setup, cluster=replace(setup.cluster, sites=sites))
 
 
-def never_faster(slow: Setup, fast: Setup, tolerance: float = 1e-9) -> None:
+def assert_never_faster(slow: Setup, fast: Setup, tolerance: float = 1e-9) -> None:
     """An iteration of `fast` takes no longer than one of `slow`."""
     longer, shorter = evaluated(slow), evaluated(fast)
     limit_s = longer.iteration_time_s * (1 + tolerance)

@@ -129,6 +129,7 @@ def every_plan(
     space: Space, evaluator: BulkEvaluator
 ) -> Iterator[tuple[BatchedDegrees, ScheduleName, Cut, Rule, StateRule, Setup, Evaluation]]:
     """Every plan of the space, evaluated by itself."""
+    pricing = Pricing()
     for degrees in plain_degrees(space):
         for schedule, vpp in schedules_of(space, degrees):
             for aligned in (1, degrees.tp) if space.node % degrees.tp else (1,):
@@ -142,7 +143,7 @@ def every_plan(
                     for rule in recompute_rules(space, blocks, vpp=vpp):
                         for state in state_rules(space, degrees):
                             setup = setup_on(space, evaluator, degrees, schedule, cut, rule, state, placement.slots)
-                            found = evaluate(setup)
+                            found = evaluate(setup, pricing)
                             assert isinstance(found, Evaluation), found
                             yield degrees, schedule, cut, rule, state, setup, found
 

@@ -13,18 +13,23 @@ from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
+from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import features_of
 from estimator.pricing.pass_time import Machine
 from estimator.pricing.pricing import Pricing
+from estimator.pricing.rank_groups import GroupAxis
 from estimator.pricing.recipe import Overlap, Recipe, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import stage_machine
 from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.dispatchers import load_dispatcher
-from profiles.vocabulary import Infeasible
+from profiles.vocabulary import CollectiveOp, Infeasible
+
+PASS_AXES: tuple[GroupAxis, ...] = ("tp", "cp", "ep", "etp")
+"""Axes whose collectives stand in the passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +100,10 @@ class BulkEvaluator:
         )
 
     def compute_alone_s(self, degrees: BatchedDegrees, slots: Sequence[DeviceSlot]) -> float:
-        """Return seconds of one micro-batch through all layers forward and backward, with no communication, no
-        recomputation, no gradients to add to and no other worker: the least that the stages of any pipeline of such
-        ranks on the first of `slots` take together. Infinite where a layer cannot be held so."""
+        """Return seconds of one micro-batch through all layers forward and backward, with no communication but that of
+        tensor-parallel ranks inside an island, no recomputation, no gradients to add to and no other worker: the least
+        that the stages of any pipeline of such ranks on the first of `slots` take together. Infinite where a layer
+        cannot be held so."""
         return self.pricing.remember(self._compute_alone_s, degrees, Places(slots[: degrees.stage_devices]))
 
     def _compute_alone_s(self, degrees: BatchedDegrees, slots: Places) -> float:
@@ -113,7 +119,7 @@ class BulkEvaluator:
         device = stage_device(setup, stage)
         if device.peak(setup.recipe.dtype) is None:
             return math.inf
-        machine = stage_machine(setup, device, self.pricing, lambda _op, _size, _axis: 0.0)
+        machine = stage_machine(setup, device, self.pricing, self._on_tp_alone(slots[: degrees.tp]))
         shards = self._rank_shards(setup, stage, machine, self.pricing.lookup)
         if shards.refused() is not None or (self.measured_alone and not shards.all_measured):
             return math.inf
@@ -131,6 +137,20 @@ class BulkEvaluator:
             etp=degrees.etp,
             sequence_parallel=degrees.sequence_parallel,
         )
+
+    def _on_tp_alone(self, slots: tuple[DeviceSlot, ...]) -> TimeOnAxis:
+        """Who times collectives of one tensor-parallel group on `slots`, where these are one island's: no other group
+        of as many is faster. Everything else takes no time."""
+        nodes = self.cluster.group_of(slots[0])
+        whole_node = nodes.island_size >= nodes.devices
+        islands = {(slot.site, slot.node, 0 if whole_node else slot.index // nodes.island_size) for slot in slots}
+        group = StageSetup(chunks=((0, 1),), slots=slots, tp=len(slots))
+        on_tp = self.links.on_axes_of(group) if len(islands) == 1 else None
+
+        def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+            return on_tp(op, size_bytes, axis) if on_tp and axis == "tp" else 0.0
+
+        return seconds
 
     def placement(self, tp: int, slots: Sequence[DeviceSlot]) -> Placement:
         """Return the placement of ranks on `slots` in turn; for `tp` above 1, on as many of each node's as make whole
@@ -174,8 +194,8 @@ class BulkEvaluator:
                 workers,
                 setup.samples_per_rank(stage),
                 setup.micro_batches == 1,
-                *(getattr(stage, name) for name in ("tp", "cp", "ep", "etp", "sequence_parallel")),
-                *(self.links.groups_of(stage, axis) for axis in ("tp", "cp", "ep", "etp")),
+                stage.sequence_parallel,
+                *((axis, self.links.groups_of(stage, axis)) for axis in PASS_AXES if getattr(stage, axis) > 1),
             ),
             make,
         )

@@ -29,7 +29,7 @@ from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.stage_cost import sharded_layer
+from estimator.pricing.stage_cost import layer_passes_s, sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
@@ -285,8 +285,13 @@ class RankShards:
     def _shard_layer(
         self, variant: Variant, recompute: RecomputeKind, sharded_over: int, on_axis: TimeOnAxis
     ) -> ShardedLayer:
+        work = self._priced(variant, recompute).work
+        passes_s = self.pricing.remember(self._layer_passes_s, variant, recompute)
+        return sharded_layer(work, passes_s, self.machine, sharded_over, self.setup.recipe, on_axis)
+
+    def _layer_passes_s(self, variant: Variant, recompute: RecomputeKind) -> tuple[float, float]:
         priced = self._priced(variant, recompute)
-        return sharded_layer(priced.work, priced.profile, self.machine, sharded_over, self.setup.recipe, on_axis)
+        return layer_passes_s(priced.work, priced.profile, self.machine)
 
     def boundary_bytes(self, end: int) -> int:
         """Bytes that a rank hands on after layer `end` - 1."""

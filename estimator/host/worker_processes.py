@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -23,6 +24,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from profiles.errors import MachineError
+
+START_S = 120.0
+"""A worker that has not said a word for so long may still be starting: on a busy machine, importing its framework takes
+much longer than the steps that follow."""
 
 _POLL_S = 0.02
 
@@ -43,10 +48,18 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to give up: after `total_s` seconds, or once no worker has written a line for `silent_s`."""
+    """When to give up: after `total_s` seconds, or once no worker has written a line for `silent_s`; until each has
+    written its first, for `start_s` if that is more."""
 
     total_s: float | None = None
     silent_s: float | None = None
+    start_s: float = START_S
+
+    def patience_s(self, *, all_started: bool) -> float:
+        """Return the seconds of silence after which to give up, infinite where nothing was said of it."""
+        if self.silent_s is None:
+            return math.inf
+        return self.silent_s if all_started else max(self.silent_s, self.start_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +202,13 @@ def _loopback() -> dict[str, str]:
 def _watch(workers: list[_Worker], files: Sequence[IO[str]], what: str, limits: Limits, on_line: OnLine) -> None:
     start = time.monotonic()
     heard = [start] * len(workers)
+    starting = set(range(len(workers)))
     while True:
         statuses = [worker.process.poll() for worker in workers]
         for rank, lines in enumerate(files):
             for value in _new_lines(lines):
                 heard[rank] = time.monotonic()
+                starting.discard(rank)
                 on_line(rank, value)
         failed = [(worker, status) for worker, status in zip(workers, statuses, strict=True) if status]
         if failed:
@@ -207,11 +222,11 @@ def _watch(workers: list[_Worker], files: Sequence[IO[str]], what: str, limits: 
         now = time.monotonic()
         if limits.total_s is not None and now - start > limits.total_s:
             raise MachineError(f"{what}: not done after {limits.total_s:g} s; {running[0].last_words()}")
-        if limits.silent_s is not None and now - max(heard) > limits.silent_s:
+        patience_s = limits.patience_s(all_started=not starting)
+        if now - max(heard) > patience_s:
             first = min(running, key=lambda worker: heard[worker.rank])
             raise MachineError(
-                f"{what}: no worker got on for {limits.silent_s:g} s, worker {first.rank} the longest;"
-                f" {first.last_words()}"
+                f"{what}: no worker got on for {patience_s:g} s, worker {first.rank} the longest; {first.last_words()}"
             )
         time.sleep(_POLL_S)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 
 from estimator.layers.kind import LayerKind
 from estimator.layers.kinds import KINDS
@@ -18,6 +20,12 @@ def refuse_layer(layer: Layer, split: Split) -> Infeasible | None:
     """Return why `layer` cannot be held as `split`, None where it can: the one place that says which degrees a layer
     can have. Of `split` the degrees, tokens per sample and sequence parallelism count."""
     return KINDS[type(layer)].refuse(layer, split)
+
+
+def refuse_layers(layers: Sequence[Layer], split: Split) -> Infeasible | None:
+    """Return why the first of `layers` that cannot be held as `split` cannot (`refuse_layer`), None where all can. Of
+    layers that are one again and again the first is asked."""
+    return next((refused for layer, _ in groupby(layers) if (refused := refuse_layer(layer, split))), None)
 
 
 @lru_cache(maxsize=16384)

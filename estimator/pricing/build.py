@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from estimator.layers.split import Split
-from estimator.layers.work import refuse_layer
+from estimator.layers.work import refuse_layers
 from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, ZeroStage
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
@@ -190,8 +190,7 @@ def refuse_degrees(model: Model, degrees: Degrees, *, seq_len: int) -> Infeasibl
     holders = degrees.ep * degrees.etp
     if degrees.stage_devices % holders:
         return _lacking(f"ep * etp = {holders} of dp * cp * tp = {degrees.stage_devices} ranks")
-    refusals = (refuse_layer(layer, split) for layer in dict.fromkeys(model.layers))
-    return next((refused for refused in refusals if refused), None)
+    return refuse_layers(model.layers, split)
 
 
 def _sharding_refuses(degrees: Degrees, zero: ZeroStage, shard: int | None) -> Infeasible | None:

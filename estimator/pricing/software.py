@@ -154,7 +154,7 @@ def describe_framework(framework: Framework) -> dict[str, Any]:
         "accumulates": framework.accumulates,
         "recompute": framework.recompute,
         "released": framework.released,
-        "brings": [asdict(each) for each in framework.brings],
+        "brings": [f"{each.feature} (since {each.release}; {each.source})" for each in framework.brings],
         "usual_on": list(framework.usual_on),
         "basis": framework.basis,
         "memory_basis": framework.memory_basis,

@@ -318,27 +318,37 @@ def _sharding_s(
     """What ZeRO 3 adds to a micro-batch through a chunk."""
     if stage.zero != 3 or stage.dp * stage.cp == 1:
         return 0.0
+    recipe = setup.recipe
     layers = [
-        (sharded_layer(work, profile, machine, stage.sharded_over, setup.recipe, on_axis), count)
+        (
+            sharded_layer(work, layer_passes_s(work, profile, machine), machine, stage.sharded_over, recipe, on_axis),
+            count,
+        )
         for (work, count), profile in zip(chunk.works, profiles, strict=True)
     ]
     return exposed_sharding_s(
         layers,
         overlap_cost=machine.parameters.of("overlap_cost", "fsdp"),
-        overlapped="dp" in setup.recipe.overlap,
+        overlapped="dp" in recipe.overlap,
     )
+
+
+def layer_passes_s(work: Work, profile: LayerTime | None, machine: Machine) -> tuple[float, float]:
+    """Return the seconds of one micro-batch forward and backward through one layer by itself."""
+    both = forward_pass([(work, 1)], machine, [profile]), backward_pass([(work, 1)], machine, [profile])
+    return both[0].total_s, both[1].total_s
 
 
 def sharded_layer(
     work: Work,
-    profile: LayerTime | None,
+    passes_s: tuple[float, float],
     machine: Machine,
     sharded_over: int,
     recipe: Recipe,
     on_axis: TimeOnAxis,
 ) -> ShardedLayer:
-    """Return one layer under ZeRO 3 over so many ranks: its passes, and what its weights and gradients take to come
-    and go."""
+    """Return one layer under ZeRO 3 over so many ranks: its passes (`layer_passes_s`), and what its weights and
+    gradients take to come and go."""
     width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
     sums = work.trainable_parameters * grads
     gather_s = on_axis("all_gather", work.parameters * width, "shard")
@@ -350,8 +360,8 @@ def sharded_layer(
     learning = work.trainable_parameters + work.trainable_expert_parameters
     copied = FLAT_COPY_PASSES[0] * weights + FLAT_COPY_PASSES[1] * learning
     return ShardedLayer(
-        forward_s=forward_pass([(work, 1)], machine, [profile]).total_s,
-        backward_s=backward_pass([(work, 1)], machine, [profile]).total_s,
+        forward_s=passes_s[0],
+        backward_s=passes_s[1],
         gather_s=gather_s,
         scatter_s=scatter_s,
         copy_s=copied * width / machine.bandwidth_bytes_per_s if sharded_over > 1 else 0.0,

@@ -31,6 +31,7 @@ from planner.shared.plan_file import parse_plan
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools
+from tests.seeds import seeds
 
 MENU = (Workload(model="bert-1.3b", global_batch=256), Workload(model="moe-2.4b", global_batch=256))
 POLICIES = ("fcfs", "sjf", "easy-backfill", "tiresias", "crius", "marginal", "elasticflow-ls", "gandiva")
@@ -109,7 +110,7 @@ def _finished(result: Result) -> bool:
     return all(result.status(number) == "finished" for number in range(len(result.jobs)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, least=2))
 def test_machines_that_do_as_foreseen_give_what_is_simulated(seed: int) -> None:
     jobs, pools = _queue(seed), two_pools()
     cells = FakeCells(pools)
@@ -124,7 +125,7 @@ def test_machines_that_do_as_foreseen_give_what_is_simulated(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, least=2))
 def test_every_policy_drives_machines(name: str, seed: int) -> None:
     jobs, pools = _queue(seed), two_pools()
     cells = FakeCells(pools)

@@ -23,7 +23,7 @@ from estimator.cells.assembly import (
 from estimator.cells.latency import LATENCY
 from profiles.vocabulary import Infeasible
 from tests.oracles.assembly_oracle import best_assembly, exact_iteration_time
-from tests.seeds import examples
+from tests.seeds import examples, seeds
 
 
 def random_problem(rng: random.Random, sizes: list[int], draw: Callable[[], float]) -> AssemblyProblem:
@@ -44,7 +44,7 @@ def random_problem(rng: random.Random, sizes: list[int], draw: Callable[[], floa
 def test_exact_and_enumeration_equal_brute_force(latency: str, levels: int) -> None:
     """Eighths of a second, so that ties are exact; few levels make many ties."""
     rng = random.Random(f"{latency} {levels}")
-    for _ in range(80):
+    for _ in seeds(80):
         sizes = [rng.randint(1, 3) for _ in range(rng.randint(1, 5))]
         problem = random_problem(rng, sizes, lambda: rng.randint(0, levels) / 8)
         least, choices = best_assembly(problem, latency)
@@ -59,7 +59,7 @@ def test_exact_and_enumeration_equal_brute_force(latency: str, levels: int) -> N
 def test_exact_equals_enumeration_in_many_stages(latency: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("estimator.cells.assembly._LANES", at_once)
     rng = random.Random(latency)
-    for _ in range(40):
+    for _ in seeds(40):
         problem = random_problem(rng, [2] * rng.randint(6, 11), rng.random)
         assembly = assemble_exact(problem, latency)
         assert assembly == assemble_enumerate(problem, latency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from models_zoo.catalogue import load_model
 from planner.one_job.search.spaces.cuts import cuts_of
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
+from tests.seeds import seeds
 
 MODELS = (
     "gpt-tiny",
@@ -87,7 +89,7 @@ def test_bulk_equals_one_by_one(name: str, seed: int) -> None:
     rng = random.Random(f"{name} {seed}")
     evaluator = _evaluator(rng, name)
     checked = 0
-    for _ in range(40):
+    for _ in seeds(40):
         degrees = _degrees(rng, evaluator)
         schedule: ScheduleName = rng.choice(["1f1b", "gpipe", "interleaved", "zb-h1"])
         if degrees is None or (schedule == "interleaved" and degrees.pp == 1):
@@ -118,6 +120,10 @@ def _check(
     in_memory = least_in_memory_s(pipeline, [(schedule, chunks)], STATES, kinds)[0]
     fits = priced.lacking_bytes <= 0
     times = priced.total_s
+    holders, ranks = pipeline.degrees.ep * pipeline.degrees.etp, pipeline.degrees.tp * pipeline.degrees.cp
+    few = replace(pipeline.degrees, pp=1, dp=holders // math.gcd(ranks, holders))
+    alone_s = evaluator.compute_alone_s(few, evaluator.cluster.free_slots)
+    assert alone_s <= min(sum(kind.shards.whole_s("none")) for kind in pipeline.kinds) * (1 + 1e-9)
     assert (times >= least * (1 - 1e-9)).all()
     assert (times[fits] >= in_memory * (1 - 1e-9)).all()
     assert (times.min(axis=(1, 2)) >= by_cut * (1 - 1e-9)).all()

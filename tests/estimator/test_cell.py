@@ -28,6 +28,7 @@ from profiles.vocabulary import LayerTime, Link, LinkTable, Shard
 from tests.cell_examples import MODELS, cell_of, estimated, make_hardware, make_job, tied_gpt, untied_llama
 from tests.oracles.cell_oracle import least_of_every_assembly, price_stages, seconds_of_setup, split_of
 from tests.oracles.partition_oracle import compositions
+from tests.seeds import all_seeds, seeds
 
 CLUSTERS = (("a100-80gb:2x4", "bf16"), ("a100-80gb:3x6", "bf16"), ("v100-32gb:2x8", "fp16"), ("a10:2x4", "fp32"))
 
@@ -77,7 +78,7 @@ def random_instance(rng: random.Random, **settings: Any) -> tuple[Job, Hardware,
 def test_cell_equals_the_best_of_every_assembly(formula: Any, partition: Any) -> None:
     rng = random.Random(f"{formula} {partition}")
     seen: dict[str, int] = dict.fromkeys(("found", "recompute", "dropped", "mixed", "uneven", "tp", "sharded"), 0)
-    for _ in range(80):
+    for _ in seeds(80, share=2):
         job, hardware, devices, stages = random_instance(rng)
         rules = CellRules(formula=formula, partition=partition)
         cell = cell_of(job, stages, hardware=hardware, devices=devices, rules=rules)
@@ -102,13 +103,13 @@ def test_cell_equals_the_best_of_every_assembly(formula: Any, partition: Any) ->
             ("sharded", any(stage.zero > 1 for stage in cell.setup.stages)),
         ):
             seen[what] += is_so
-    assert seen["found"] > 25
-    assert min(seen.values()) > 1, seen
+    assert seen["found"] > (25 if all_seeds() else 12)
+    assert min(seen.values()) > (1 if all_seeds() else 0), seen
 
 
 def test_a_cell_is_priced_as_its_setup_is() -> None:
     rng = random.Random(7)
-    for _ in range(25):
+    for _ in seeds(25):
         job, hardware, devices, stages = random_instance(rng)
         cell = cell_of(job, stages, hardware=hardware, devices=devices)
         if isinstance(cell, CellEstimate):
@@ -198,7 +199,7 @@ def test_rule_fit_goes_on_until_nothing_is_recomputed_and_takes_the_fastest() ->
 def test_best_is_the_fastest_of_its_candidates_and_never_slower_than_fit() -> None:
     rng = random.Random(11)
     compared = 0
-    for _ in range(60):
+    for _ in seeds(60):
         job, hardware, devices, stages = random_instance(rng, micro_batches="best")
 
         def time_of(rule: Any) -> float:
@@ -210,7 +211,7 @@ def test_best_is_the_fastest_of_its_candidates_and_never_slower_than_fit() -> No
         assert best == min(time_of(count) for count in candidates)
         assert best <= time_of("fit")
         compared += best < math.inf
-    assert compared > 20
+    assert compared > (20 if all_seeds() else 4)
 
 
 # More of anything
@@ -247,7 +248,7 @@ def test_better_hardware_is_never_slower(what: str) -> None:
     always faster."""
     rng = random.Random(what)
     faster = 0
-    for _ in range(40):
+    for _ in seeds(40, share=2):
         job, plain, devices, stages = random_instance(rng, micro_batches=4, global_batch=48)
         cluster, device, factor = plain.cluster, plain.device, rng.uniform(1, 4)
         if what == "bandwidth":
@@ -365,7 +366,7 @@ def test_a_failure_means_that_no_split_fits() -> None:
     """Against every split and share of the devices among counts that layers can be shared by."""
     rng = random.Random(5)
     failures = 0
-    for _ in range(40):
+    for _ in seeds(40):
         model = rng.choice(MODELS[:3])
         job = make_job(
             model,
@@ -379,7 +380,7 @@ def test_a_failure_means_that_no_split_fits() -> None:
         if isinstance(cell_of(job, stages, hardware=hardware, devices=devices), CellFailure):
             failures += 1
             assert not any_split_fits(job, hardware, devices, stages)
-    assert failures > 10
+    assert failures > (10 if all_seeds() else 1)
 
 
 def any_split_fits(job: Job, hardware: Hardware, devices: int, stages: int) -> bool:

@@ -25,6 +25,7 @@ from estimator.pricing.recipe import Recipe, Software
 from profiles.training_parameters import neutral_parameters
 from profiles.vocabulary import CollectiveOp
 from tests.oracles.sharding_oracle import simulate_sharded
+from tests.seeds import seeds
 
 HELD = Learning(dense=1000, experts=300)
 DENSE = Learning(dense=1000, experts=0)
@@ -161,7 +162,7 @@ def test_how_far_a_models_layers_are_from_the_events(blocks: int, most: float, l
     """A wait is compared with the layer's own work, not with its neighbour's: the ends are where that shows."""
     rng = random.Random(blocks)
     errors = []
-    for _ in range(500):
+    for _ in seeds(500):
         stack = model_like(rng, blocks, most)
         simulated = simulate_sharded([one for one, count in stack for _ in range(count)])
         errors.append(closed(stack) / simulated - 1)

@@ -12,11 +12,11 @@ from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
 from tests.explicit_examples import (
     Draft,
+    assert_never_faster,
     build,
     drafts,
     evaluated,
     faster_hardware,
-    never_faster,
     on_device,
     with_recipe,
     with_stages,
@@ -68,7 +68,7 @@ def test_better_hardware_is_never_slower(which: str) -> None:
         setup = draft.setup()
         if which in ("peak", "memory bandwidth"):
             assume(not puts_off(draft) and not hides_twice(draft))
-        never_faster(setup, faster_hardware(setup, which))
+        assert_never_faster(setup, faster_hardware(setup, which))
 
     check()
 
@@ -87,11 +87,11 @@ def test_less_work_is_never_slower(draft: Draft) -> None:
     assume(not puts_off(draft))
     setup = draft.setup()
     batch = setup.recipe.global_batch
-    never_faster(with_recipe(setup, seq_len=1024), setup)
+    assert_never_faster(with_recipe(setup, seq_len=1024), setup)
     # More micro-batches of the same size, then as many of twice the size.
-    never_faster(with_recipe(setup, global_batch=2 * batch), setup)
+    assert_never_faster(with_recipe(setup, global_batch=2 * batch), setup)
     twice = replace(setup, micro_batch=2 * setup.micro_batch, recipe=replace(setup.recipe, global_batch=2 * batch))
-    never_faster(twice, setup)
+    assert_never_faster(twice, setup)
 
 
 DEEPER: dict[str, Model] = {
@@ -108,7 +108,7 @@ DEEPER: dict[str, Model] = {
 def test_fewer_layers_are_never_slower(draft: Draft) -> None:
     assume(draft.degrees["recompute_layers"] is None and not puts_off(draft))
     deeper = build(DEEPER[draft.model], load_cluster(draft.cluster), draft.recipe, **draft.degrees)
-    never_faster(deeper, draft.setup())
+    assert_never_faster(deeper, draft.setup())
 
 
 @pytest.mark.parametrize("kind", ["dp", "tp", "p2p"])
@@ -122,7 +122,7 @@ def test_overlap_is_never_slower(kind: str) -> None:
         near = kind == "p2p" and draft.recipe.schedule in ("dualpipe", "interleaved")
         overlap, tolerance = draft.recipe.overlap, 0.005 if near else 1e-9
         apart, beside = (with_recipe(setup, overlap=kinds) for kinds in (overlap - {kind}, overlap | {kind}))
-        never_faster(apart, beside, tolerance)
+        assert_never_faster(apart, beside, tolerance)
 
     check()
 

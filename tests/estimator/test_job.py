@@ -13,6 +13,7 @@ from models_zoo.catalogue import load_model
 from profiles.errors import InputError
 from profiles.hardware import load_device
 from tests.cell_examples import make_job, tied_gpt
+from tests.seeds import seeds
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_counts_start_at_four_per_stage_and_double(global_batch: int, stages: in
 
 def test_counts_of_any_batch() -> None:
     rng = random.Random(0)
-    for _ in range(200):
+    for _ in seeds(200):
         batch, stages = rng.randint(1, 3000), rng.randint(1, 40)
         counts = make_job(global_batch=batch).micro_batch_counts(devices=64, stages=stages)
         assert list(counts) == sorted(set(counts))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from estimator.cells.latency import latency_crius, latency_default
 from tests.oracles.pipeline_oracle import simulate_pipeline
+from tests.seeds import seeds
 
 
 def figures(compute_s: list[float], transfer_s: list[float]) -> tuple[list[float], list[float]]:
@@ -72,7 +73,7 @@ def test_simulation_of_equal_stages_without_transfers_is_the_closed_form() -> No
 def test_how_far_the_closed_form_is_from_the_simulation() -> None:
     """The figures that the module's docstring states."""
     rng = random.Random(1)
-    for _ in range(150):
+    for _ in seeds(150):
         stages = rng.randint(2, 8)
         micro_batches = 4 * stages
         none = [0.0] * stages

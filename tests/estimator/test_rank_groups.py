@@ -16,6 +16,7 @@ from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 from tests.oracles.rank_groups_oracle import brute_force_groups
+from tests.seeds import seeds
 
 AXES: tuple[GroupAxis, ...] = get_args(GroupAxis)
 DGX = load_cluster("a100-80gb:8x8")
@@ -96,7 +97,7 @@ def slowest_by_brute_force(cluster: Cluster, stage: StageSetup, axis: GroupAxis)
 def test_the_slowest_group_equals_brute_force(text: str) -> None:
     cluster = load_cluster(text)
     rng = random.Random(text)
-    for _ in range(40):
+    for _ in seeds(40):
         ranks = rng.choice([8, 12, 16, 24, 32])
         start = rng.randrange(len(cluster.slots) - ranks + 1)
         slots = cluster.slots[start : start + ranks]

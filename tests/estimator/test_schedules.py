@@ -20,12 +20,13 @@ from estimator.schedules.orders import Action, follower, order_of, shape_of
 from tests.oracles.pipeline_oracle import simulate_pipeline
 from tests.oracles.schedule_oracle import relax_until_still
 from tests.schedule_examples import SCHEDULES, equal_stages, no_transfers, random_counts, random_stages
+from tests.seeds import seeds
 
 
 @pytest.mark.parametrize("overlapped", [True, False])
 def test_gpipe_and_1f1b_as_the_oracle_says(overlapped: bool) -> None:
     rng = random.Random(1)
-    for _ in range(200):
+    for _ in seeds(200):
         stages, micro_batches = rng.randint(1, 7), rng.randint(1, 20)
         times = random_stages(rng, "1f1b", stages, 1, uneven=rng.choice([0.3, 4]))
         forward, backward = [t.forward_s[0] for t in times], [t.backward_s[0] for t in times]
@@ -38,7 +39,7 @@ def test_gpipe_and_1f1b_as_the_oracle_says(overlapped: bool) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_overlapped_messages_as_longest_paths(schedule: ScheduleName) -> None:
     rng = random.Random(2)
-    for _ in range(40):
+    for _ in seeds(40):
         stages, chunks, micro_batches = random_counts(rng, schedule, most=6)
         times = random_stages(rng, schedule, stages, chunks, uneven=rng.choice([0, 0.3, 3]))
         one = rng.uniform(0, 1)  # two stages have two links between them where messages go round
@@ -59,7 +60,7 @@ def test_overlapped_messages_as_longest_paths(schedule: ScheduleName) -> None:
 def test_what_every_simulation_respects(schedule: ScheduleName, overlapped: bool) -> None:
     """Every task once, one at a time on a stage, after what it needs and the message that brings it; memory as said."""
     rng = random.Random(3)
-    for _ in range(40):
+    for _ in seeds(40):
         stages, chunks, micro_batches = random_counts(rng, schedule, most=6)
         times = random_stages(rng, schedule, stages, chunks)
         transfers = Transfers(forward_s=tuple(rng.uniform(0, 0.3) for _ in range(stages)), overlapped=overlapped)
@@ -147,7 +148,7 @@ def test_bubble_of_dualpipe(weight: float) -> None:
 @pytest.mark.parametrize("overlapped", [True, False])
 def test_zero_bubble_is_never_slower_than_1f1b(overlapped: bool) -> None:
     rng = random.Random(4)
-    for _ in range(200):
+    for _ in seeds(200):
         stages, micro_batches = rng.randint(1, 8), rng.randint(1, 24)
         times = random_stages(rng, "zb-h1", stages, 1)
         transfers = Transfers(forward_s=(rng.choice([0.0, 0.1]),) * stages, overlapped=overlapped)
@@ -158,7 +159,7 @@ def test_zero_bubble_is_never_slower_than_1f1b(overlapped: bool) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_waiting_for_messages_is_never_faster_than_hiding_them(schedule: ScheduleName) -> None:
     rng = random.Random(5)
-    for _ in range(60):
+    for _ in seeds(60):
         stages, chunks, micro_batches = random_counts(rng, schedule)
         times = random_stages(rng, schedule, stages, chunks)
         seconds = tuple(rng.uniform(0, 0.5) for _ in range(stages))

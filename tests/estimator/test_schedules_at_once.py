@@ -17,6 +17,7 @@ from estimator.schedules import StageTimes, Transfers, lower_bounds, time_schedu
 from estimator.schedules.orders import schedule_problem
 from tests.oracles.schedule_paths import time_by_paths
 from tests.schedule_examples import SCHEDULES, random_stages
+from tests.seeds import seeds
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -79,7 +80,7 @@ def random_transfers(rng: random.Random, stages: int, messages: str) -> tuple[fl
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_as_one_by_one(schedule: ScheduleName, messages: str) -> None:
     rng = random.Random(f"{schedule} {messages}")
-    for _ in range(60):
+    for _ in seeds(60):
         stages, chunks, micro_batches = random_shape(rng, schedule)
         pipelines = [random_pipeline(rng, schedule, stages, chunks) for _ in range(AT_ONCE)]
         transfers = [

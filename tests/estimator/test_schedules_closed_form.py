@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import StageTimes, Transfers, simulate_schedule, time_schedule
 from tests.schedule_examples import SCHEDULES, equal_stages, no_transfers, random_counts, random_stages
+from tests.seeds import seeds
 
 MESSAGES = ("none", "overlapped", "waited")
 
@@ -46,7 +47,7 @@ def transfers_of(rng: random.Random, times: list[StageTimes], messages: str, *, 
 @pytest.mark.parametrize(("schedule", "messages"), EXACT_IF_EQUAL)
 def test_exact_for_equal_stages(schedule: ScheduleName, messages: str) -> None:
     rng = random.Random(1)
-    for _ in range(200):
+    for _ in seeds(200):
         stages, chunks, micro_batches = random_counts(rng, schedule)
         times = random_stages(rng, schedule, stages, chunks, uneven=0)
         transfers = transfers_of(rng, times, messages, alike=True)
@@ -58,7 +59,7 @@ def test_exact_for_equal_stages(schedule: ScheduleName, messages: str) -> None:
 def test_exact_for_equal_stages_of_any_ratio(schedule: ScheduleName) -> None:
     rng = random.Random(2)
     numbers = [0, 1, 2, 3, 5, 7, 11, 20]
-    for _ in range(200):
+    for _ in seeds(200):
         stages, chunks, micro_batches = random_counts(rng, schedule, most=10)
         forward, back, weight = (rng.choice(numbers) for _ in range(3))
         times = equal_stages(forward, back + weight, weight, stages=stages, chunks=chunks)
@@ -70,7 +71,7 @@ def test_exact_for_equal_stages_of_any_ratio(schedule: ScheduleName) -> None:
 @pytest.mark.parametrize(("schedule", "messages"), EXACT)
 def test_exact_for_any_stages(schedule: ScheduleName, messages: str) -> None:
     rng = random.Random(3)
-    for _ in range(200):
+    for _ in seeds(200):
         stages, micro_batches = rng.randint(1, 9), rng.randint(1, 40)
         times = random_stages(rng, schedule, stages, 1, uneven=0.3)
         transfers = transfers_of(rng, times, messages, alike=False)
@@ -84,7 +85,7 @@ def test_how_far_from_the_simulation(schedule: ScheduleName, messages: str) -> N
     """The figures of the module's docstring, on other pipelines."""
     rng = random.Random(4)
     too_short, too_long = LARGEST_ERRORS[schedule]
-    for _ in range(100):
+    for _ in seeds(100):
         stages, chunks, micro_batches = random_counts(rng, schedule)
         times = random_stages(rng, schedule, stages, chunks)
         transfers = transfers_of(rng, times, messages, alike=rng.random() < 0.5)
@@ -170,7 +171,7 @@ def test_messages_slower_than_stages_set_the_pace() -> None:
     rng = random.Random(7)
     errors: dict[ScheduleName, float] = {"gpipe": 1 - 1e-9, "1f1b": 0.92}
     for schedule, least in errors.items():
-        for _ in range(100):
+        for _ in seeds(100):
             stages = rng.randint(2, 6)
             times = random_stages(rng, schedule, stages, 1)
             transfers = Transfers(forward_s=tuple(rng.uniform(0, 4) for _ in range(stages)), overlapped=True)

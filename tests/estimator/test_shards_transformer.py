@@ -21,7 +21,7 @@ from estimator.layers.shards import shard_layer
 from models_zoo.layers import Attention, Embedding, FeedForward, Head, Layer, TransformerBlock
 from models_zoo.torch_layers.basic import Normalize
 from models_zoo.torch_layers.build import build_layer, example_inputs
-from models_zoo.torch_layers.parallel import Alone
+from models_zoo.torch_layers.parallel import Neutral
 from profiles.vocabulary import AttentionKernel, Infeasible, LocalLayer, Shard
 from tests.recording_ranks import Recording, sum_partial_gradients
 from tests.transformer_variants import BLOCKS, DEGREES, EXPERTS, GPT, LAYERS, LLAMA, shard
@@ -161,7 +161,7 @@ ON_CPU = cases(*FLASH, (1, False, "math"), (4, True, "math"), cpu=True)
 AS_ON_GPU = cases((1, False, "flash"), (4, True, "flash"), (2, False, "math"), cpu=False)
 
 
-def agree(found: LocalLayer, seen: Observed) -> None:
+def assert_agree(found: LocalLayer, seen: Observed) -> None:
     assert (found.forward_flops, found.backward_flops) == (seen.forward_flops, seen.backward_flops)
     assert found.parameters == seen.parameters
     # On CPUs torch's RMSNorm also keeps its normalised input.
@@ -172,14 +172,14 @@ def agree(found: LocalLayer, seen: Observed) -> None:
 @pytest.mark.parametrize(("layer", "local"), ON_CPU)
 def test_equals_a_run_on_the_cpu(layer: Layer, local: Shard) -> None:
     """FLOPs by torch's counter, parameters, bytes that autograd keeps, collectives in all three phases."""
-    agree(analytic(layer, local), observe(layer, local, "cpu"))
+    assert_agree(analytic(layer, local), observe(layer, local, "cpu"))
 
 
 @pytest.mark.parametrize(("layer", "local"), AS_ON_GPU)
 def test_equals_a_run_with_gpu_kernels(layer: Layer, local: Shard) -> None:
     """The same in bf16, with the shapes and saved tensors of torch's GPU kernels (meta device, nothing computed)."""
     half = replace(local, dtype="bf16")
-    agree(analytic(layer, half), observe(layer, half, "meta"))
+    assert_agree(analytic(layer, half), observe(layer, half, "meta"))
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[misc]
@@ -206,7 +206,7 @@ def test_traffic_and_kernels_are_those_of_the_operators_that_run(name: str) -> N
     """Bytes within 12% and kernels within a quarter: one of torch's operators may be several kernels or passes."""
     layer, local = BLOCKS[name], Shard(seq_len=256, micro_batch_per_rank=4)
     with torch.device("meta"):
-        module = build_layer(layer, local, Alone())
+        module = build_layer(layer, local, Neutral())
     found = analytic(layer, local).operators
     with GpuKernels():
         with Traffic() as forward:

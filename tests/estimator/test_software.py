@@ -32,7 +32,11 @@ def test_a_name_nobody_declared_is_refused_with_those_that_are() -> None:
     with pytest.raises(InputError, match="megatron-core"):
         load_framework("megatron-corps")
     assert load_framework(" Megatron-Core ").name == "megatron-core"
-    assert load_framework(None).software == Software(name="generic")
+    assert load_framework(None).name == "generic"
+
+
+def test_what_an_entry_leaves_out_is_as_the_record_has_it() -> None:
+    assert replace(load_framework("gavel").software, name="any", kernels="fused") == Software(name="any")
 
 
 def test_every_feature_can_be_overruled_alone() -> None:

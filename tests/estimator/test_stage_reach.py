@@ -12,6 +12,7 @@ from estimator.cells.stage_pricing import StagePlace, StagePricing
 from estimator.cells.stage_reach import add_up, find_reach, guess_in_flight, list_ways
 from tests.cell_examples import MODELS, make_hardware, make_job, mixture, tied_gpt, untied_llama
 from tests.estimator.test_cell import tight_hardware
+from tests.seeds import seeds
 
 
 def fits(pricing: StagePricing, first: int, end: int, devices: int, in_flight: int) -> bool:
@@ -101,7 +102,7 @@ def test_guesses_of_what_is_in_flight() -> None:
 
 def test_counts_that_add_up() -> None:
     rng = random.Random(3)
-    for _ in range(300):
+    for _ in seeds(300):
         counts = rng.sample(range(1, 12), k=rng.randint(1, 4))
         stages, devices = rng.randint(1, 4), rng.randint(1, 40)
         expected = any(sum(some) == devices for some in combinations_with_replacement(counts, stages))

@@ -24,7 +24,7 @@ from estimator.cells.stages import (
 )
 from profiles.vocabulary import Infeasible
 from tests.oracles.partition_oracle import best_crius_partition, best_partition, is_power_of_two
-from tests.seeds import examples
+from tests.seeds import examples, seeds
 
 
 def value(split: StageSplit | Infeasible, flops: Sequence[int], cuts: Sequence[int]) -> tuple[Fraction, int] | None:
@@ -71,7 +71,7 @@ def check_against_brute_force(
 def test_exact_equals_brute_force(mask: str, scale: int) -> None:
     rng = random.Random(f"{mask} {scale}")
     found = 0
-    for _ in range(60):
+    for _ in seeds(60):
         layers, stages, devices = rng.randint(1, 7), rng.randint(1, 4), rng.randint(1, 12)
         flops = [rng.choice([0, rng.randint(0, 6), rng.randint(1, scale)]) for _ in range(layers)]
         cuts = [rng.choice([0, 1, rng.randint(0, 9)]) for _ in range(layers - 1)]
@@ -84,7 +84,7 @@ def test_exact_equals_brute_force(mask: str, scale: int) -> None:
 def test_counts_that_hardly_add_up_equal_brute_force() -> None:
     """Where the devices to spare of the best relaxed split cannot be shared out, other splits are searched."""
     rng = random.Random(6)
-    for _ in range(500):
+    for _ in seeds(500):
         layers, stages, devices = rng.randint(3, 7), rng.randint(2, 4), rng.randint(5, 14)
         allowed = rng.choice([(1, 4), (2, 3), (3, 5), (1, 4, 6), (2, 3, 7), (1, 3, 5), (2, 4, 6)])
         flops, cuts = [rng.randint(0, 9) for _ in range(layers)], [rng.randint(0, 9) for _ in range(layers - 1)]
@@ -108,7 +108,7 @@ def test_fewest_bytes_among_sums_that_only_some_counts_reach(
 
 def test_crius_takes_the_smallest_cuts_and_powers_of_two() -> None:
     rng = random.Random(4)
-    for _ in range(120):
+    for _ in seeds(120):
         layers = rng.randint(1, 7)
         devices = rng.choice([1, 2, 4, 8, 8, 16, 3, 6, 12])
         stages = rng.choice([s for s in (1, 2, 3, 4) if s <= min(layers, devices)])

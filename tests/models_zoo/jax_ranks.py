@@ -12,16 +12,29 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.seeds import some
+
 RANKS = 4
 CASES: dict[tuple[int, bool], tuple[str, ...]] = {
     (2, False): (
-        *(f"block_{name}" for name in ("gpt", "qwen3", "mla", "neox", "moe_shared", "decoder_pre")),
-        *("embedding_bert", "head_gpt", "head_bert", "conv", "strided", "identity", "vgg_end"),
+        *some(
+            (
+                *("block_gpt", "block_mla", "block_moe_shared", "embedding_bert", "head_gpt", "conv", "strided"),
+                *("vgg_end", "identity", "head_bert", "block_qwen3", "block_neox", "block_decoder_pre"),
+            ),
+            6,
+        ),
     ),
     (4, True): (
-        *(f"block_{name}" for name in ("bert", "gated_relu", "llama", "multi_query", "qwen3", "gemma", "mla", "phi")),
-        *(f"block_{name}" for name in ("neox", "moe_top_1_bias", "moe_shared", "decoder")),
-        *("embedding_bert", "embedding_opt_350m", "head_gpt", "head_bert", "head_opt_350m", "head_bare"),
+        *some(
+            (
+                *("block_bert", "block_multi_query", "block_gated_relu", "block_moe_top_1_bias", "block_decoder"),
+                *("embedding_opt_350m", "head_bert", "head_opt_350m"),
+                *(f"block_{name}" for name in ("llama", "qwen3", "gemma", "mla", "phi", "neox", "moe_shared")),
+                *("embedding_bert", "head_gpt", "head_bare"),
+            ),
+            8,
+        ),
     ),
 }
 """(ranks, sequence parallelism): layers that together do everything that ranks do together."""

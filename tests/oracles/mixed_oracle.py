@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from estimator.pricing.build import refuse_degrees
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
 from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.search.spaces.constraints import Constraints
@@ -35,9 +36,9 @@ def best_of_all(request: SearchRequest, most: int) -> float | None:
     setups = list(itertools.islice(every_setup(request), most + 1))
     if len(setups) > most:
         return None
-    values = [math.inf]
+    values, pricing = [math.inf], Pricing()
     for setup in setups:
-        found = evaluate(setup)
+        found = evaluate(setup, pricing)
         if isinstance(found, Evaluation) and found.out_of_memory is None:
             slots = [slot for stage in setup.stages for slot in stage.slots]
             value = amount(request.objective, request.cluster, slots, found.iteration_time_s)

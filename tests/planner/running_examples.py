@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from estimator.frontends.load import load_any_model
-from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from estimator.pricing.outcome import Evaluation
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.setting import Setting
@@ -21,6 +20,7 @@ from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from profiles.measurements import DeviceRates
 from profiles.store import ProfileStore
+from tests.running_driver import run_grid
 
 
 def put_own_rates(path: Path) -> Path:
@@ -54,19 +54,8 @@ def estimate_of(plan: Plan, store: Path) -> tuple[Program, Evaluation]:
 def run_together(plans: Mapping[str, Plan], *, steps: int) -> dict[str, RunRecord]:
     """Plans of two ranks run one after another by two workers, so that processes are paid for once."""
     lines = {name: Lines(2, steps, None) for name in plans}
-    orders = {name: asdict(orders_of(plan, steps=steps)) for name, plan in plans.items()}
-    run_workers(
-        [
-            WorkerSpec(
-                command=python_worker("tests.running_driver"),
-                request={"runs": orders, "ranks": dict.fromkeys(plans, 2)},
-            )
-        ]
-        * 2,
-        what="examples",
-        limits=Limits(silent_s=120.0),
-        on_line=lambda rank, value: lines[value["run"]].take(rank, value),
-    )
+    orders = {name: orders_of(plan, steps=steps) for name, plan in plans.items()}
+    run_grid(orders, dict.fromkeys(plans, 2), lambda value: lines[value["run"]].take(value["rank"], value))
     return {name: own.record(0) for name, own in lines.items()}
 
 

@@ -17,6 +17,7 @@ from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.run import bound_result
 from planner.many_jobs.simulation.settings import Settings
 from tests.scheduling_examples import FakeCells, make_job, make_pool
+from tests.seeds import seeds
 from tests.simulation_examples import Follow
 
 MODELS = ("bert-0.8b", "bert-2.6b", "moe-1.3b", "wide-2b")
@@ -76,7 +77,7 @@ def best_value(value: np.ndarray, devices: np.ndarray, pool_of: np.ndarray, size
 
 def test_no_allocation_beats_the_dual_at_any_prices() -> None:
     rng = np.random.default_rng(0)
-    for seed in range(40):
+    for seed in seeds(40):
         value, devices, pool_of, sizes = random_choice(seed, 4)
         best = best_value(value, devices, pool_of, sizes)
         found = lower_prices(value, devices, pool_of, sizes, np.zeros(2))
@@ -86,7 +87,7 @@ def test_no_allocation_beats_the_dual_at_any_prices() -> None:
 
 def test_the_prices_found_are_nearly_those_of_the_linear_program() -> None:
     gaps = []
-    for seed in range(60):
+    for seed in seeds(60):
         value, devices, pool_of, sizes = random_choice(seed, 12)
         there = np.isfinite(value)
         rows = np.zeros((2 + len(value), value.size))

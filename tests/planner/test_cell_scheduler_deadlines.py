@@ -154,7 +154,7 @@ def test_admission_against_brute_force() -> None:
 
 
 @pytest.mark.parametrize("round_s", [None, 50.0])
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=examples(12), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), span_s=st.sampled_from([200.0, 1000.0, 5000.0]))
 def test_whoever_is_admitted_ends_in_time(round_s: float | None, seed: int, span_s: float) -> None:
     jobs, cells = drawn(seed, 40, span_s=span_s, slack=(0.5, 2.5))
@@ -168,7 +168,7 @@ def test_whoever_is_admitted_ends_in_time(round_s: float | None, seed: int, span
 
 
 @pytest.mark.parametrize("name", ["crius-ddl", "marginal-ddl"])
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=examples(12), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
 def test_nobody_is_dropped_whom_some_cell_could_bring_to_its_end(name: str, seed: int) -> None:
     jobs, cells = drawn(seed, 25, span_s=300.0, slack=(0.3, 2.0))

@@ -22,6 +22,7 @@ from planner.many_jobs.simulation.settings import Settings
 from profiles.errors import InputError
 from tests.planner.test_cell_scheduler_bound import random_jobs, small_pools
 from tests.scheduling_examples import FakeCells, make_job, make_pool, two_pools
+from tests.seeds import examples
 
 NAMES = (
     "crius",
@@ -66,7 +67,7 @@ def with_deadlines(jobs: list[Job], cells: FakeCells, slack: float) -> list[Job]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=examples(6, least=2), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), rounds=st.booleans(), failing=st.booleans())
 def test_all_jobs_end_and_the_same_run_repeats(name: str, seed: int, rounds: bool, failing: bool) -> None:
     pools = small_pools()

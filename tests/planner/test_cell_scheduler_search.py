@@ -9,6 +9,7 @@ from bench.scheduling.exhaustive_gain import best_gain
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board
 from planner.many_jobs.scheduling.cells.search import Search, take
 from planner.many_jobs.scheduling.cells.tables import CellTables
+from tests.seeds import seeds
 
 LEVELS = (-1, 0, 1)
 
@@ -65,7 +66,7 @@ def test_the_choice_is_the_best_of_all_sequences(depth: int, shut: frozenset[int
 
 
 def test_a_choice_gains_what_it_says_and_fits() -> None:
-    for seed in range(100):
+    for seed in seeds(100):
         board = random_board(seed, 12)
         choice = Search(board, depth=3).best(11)
         if choice is None:
@@ -78,7 +79,7 @@ def test_a_choice_gains_what_it_says_and_fits() -> None:
 
 def test_a_limited_search_is_never_better_and_says_that_it_was_limited() -> None:
     limited_ones = 0
-    for seed in range(60):
+    for seed in seeds(60):
         board = random_board(seed, 9)
         full = Search(board, depth=3, beam=10**9).best(8)
         short = Search(board, depth=3, beam=2).best(8)
@@ -91,7 +92,7 @@ def test_a_limited_search_is_never_better_and_says_that_it_was_limited() -> None
 
 
 def test_more_depth_is_never_worse() -> None:
-    for seed in range(60):
+    for seed in seeds(60):
         board = random_board(seed, 6)
         gains = [
             choice.gain if choice else 0.0

@@ -15,6 +15,7 @@ from planner.many_jobs.jct.groups import columns_of, feature_names, groups_of
 from planner.many_jobs.jct.incremental import History
 from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from tests.planner.jct_examples import random_jobs
+from tests.seeds import examples, seeds
 
 
 def replayed(jobs: Jobs, cap: int) -> Matrix:
@@ -60,7 +61,7 @@ def truncated(jobs: Jobs, count: int) -> Jobs:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, least=2))
 @pytest.mark.parametrize("cap", [24, 3])
 def test_a_whole_trace_at_once_is_one_job_at_a_time(seed: int, cap: int) -> None:
     jobs = random_jobs(260, seed=seed, ties=seed % 2 == 0, queues=seed % 3 == 0)
@@ -102,7 +103,7 @@ def test_what_has_not_happened_yet_changes_nothing(seed: int, last: int) -> None
     np.testing.assert_array_equal(before, alone)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 10_000))
 def test_a_jobs_own_duration_and_queue_are_never_among_its_features(seed: int) -> None:
     jobs = random_jobs(60, seed=seed)

@@ -19,6 +19,7 @@ from planner.many_jobs.jct.intervals import (
 )
 from planner.many_jobs.jct.jobs import Floats
 from planner.shared.options.jct import Loss
+from tests.seeds import seeds
 
 CAP = 7
 
@@ -56,7 +57,7 @@ def expected_loss(point: float, mass: Floats, loss: Loss) -> float:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5, least=2))
 def test_no_other_point_has_a_smaller_expected_loss(loss: Loss, seed: int) -> None:
     rows = masses(seed)
     points = point_of(rows, loss)
@@ -87,7 +88,7 @@ def test_no_shorter_run_of_intervals_holds_the_level(seed: int, level: float) ->
         assert held[first, last] >= max(held[run] for run in enough if run[1] - run[0] == width) - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, least=2))
 def test_intervals_cover_what_they_were_calibrated_for_though_the_masses_are_wrong(seed: int) -> None:
     rng = np.random.default_rng(seed)
     true = masses(seed, 3000)

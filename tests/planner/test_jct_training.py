@@ -21,6 +21,7 @@ from planner.many_jobs.jct.training import known_rows, ranked_score, train
 from planner.shared.options.jct import EvaluationOptions
 from profiles.errors import InputError
 from tests.planner.jct_examples import learnable_jobs, random_jobs
+from tests.seeds import seeds
 
 SMALL = Parameters(bags=2, rounds=6, leaves=7)
 QUICK = EvaluationOptions(threads=1, origins=2, tested=0.4)
@@ -36,7 +37,7 @@ def model(jobs: Jobs) -> JctModel:
     return train(prepare(jobs, 24), parameters=SMALL, threads=1)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5, least=2))
 def test_known_at_a_time_is_what_finished_and_what_reached_the_cap(seed: int) -> None:
     jobs = random_jobs(400, seed=seed)
     prepared = prepare(jobs, 24)

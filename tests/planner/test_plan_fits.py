@@ -24,7 +24,7 @@ from profiles.vocabulary import DType
     ],
 )
 def test_what_a_cell_fits_an_explicit_plan_fits(model: str, cluster: str, dtype: DType) -> None:
-    plan = api.plan(model, cluster=cluster, dtype=dtype).plan
+    plan = api.plan(model, cluster=cluster, dtype=dtype, search="cells").plan
     found = evaluate(read_plan(plan, where="plan", store=None).setups[0])
     assert isinstance(found, Evaluation)
     assert found.out_of_memory is None

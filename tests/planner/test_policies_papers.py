@@ -303,7 +303,7 @@ def test_all_jobs_end_also_where_nodes_fail_and_a_restored_policy_decides_alike(
     name: str, options: dict[str, object], round_s: float | None
 ) -> None:
     failures = Failures(mtbf_s=40_000.0, repair_s=1800.0, seed=2)
-    for seed in range(2):
+    for seed in seeds(2, least=1):
         jobs = draw_workload(Random(seed), 40)
         settings = Settings(round_s=round_s, failures=failures)
         policies: tuple[Policy, ...] = (make_policy(name, **options), Restored(name, options))

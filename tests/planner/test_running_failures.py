@@ -36,8 +36,8 @@ ENDLESS = 10**6
 HANGS_S = 120.0
 """What takes longer hangs."""
 
-PATIENCE_S = 40.0
-"""Of a run that is to be given up, long enough for its workers to start on a busy machine."""
+PATIENCE_S = 4.0
+"""Of a run that is to be given up: many times what a step takes on a busy machine. Its start may take longer."""
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +149,38 @@ def test_of_silent_workers_the_one_that_was_heard_least_lately_is_named(token: s
         )
     assert str(failure.value) == "light: no worker got on for 1.5 s, worker 2 the longest; worker 2: about to stop"
     assert sorted(heard) == [(rank, number) for rank in range(4) for number in range(4 if rank == 2 else 10)]
+    assert not processes_with(token)
+
+
+SLOW_TO_START = """
+import json, sys, time
+request = json.loads(sys.stdin.readline())
+time.sleep(request["starting_s"][request["rank"]])
+with open(request["results"], "a") as lines:
+    print(json.dumps({}), file=lines, flush=True)
+time.sleep(request["working_s"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("starting_s", "working_s", "given_up_s"),
+    [((0.0, 1.0), 0.0, None), ((0.0, 600.0), 0.0, 1.5), ((0.0, 0.0), 600.0, 0.3)],
+)
+def test_a_start_may_take_longer_than_a_step(
+    token: str, starting_s: tuple[float, ...], working_s: float, given_up_s: float | None
+) -> None:
+    request = {"starting_s": starting_s, "working_s": working_s}
+    specs = [WorkerSpec(command=(sys.executable, "-c", SLOW_TO_START), request=request)] * 2
+    limits = Limits(silent_s=0.3, start_s=1.5 if given_up_s else 600.0)
+
+    def run() -> None:
+        run_workers(specs, what="slow", limits=limits, on_line=lambda _rank, _value: None)
+
+    if given_up_s is None:
+        run()
+    else:
+        with pytest.raises(MachineError, match=f"slow: no worker got on for {given_up_s:g} s, worker "):
+            run()
     assert not processes_with(token)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from estimator.frontends.load import load_any_model
-from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
 from planner.one_job.running.lines import Lines
 from planner.one_job.running.program import program_of
 from planner.one_job.running.record import Orders, RunRecord
@@ -20,6 +19,8 @@ from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
 from tests.oracles.training_oracle import train_alone
 from tests.planner.run_plan_examples import GPT, LLAMA, MIXTRAL, HandStage, hand_plan, write_config
+from tests.running_driver import run_grid
+from tests.seeds import all_seeds, some
 
 STEPS = 5
 RATES = {"adamw": 1e-2, "sgd": 0.5}
@@ -97,20 +98,19 @@ def _cases(folder: Path) -> dict[str, Case]:
     return found
 
 
-NAMES = [name for name, _ in _gpt_plans("gpt-tiny")] + [
-    "llama-tp4",
-    "llama-dp2-then-tp2",
-    "moe-ep2",
-    "moe-dp2-pp2",
-    "nmt-pp2",
-    "nmt-pp2-at-the-decoder",
-    "nemotron-tp2",
-    "nemotron-dp2-then-tp2",
-    "qwen-next-dp2-zero1",
-    "qwen-next-ep2",
-    "resnet-dp2",
-    "resnet-tp2-then-1",
-]
+NAMES = some(
+    (
+        *("one", "dp2-sgd", "tp2", "pp2", "pp4-gpipe", "dp2-then-tp2", "1-then-3-uneven", "interleaved-uneven"),
+        *("dp2-tp2-zero2", "dp2-tp2-zero3", "hsdp", "zero3-then-zero1", "zero1-replicated", "zero3-recomputed"),
+        *("selective", "llama-dp2-then-tp2", "moe-ep2", "nmt-pp2-at-the-decoder", "nemotron-dp2-then-tp2"),
+        *("qwen-next-ep2", "resnet-tp2-then-1"),
+        # Each of these does what one of the others does beside something else.
+        *("dp2", "tp2-sequence", "pp2-gpipe", "interleaved", "zero1", "zero2", "zero3", "recomputed", "tp2-then-dp2"),
+        *("dp3-then-1", "tp4", "dp2-tp2-zero1", "llama-tp4", "moe-dp2-pp2", "nmt-pp2", "nemotron-tp2"),
+        *("qwen-next-dp2-zero1", "resnet-dp2"),
+    ),
+    21,
+)
 
 
 @dataclass
@@ -159,18 +159,12 @@ def orders_of(plan: Plan) -> Orders:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    cases = _cases(tmp_path_factory.mktemp("models"))
-    request = {
-        "runs": {name: asdict(orders_of(plan)) for name, (_, plan, _) in cases.items()},
-        "ranks": {name: len(plan.devices) for name, (_, plan, _) in cases.items()},
-    }
-    lines = {name: Lines(len(plan.devices), STEPS, None) for name, (_, plan, _) in cases.items()}
-    run_workers(
-        [WorkerSpec(command=python_worker("tests.running_driver"), request=request)] * 4,
-        what="grid",
-        limits=Limits(silent_s=120.0),
-        on_line=lambda rank, value: lines[value["run"]].take(rank, value),
-    )
+    every = _cases(tmp_path_factory.mktemp("models"))
+    cases = {name: every[name] for name in NAMES}
+    orders = {name: orders_of(plan) for name, (_, plan, _) in cases.items()}
+    ranks = {name: len(plan.devices) for name, (_, plan, _) in cases.items()}
+    lines = {name: Lines(ranks[name], STEPS, None) for name in cases}
+    run_grid(orders, ranks, lambda value: lines[value["run"]].take(value["rank"], value))
     return Runs(cases=cases, records={name: own.record(0) for name, own in lines.items()}, alone={})
 
 
@@ -184,8 +178,10 @@ def test_a_plan_computes_what_one_process_does(runs: Runs, name: str) -> None:
     assert max(losses) - min(losses) > 100 * TOLERANCE * losses[0], "losses that do not move show nothing"
 
 
-def test_the_grid_is_listed_whole(runs: Runs) -> None:
+def test_the_grid_is_listed_whole(runs: Runs, tmp_path: Path) -> None:
     assert sorted(runs.records) == sorted(NAMES)
+    if all_seeds():
+        assert sorted(_cases(tmp_path)) == sorted(NAMES)
 
 
 def test_a_rank_tells_all_of_its_time(runs: Runs) -> None:

@@ -24,7 +24,7 @@ def _lacking(found: Evaluation) -> int:
     )
 
 
-@pytest.mark.parametrize("seed", seeds(200))
+@pytest.mark.parametrize("seed", seeds(200, share=8))
 def test_the_search_finds_what_enumeration_finds(seed: int) -> None:
     space, evaluator = random_search(random.Random(seed))
     times = {True: math.inf, False: math.inf}
@@ -45,7 +45,7 @@ def test_the_search_finds_what_enumeration_finds(seed: int) -> None:
     assert found.lower_bound == pytest.approx(found.best.value, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(40, share=8))
 def test_plans_priced_in_bulk_are_priced_as_one_by_one(seed: int) -> None:
     # One evaluator prices all of them, so that what it keeps for the next pipeline is tested too.
     space, evaluator = random_search(random.Random(1000 + seed))

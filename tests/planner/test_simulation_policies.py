@@ -19,6 +19,7 @@ from planner.many_jobs.simulation.settings import Placement, Settings
 from planner.many_jobs.simulation.truth import cells_truth
 from tests.planner.simulation_workloads import draw_workload
 from tests.scheduling_examples import FakeCells, two_pools
+from tests.seeds import examples
 
 Device = tuple[str, int, int]
 
@@ -135,7 +136,7 @@ def check_work(result: Result, recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8, least=3), suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 25),

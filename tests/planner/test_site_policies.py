@@ -34,7 +34,7 @@ from tests.planner.site_policy_examples import (
     site_pools,
 )
 from tests.scheduling_examples import FakeCells, make_job
-from tests.seeds import seeds
+from tests.seeds import examples, seeds
 
 FOUR = site_pools({"a": (1, 4), "b": (1, 2), "c": (1, 2), "d": (1, 1)})
 
@@ -101,7 +101,7 @@ def run(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10, least=4), suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 10**6), count=st.integers(1, 14), failing=st.booleans(), round_s=st.sampled_from([None, 30.0])
 )

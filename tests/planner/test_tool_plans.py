@@ -26,14 +26,13 @@ from planner.shared.plan_file import load_plan
 from profiles.cluster_file import load_cluster
 from profiles.errors import NothingFits
 from tests.planner.export_reading import READERS
-from tests.seeds import all_seeds
+from tests.seeds import seeds
 
 MODELS = (
     *("gpt-tiny", "gpt-mini", "gpt2-350m", "gpt2-1.3b", "llama2-7b", "llama3-8b", "llama3-8b", "mixtral-8x7b"),
     *("bert-mini", "bert-large", "moe-mini", "moe-0.69b", "nmt-tiny", "wide-resnet-tiny", LATENT, QWEN, WINDOWED),
 )
 CLUSTERS = ("h100:1x8", "a100-80gb:2x4", "a100-80gb:1x6", "a100-40gb:1x4", "a100-80gb:1x4+h100:1x4")
-SEEDS = 200 if all_seeds() else 25
 
 
 def random_request(rng: random.Random, tool: str) -> SearchOptions:
@@ -54,7 +53,7 @@ def test_every_training_tool_is_a_word_of_the_option() -> None:
     assert {tool.read for tool in TOOLS.values()} - {None} == set(SETTINGS.values())
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(200, least=25, share=8))
 def test_what_is_planned_for_a_tool_it_writes_and_reads_back(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     tool = list(TOOLS.values())[seed % len(TOOLS)]

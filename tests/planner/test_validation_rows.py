@@ -21,6 +21,7 @@ from planner.one_job.validation.run import predict_rows
 from planner.one_job.validation.setups import setup_of
 from profiles.errors import InputError
 from tests.planner.run_row_examples import run_row
+from tests.seeds import examples
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/train_runs.csv"
 DOCUMENT = Path(columns.__file__).with_name("COLUMNS.md")
@@ -110,7 +111,7 @@ def test_unknown_columns_are_noted_and_odd_bytes_do_no_harm(tmp_path: Path) -> N
 
 
 @given(order=st.permutations(SHORT.strip().split(",")))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_order_of_columns_means_nothing(order: list[str]) -> None:
     titles, cells = SHORT.strip().split(","), OWN.strip().split(",")
     out = io.StringIO()

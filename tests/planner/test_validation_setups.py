@@ -20,6 +20,7 @@ from profiles.cluster import Cluster, NodeGroup
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
 from tests.planner.run_row_examples import run_row
+from tests.seeds import examples
 
 
 def _prepared(**fields: Any) -> PreparedRun:
@@ -293,7 +294,7 @@ def test_accumulation_gives_the_missing_batch() -> None:
 
 
 @given(seconds=st.floats(1e-3, 1e4), memory=st.floats(1, 1e3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_nothing_measured_enters_a_plan(seconds: float, memory: float) -> None:
     row = run_row(metric_name="iter_time_s", metric_value=1.0)
     other = replace(row, metric_value=seconds, peak_mem_gb=memory, id="y-1")

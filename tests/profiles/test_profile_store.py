@@ -21,6 +21,7 @@ from profiles.measurements import DeviceRates, MeasurementKey, Origin, ProfileSe
 from profiles.store import ImportCount, ProfileStore, export_profiles, import_profiles
 from profiles.vocabulary import LinkTable, Shard
 from tests.profiles.profile_examples import BLOCK, KEY, MEASUREMENT, profile_sets
+from tests.seeds import examples
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -110,7 +111,7 @@ def test_a_second_put_takes_the_place_of_the_first(tmp_path: Path) -> None:
         assert [found.alpha_s for found in store.link_tables()] == [2.0]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(profile_sets)
 def test_any_set_goes_through_store_and_file(found: ProfileSet) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ def run_here_jax(program: Program, orders: Orders, *, progress: Progress | None 
     Iterations are measured undisturbed, and all ranks take as long. Spans come from one more iteration after them and
     stand in all measured ones (see `planner.one_job.running.jax_timeline`). On a host the peak of memory is the
     process's, divided evenly. InputError for a plan that JAX cannot run and for too few GPUs; MachineError where the
-    process dies or does not get on for `orders.timeout_s`.
+    process dies or does not get on for `orders.timeout_s`, at the start for `worker_processes.START_S` if that is more.
     """
     lines = Lines(program.ranks, orders.warm_ups + orders.steps, progress)
     spec = WorkerSpec(

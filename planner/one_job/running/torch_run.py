@@ -8,6 +8,7 @@ from typing import Any
 
 from estimator.communication.measuring import World
 from estimator.host.worker_processes import (
+    START_S,
     Limits,
     WorkerSpec,
     last_line,
@@ -34,8 +35,8 @@ def run_here(
 ) -> RunRecord:
     """Every rank a process of this machine; `pins` gives each cores of its own where there are enough.
 
-    `specs` starts them otherwise. MachineError where a worker dies or none gets on for `orders.timeout_s`; no process
-    is left behind.
+    `specs` starts them otherwise. MachineError where a worker dies or none gets on for `orders.timeout_s`, at the start
+    for `START_S` if that is more; no process is left behind.
     """
     lines = Lines(program.ranks, orders.warm_ups + orders.steps, progress)
     run_workers(
@@ -49,7 +50,7 @@ def run_here(
 
 def worker_specs(program: Program, orders: Orders, *, pins: bool) -> list[WorkerSpec]:
     """One process for each rank. Their own patience is the longer one: the parent gives up first, and says on whom."""
-    patient = replace(orders, timeout_s=2 * orders.timeout_s)
+    patient = replace(orders, timeout_s=2 * max(orders.timeout_s, START_S))
     cores = pinned_cores(program.ranks, orders.threads) if pins and orders.backend == "gloo" else None
     return [
         WorkerSpec(

@@ -33,9 +33,10 @@ class RunOptions(Options):
     data_dtype: Annotated[str, Option("of a raw file (default: %(default)s)", "DTYPE")] = "uint16"
     threads: Annotated[int, Option("of a worker on a CPU (default: 1)")] = 1
     pin: Annotated[bool, Option("give each worker cores of its own (default: yes)")] = True
-    timeout: Annotated[float, Option("give up when no rank gets on for so long (default: 300)", "SECONDS", SECONDS)] = (
-        300.0
-    )
+    timeout: Annotated[
+        float,
+        Option("give up when no rank gets on for so long, a start within 120 s (default: 300)", "SECONDS", SECONDS),
+    ] = 300.0
     profile: Annotated[bool, Option("first measure on one device what the estimate lacks")] = False
     learn: Annotated[bool, Option("put what was measured into the profile store")] = False
     trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it")] = None

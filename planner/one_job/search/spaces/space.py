@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from estimator.bulk.records import BatchedDegrees, Rule, StateRule
 from estimator.layers.split import Split
-from estimator.layers.work import refuse_layer
+from estimator.layers.work import refuse_layers
 from estimator.pricing.recipe import OffloadPart, ScheduleName
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
@@ -201,7 +201,7 @@ def _holds(space: Space, tp: int, cp: int, ep: int, etp: int) -> bool:
     """Whether every layer can be held so, with tokens enough for each context-parallel rank."""
     split = Split(samples=1, seq_len=space.seq_len, tp=tp, cp=cp, ep=ep, etp=etp)
     enough = cp == 1 or space.seq_len // cp >= FEWEST_TOKENS
-    return enough and not any(refuse_layer(layer, split) for layer in dict.fromkeys(space.model.layers))
+    return enough and refuse_layers(space.model.layers, split) is None
 
 
 def schedules_of(space: Space, degrees: BatchedDegrees) -> Iterator[tuple[ScheduleName, int]]:
