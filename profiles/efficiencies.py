@@ -83,6 +83,7 @@ class GroupedEfficiency:
     arithmetic reaches of the dense peak by dtype (one that is not named has that of bf16), `fill` the inner elements'
     worth of time of a tile's start and end, `bandwidth_share` what its operands reach of the datasheet's bandwidth,
     `stall` the share of the shorter of arithmetic and traffic that the longer does not hide, `start_s` what comes once.
+    `rows` are the measured ones behind the figures, `basis` how they were found.
     """
 
     shares: tuple[tuple[DType, float], ...]
@@ -90,6 +91,8 @@ class GroupedEfficiency:
     stall: float
     bandwidth_share: float
     start_s: float
+    rows: tuple[str, ...] = ()
+    basis: str = ""
 
     def __post_init__(self) -> None:
         for dtype, share in self.shares:
@@ -300,7 +303,11 @@ def _gemm(row: dict[str, Any]) -> GemmEfficiency:
 
 
 def _grouped(row: dict[str, Any] | None) -> GroupedEfficiency | None:
-    return None if row is None else GroupedEfficiency(**row | {"shares": tuple(row["shares"].items())})
+    return (
+        None
+        if row is None
+        else GroupedEfficiency(**row | {"shares": tuple(row["shares"].items()), "rows": tuple(row["rows"])})
+    )
 
 
 def _attention(row: dict[str, Any]) -> AttentionEfficiency:

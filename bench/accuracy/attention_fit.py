@@ -33,7 +33,11 @@ KERNELS = {
     "blackwell": ("trtllm", ("trtllm_mha", "vllm_flashinfer_trtllmprefill")),
 }
 """The kernel whose parameters are fitted, by architecture, and whose rows they are fitted on."""
+CACHE_S = {"hopper": 0.4e-6, "blackwell": 4.2e-6}
+"""What writing a cache takes beside its traffic, as last fitted."""
 LEAST_TOKENS = 1024
+LONG_S = 3e-4
+"""From which on a call is as long as those of training."""
 HEAD_SIZES = (64, 72, 80, 128, 192, 256)
 SCALE = 0.05
 FIELDS = ("forward_overhead", "forward_tail", "forward_alone")
@@ -72,14 +76,16 @@ def read_attention(folder: Path, architecture: str) -> list[AttentionRow]:
     return rows
 
 
-def timed_seconds(row: AttentionRow, known: OperatorEfficiencies, kernel: str, cache_s: float, device: Device) -> float:
+def timed_seconds(
+    row: AttentionRow, efficiencies: OperatorEfficiencies, kernel: str, cache_s: float, device: Device
+) -> float:
     """Return the modelled time of a row as it was timed: with the cache written where it was."""
-    seconds = attention_seconds(row.shape, device=device, dtype="bf16", efficiencies=known, kernel=kernel)
+    seconds = attention_seconds(row.shape, device=device, dtype="bf16", efficiencies=efficiencies, kernel=kernel)
     if not row.cache:
         return seconds
     batch, _, kv_heads, _, tokens, dim, v_dim, _ = row.shape
     moved = 4 * batch * kv_heads * tokens * (dim + v_dim)
-    return seconds + cache_s + memory_seconds(moved, device=device, efficiencies=known)
+    return seconds + cache_s + memory_seconds(moved, device=device, efficiencies=efficiencies)
 
 
 def fit_attention(rows: Sequence[AttentionRow], architecture: str) -> tuple[dict[str, OperatorEfficiencies], float]:
@@ -99,10 +105,12 @@ def fit_attention(rows: Sequence[AttentionRow], architecture: str) -> tuple[dict
         return changed, values[6]
 
     def residuals(point: np.ndarray) -> np.ndarray:
-        known, cache_s = trial(point)
+        efficiencies, cache_s = trial(point)
         return np.array(
             [
-                math.log(timed_seconds(row, known[row.device], kernel, cache_s, devices[row.device]) / row.seconds)
+                math.log(
+                    timed_seconds(row, efficiencies[row.device], kernel, cache_s, devices[row.device]) / row.seconds
+                )
                 for row in chosen
             ]
         )
@@ -114,7 +122,7 @@ def fit_attention(rows: Sequence[AttentionRow], architecture: str) -> tuple[dict
 
 
 def _with(
-    known: OperatorEfficiencies, kernel: str, values: Sequence[float], attention_share: float
+    efficiencies: OperatorEfficiencies, kernel: str, values: Sequence[float], attention_share: float
 ) -> OperatorEfficiencies:
     small, middle, large, *fields = values[:6]
 
@@ -133,25 +141,45 @@ def _with(
             forward_alone=alone,
         )
 
-    attention = tuple((name, changed(rates) if name == kernel else rates) for name, rates in known.attention)
-    return replace(known, attention=attention, attention_share=min(1.0, attention_share))
+    attention = tuple((name, changed(rates) if name == kernel else rates) for name, rates in efficiencies.attention)
+    return replace(efficiencies, attention=attention, attention_share=min(1.0, attention_share))
 
 
 def report(
-    rows: Sequence[AttentionRow], known: dict[str, OperatorEfficiencies], kernel: str, cache_s: float, title: str
+    rows: Sequence[AttentionRow], efficiencies: dict[str, OperatorEfficiencies], kernel: str, cache_s: float, title: str
 ) -> str:
     """Return the errors on held shapes by device and head size."""
     errors: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
         if row.held:
-            modelled = timed_seconds(row, known[row.device], kernel, cache_s, load_device(row.device))
+            modelled = timed_seconds(row, efficiencies[row.device], kernel, cache_s, load_device(row.device))
             errors[row.device, row.shape[5]].append(modelled / row.seconds - 1)
             errors[row.device, 0].append(modelled / row.seconds - 1)
     lines = [title]
-    for (device, dim), found in sorted(errors.items()):
-        mean = fmean(abs(error) for error in found)
-        lines.append(f"  {device:8s} head {dim or 'all':>4} {len(found):5d} {mean:7.1%} {fmean(found):+7.1%}")
+    for (device, dim), members in sorted(errors.items()):
+        mean = fmean(abs(error) for error in members)
+        lines.append(f"  {device:8s} head {dim or 'all':>4} {len(members):5d} {mean:7.1%} {fmean(members):+7.1%}")
     return "\n".join(lines)
+
+
+def write_attention_report(folder: Path) -> str:
+    """Return the errors of the model as it stands, by architecture."""
+    texts = []
+    for architecture, (kernel, _) in KERNELS.items():
+        rows = read_attention(folder, architecture)
+        stands = {name: load_operator_efficiencies(name) for name in {row.device for row in rows}}
+        title = f"attention {kernel}, forward, held shapes (cache {CACHE_S[architecture] * 1e6:.1f} us)"
+        texts += [
+            report(rows, stands, kernel, CACHE_S[architecture], title),
+            report(
+                [row for row in rows if row.seconds >= LONG_S],
+                stands,
+                kernel,
+                CACHE_S[architecture],
+                f"  of {LONG_S * 1e3:g} ms and more",
+            ),
+        ]
+    return "\n".join(texts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -162,10 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kernel = KERNELS[options.architecture][0]
     rows = read_attention(options.data / "kernels", options.architecture)
     stands = {name: load_operator_efficiencies(name) for name in {row.device for row in rows}}
-    print(report(rows, stands, kernel, 6e-6, "as it stands (a cache's constant 6 us)"))
+    print(report(rows, stands, kernel, CACHE_S[options.architecture], "as it stands"))
     fitted, cache_s = fit_attention(rows, options.architecture)
-    for name, known in fitted.items():
-        print(name, f"attention_share {known.attention_share:.3f}", known.attention_kernel(kernel))
+    for name, efficiencies in fitted.items():
+        print(name, f"attention_share {efficiencies.attention_share:.3f}", efficiencies.attention_kernel(kernel))
     print(report(rows, fitted, kernel, cache_s, f"fitted (a cache's constant {cache_s * 1e6:.1f} us)"))
 
 

@@ -36,6 +36,7 @@ DEVICES = {
     "B300 SXM": "b300",
     "GB200 SXM": "gb200",
 }
+INSTEAD = {"fp8_block": "mxfp8"}
 SIZES = ("tokens", "hidden", "ffn_hidden", "experts", "topk", "tp", "ep", "gated")
 
 
@@ -82,10 +83,16 @@ def read_rows(path: Path) -> tuple[Row, ...]:
                 continue
             if row["ep"] != "1" and not row["software"].startswith("trtllm"):
                 continue
+            device = load_device(DEVICES[row["gpu"]])
+            # Blackwell runs the products of block scales in MXFP8.
+            rates = dict(device.peak_flops_per_s)
+            dtype: Any = next((name for name in (row["dtype"], INSTEAD.get(row["dtype"])) if name in rates), None)
+            if dtype is None:
+                continue
             read = Row(
                 id=row["id"],
-                device=load_device(DEVICES[row["gpu"]]),
-                dtype=row["dtype"],  # type: ignore[arg-type]
+                device=device,
+                dtype=dtype,
                 sizes={name: int(row[name]) for name in SIZES},
                 measured_s=float(row["seconds"]),
                 software=row["software"],

@@ -51,23 +51,23 @@ class ProductFit:
     error: float
 
 
-def modelled_seconds(row: ProductRow, known: OperatorEfficiencies) -> float:
+def modelled_seconds(row: ProductRow, efficiencies: OperatorEfficiencies) -> float:
     """Return the model's time of a row's product, in a burst where it was one."""
     if row.burst:
-        known = in_bursts(known)
+        efficiencies = in_bursts(efficiencies)
     device = load_device(row.device)
-    return gemm_seconds(row.m, row.n, row.k, device=device, dtype=row.dtype, efficiencies=known)
+    return gemm_seconds(row.m, row.n, row.k, device=device, dtype=row.dtype, efficiencies=efficiencies)
 
 
-def in_bursts(known: OperatorEfficiencies) -> OperatorEfficiencies:
-    """Return `known` with the clocks of bursts."""
-    narrow = tuple((dtype, rates.in_bursts()) for dtype, rates in known.narrow_gemm)
-    return replace(known, gemm=known.gemm.in_bursts(), narrow_gemm=narrow)
+def in_bursts(efficiencies: OperatorEfficiencies) -> OperatorEfficiencies:
+    """Return `efficiencies` with the clocks of bursts."""
+    narrow = tuple((dtype, rates.in_bursts()) for dtype, rates in efficiencies.narrow_gemm)
+    return replace(efficiencies, gemm=efficiencies.gemm.in_bursts(), narrow_gemm=narrow)
 
 
-def without_tables(known: OperatorEfficiencies) -> OperatorEfficiencies:
-    """Return `known` as the model alone."""
-    return replace(known, kernels="")
+def without_tables(efficiencies: OperatorEfficiencies) -> OperatorEfficiencies:
+    """Return `efficiencies` as the model alone."""
+    return replace(efficiencies, kernels="")
 
 
 def fit_products(rows: Sequence[ProductRow], dtype: DType, *, evaluations: int = 30) -> ProductFit:
@@ -88,7 +88,7 @@ def fit_products(rows: Sequence[ProductRow], dtype: DType, *, evaluations: int =
         values = dict(zip(names, np.exp(point), strict=False))
         shares = dict(zip(devices, np.exp(point[len(names) :]), strict=True))
         trial = {name: _with(stands[name], dtype, values, shares[name]) for name in devices}
-        bursts = {name: in_bursts(known) for name, known in trial.items()}
+        bursts = {name: in_bursts(efficiencies) for name, efficiencies in trial.items()}
         return np.array(
             [math.log(modelled_at(row, (bursts if row.burst else trial)[row.device]) / row.seconds) for row in chosen]
         )
@@ -104,10 +104,10 @@ def fit_products(rows: Sequence[ProductRow], dtype: DType, *, evaluations: int =
     )
 
 
-def modelled_at(row: ProductRow, known: OperatorEfficiencies) -> float:
+def modelled_at(row: ProductRow, efficiencies: OperatorEfficiencies) -> float:
     """Return the time of a row's product from the efficiencies just as they are."""
     device = load_device(row.device)
-    return gemm_seconds(row.m, row.n, row.k, device=device, dtype=row.dtype, efficiencies=known)
+    return gemm_seconds(row.m, row.n, row.k, device=device, dtype=row.dtype, efficiencies=efficiencies)
 
 
 def _value(rates: GemmEfficiency, name: str) -> float:
@@ -117,13 +117,13 @@ def _value(rates: GemmEfficiency, name: str) -> float:
 
 
 def _with(
-    known: OperatorEfficiencies, dtype: DType, values: Mapping[str, float], peak_share: float
+    efficiencies: OperatorEfficiencies, dtype: DType, values: Mapping[str, float], peak_share: float
 ) -> OperatorEfficiencies:
-    rates = known.gemm_of(dtype)
+    rates = efficiencies.gemm_of(dtype)
     areas = {128 * 128: "128x128", 128 * 64: "128x64", 64 * 64: "64x64"}
     tiles = tuple((m, n, float(values[areas[m * n]]) if m * n in areas else old) for m, n, old in rates.tiles)
     plain: dict[str, Any] = {name: float(value) for name, value in values.items() if name not in TILES}
     changed = replace(rates, tiles=tiles, peak_share=float(peak_share), **plain)
     if dtype == "bf16":
-        return replace(known, gemm=changed)
-    return replace(known, narrow_gemm=((dtype, changed),))
+        return replace(efficiencies, gemm=changed)
+    return replace(efficiencies, narrow_gemm=((dtype, changed),))

@@ -52,10 +52,12 @@ def write_carried_report(folder: Path) -> str:
     lines = [f"{'carried over':34s} {'rows':>5s} {'mean':>7s} {'bias':>7s}"]
     for relative, device in RELATIVES:
         units = load_operator_efficiencies(device).compute_units
-        known = replace(load_operator_efficiencies(relative), compute_units=units)
-        bursts = in_bursts(known)
+        efficiencies = replace(load_operator_efficiencies(relative), compute_units=units)
+        bursts = in_bursts(efficiencies)
         errors = [
-            modelled_at(row, bursts if row.burst else known) / row.seconds - 1 for row in rows if row.device == device
+            modelled_at(row, bursts if row.burst else efficiencies) / row.seconds - 1
+            for row in rows
+            if row.device == device
         ]
         lines.append(f"{relative + ' to ' + device:34s} {len(errors):5d} {_mean(errors):7.1%} {fmean(errors):+7.1%}")
     return "\n".join(lines)

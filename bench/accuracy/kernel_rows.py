@@ -122,5 +122,5 @@ def _dtype(name: str, device: str) -> DType:
 
 def cast_of(device: str, rows: int, columns: int, dtype: DType) -> float:
     """Return the seconds of one cast of an activation in bf16, written once."""
-    known = load_operator_efficiencies(device)
-    return cast_seconds(rows * columns, device=load_device(device), dtype=dtype, efficiencies=known, copies=1)
+    efficiencies = load_operator_efficiencies(device)
+    return cast_seconds(rows * columns, device=load_device(device), dtype=dtype, efficiencies=efficiencies, copies=1)

@@ -4,6 +4,7 @@ python -m bench.accuracy.operators --data DIR [--fit [TABLE ...]] [--worst N]
 
 `DIR/gemm.csv` holds one operator a row (matrix products, grouped products, fused attention; columns id, source, gpu,
 op, dtype, shape, m, n, k, batch_or_groups, seq_len, heads, kv_heads, head_dim, causal, direction, tflops).
+`DIR/kernels` (optional) holds measured kernels: their errors by device, dtype and load follow (kernel_report).
 Half of the rows, chosen by a hash of their id, are fitted to; errors are reported on the other half. `--fit` searches
 the parameters of `profiles/data/efficiencies.toml` anew and prints them; nothing is written.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from bench.accuracy.attention_fit import write_attention_report
 from bench.accuracy.kernel_report import write_carried_report, write_products_report
 from bench.accuracy.search import Axis, search_coordinates
 from estimator.pricing.attention_time import attention_seconds
@@ -354,6 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"    {pairs} sizes measured more than once, {spread:.1%} from their mean")
 
     if (options.data / "kernels").is_dir():
+        print(f"\n{write_attention_report(options.data / 'kernels')}", flush=True)
         print(f"\n{write_carried_report(options.data / 'kernels')}", flush=True)
         print(f"\n{write_products_report(options.data / 'kernels')}")
 

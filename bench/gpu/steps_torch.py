@@ -13,7 +13,7 @@ from bench.gpu.timing_torch import synchronize
 from bench.gpu.workloads import TrainingStep
 from estimator.profiling.measure_torch import LEARNING_RATE, Training, time_steps
 from models_zoo.torch_layers.build import build_model, example_inputs
-from models_zoo.torch_layers.parallel import Alone
+from models_zoo.torch_layers.parallel import Neutral
 
 WARM_UP = 3
 TIMED = 5
@@ -23,7 +23,7 @@ LOOP_S = 1.5
 def make_training(step: TrainingStep, device: torch.device) -> Training:
     model, shard = step.model, step.shard
     with torch.device(device):
-        module = build_model(model, shard, Alone())
+        module = build_model(model, shard, Neutral())
     inputs: tuple[Tensor, Tensor] = (
         example_inputs(model.layers[0], shard, device)[0],
         example_inputs(model.layers[-1], shard, device)[1],

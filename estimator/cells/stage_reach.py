@@ -160,15 +160,19 @@ def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_fl
         if work
     }
     extra = np.array([by_kind.get(kind, 0) for kind in pricing.kinds], dtype=np.float64)
-    # While a layer's backward runs, those after it have freed what they kept.
+    # While a layer's backward runs, those after it have freed what they kept: the moment at which most lives.
     before = np.cumsum(saved)
-    passing = np.maximum(kept, kept - before[None, :] + _greatest(extra + before)) + features.workspace_bytes
+    alive = np.broadcast_to(extra + before, (count, count))
+    fullest = np.maximum.accumulate(np.where(alive >= _greatest(extra + before), np.arange(count), 0), axis=1)
+    is_more = alive[0][fullest] > before[None, :]
+    freed = np.where(is_more, before[None, :] - before[fullest], 0)
+    activation, temporary = np.rint(kept) - freed, np.where(is_more, extra[fullest], 0) + features.workspace_bytes
     whole = standing.weights + standing.gradients + standing.optimizer + standing.communication
-    passes = _greatest(extra) + features.workspace_bytes
-    stays = np.maximum(passing - passes, 0)
-    loose = features.fragmentation * passes + features.activation_fragmentation * stays
-    firm = np.maximum(FIRM_SHARE * loose, standing.step - passing)
-    needed = whole + passing + firm + outside_bytes(setup, stage, features)
+    loose = features.fragmentation * temporary + features.activation_fragmentation * activation
+    firm = np.rint(np.maximum(FIRM_SHARE * loose, standing.step - temporary - activation))
+    # A stage without experts does not split them, and needs no communicator for that.
+    outside, plain = (outside_bytes(setup, held_so, features) for held_so in (stage, replace(stage, ep=1, etp=1)))
+    needed = whole + activation + temporary + firm + np.where(np.greater(held.experts, 0), outside, plain)
     fits = (needed <= pricing.hardware.device.memory_bytes) & np.array([work is not None for work in works])[None, :]
     fits |= np.tri(count, k=-1, dtype=np.bool_)
     ends = np.where(fits.all(axis=1), count, np.argmin(fits, axis=1))

@@ -88,33 +88,35 @@ def _gradients(
     plain_peak: float | None,
     bandwidth: float,
     dtype: DType,
-    known: OperatorEfficiencies,
+    efficiencies: OperatorEfficiencies,
     fused_wgrad: bool,
 ) -> float:
     """A product for each gradient, the forward product anew where backward has three, and the sums of a bias."""
     products = max(1, round(op.backward_flops / op.forward_flops)) if op.forward_flops else 1
     result_bytes = FUSED_WGRAD_BYTES if fused_wgrad and op.kind != "batched_gemm" else held_bytes(dtype)
-    seconds = one_product(op, "weight_grad", peak, plain_peak, bandwidth, dtype, known, result_bytes)
+    seconds = one_product(op, "weight_grad", peak, plain_peak, bandwidth, dtype, efficiencies, result_bytes)
     if products > 1:
-        seconds += one_product(op, "input_grad", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+        seconds += one_product(op, "input_grad", peak, plain_peak, bandwidth, dtype, efficiencies, held_bytes(dtype))
     if products > 2:
-        seconds += one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
+        seconds += one_product(op, "forward", peak, plain_peak, bandwidth, dtype, efficiencies, held_bytes(dtype))
     # Kernels beyond the products are those of a bias, which sum the output's gradient.
     beside = op.backward_kernels - products
     if beside > 0 and op.kind != "conv":
         groups, m, n, k = product_sizes(op)
         rest = op.backward_bytes - products * groups * (m * k + k * n + m * n) * held_bytes(dtype)
-        seconds += _stream(max(0, rest), bandwidth, known, beside)
+        seconds += _stream(max(0, rest), bandwidth, efficiencies, beside)
     return seconds
 
 
-def _cast_beside(op: Operator, bandwidth: float, dtype: DType, known: OperatorEfficiencies, *, backward: bool) -> float:
+def _cast_beside(
+    op: Operator, bandwidth: float, dtype: DType, efficiencies: OperatorEfficiencies, *, backward: bool
+) -> float:
     """The kernel that casts the activation of a product with a weight, backward its output's gradient; the weight
     itself is cast once an iteration."""
     if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm"):
         return 0.0
     groups, m, n, k = product_sizes(op)
-    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, CAST_COPIES), bandwidth, known, 1)
+    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, CAST_COPIES), bandwidth, efficiencies, 1)
 
 
 def _cast_bytes(dtype: DType, copies: int) -> float:

@@ -145,9 +145,9 @@ def _weighted(
     return max(known.kernel_floor_s, floor, seconds)
 
 
-def measured_products(known: OperatorEfficiencies, dtype: DType) -> KernelGrid | None:
-    """Return the measured products of the device that `known` names, None where nobody measured such."""
-    return kernel_grid("product", known.kernels, "bf16" if dtype == "fp16" else dtype) if known.kernels else None
+def measured_products(efficiencies: OperatorEfficiencies, dtype: DType) -> KernelGrid | None:
+    """Return the measured products of the device that `efficiencies` name, None where nobody measured such."""
+    return kernel_grid("product", efficiencies.kernels, "bf16" if dtype == "fp16" else dtype)
 
 
 @lru_cache(maxsize=65536)
@@ -156,22 +156,22 @@ def _measured(
     peak: float,
     bandwidth: float,
     dtype: DType,
-    known: OperatorEfficiencies,
+    efficiencies: OperatorEfficiencies,
     grid: KernelGrid,
 ) -> float:
     """The table's seconds at (m, n, k); for a device of other rates each of its times as the model carries it over.
 
     A time carried over is less on a faster device, as the model's is; so is what lies between such times.
     """
-    table, table_known = load_device(known.kernels), load_operator_efficiencies(known.kernels)
+    table, table_efficiencies = load_device(efficiencies.kernels), load_operator_efficiencies(efficiencies.kernels)
     rates = (table.rate(dtype), table.memory_bandwidth_bytes_per_s)
-    if rates == (peak, bandwidth) and known == table_known:
+    if rates == (peak, bandwidth) and efficiencies == table_efficiencies:
         return grid.seconds(*sizes)
 
     def carried(m: float, n: float, k: float) -> float:
         node = (1, round(m), round(n), round(k))
-        here = _tiled(*node, peak, bandwidth, dtype, known, "forward", held_bytes(dtype))
-        return here / _tiled(*node, *rates, dtype, table_known, "forward", held_bytes(dtype))
+        here = _tiled(*node, peak, bandwidth, dtype, efficiencies, "forward", held_bytes(dtype))
+        return here / _tiled(*node, *rates, dtype, table_efficiencies, "forward", held_bytes(dtype))
 
     return grid.seconds(*sizes, carried=carried)
 

@@ -7,8 +7,6 @@ timed is its computation alone (Crius section 5.1). The contract is that of `est
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 import jax
@@ -18,6 +16,7 @@ from estimator.profiling.device_jax import start_jax
 from estimator.profiling.host_memory import free_host_memory_bytes
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.room import refuse_early
+from estimator.profiling.sampling import explain, sample_passes, time_in_turn
 from estimator.profiling.setting import Repeats, Setting
 from estimator.profiling.training_jax import Training
 from models_zoo.jax_layers.build import example_inputs, example_params, layer_function
@@ -111,12 +110,11 @@ def measure_callable(
     except (InputError, MachineError):
         raise
     except (RuntimeError, ValueError, TypeError, MemoryError) as error:
-        return _explain(error)
+        return explain(error, "JAX", out_of_memory="RESOURCE_EXHAUSTED" in str(error))
 
 
 def _measure(training: Training, repeats: Repeats) -> Measurement:
     steps = (training.forward, training.backward, training.step)
-    samples: list[tuple[float, ...]] = []
     swept = jnp.zeros(SWEPT_BYTES // 4, jnp.float32)
     sweep = jax.jit(lambda x: x + 1, donate_argnums=0)
 
@@ -124,16 +122,9 @@ def _measure(training: Training, repeats: Repeats) -> Measurement:
         nonlocal swept
         training.prepare()
         swept = jax.block_until_ready(sweep(swept))
-        return _time_steps(steps)
+        return time_in_turn(steps)
 
-    sample()
-    start = perf_counter()
-    for _ in range(repeats.warm_up - 1):
-        if perf_counter() - start < repeats.limit_s:
-            sample()
-    while not repeats.enough([sum(step_times_s) for step_times_s in samples], perf_counter() - start):
-        samples.append(sample())
-    forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
+    forward_s, backward_s, optimizer_s = zip(*sample_passes(sample, repeats), strict=True)
     return Measurement(
         forward_s=forward_s,
         backward_s=backward_s,
@@ -144,25 +135,8 @@ def _measure(training: Training, repeats: Repeats) -> Measurement:
     )
 
 
-def _time_steps(steps: Sequence[Callable[[], object]]) -> tuple[float, ...]:
-    """Seconds of each step, one after the other; each waits for the device."""
-    marks = [perf_counter()]
-    for step in steps:
-        step()
-        marks.append(perf_counter())
-    return tuple(end - begin for begin, end in pairwise(marks))
-
-
 def _free_bytes(device: jax.Device) -> int:
     if device.platform == "cpu":
         return free_host_memory_bytes()
     memory_stats = device.memory_stats()
     return int(memory_stats["bytes_limit"] - memory_stats["bytes_in_use"])
-
-
-def _explain(error: Exception) -> Infeasible:
-    """What JAX said, as a reason."""
-    text = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
-        return Infeasible(reason=f"out of memory: {text}", lacking="memory")
-    return Infeasible(reason=f"JAX cannot run it ({type(error).__name__}: {text})", lacking="support")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,11 @@ from torch.utils.checkpoint import checkpoint
 from estimator.profiling.host_memory import free_host_memory_bytes, keep_freed_memory
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.room import refuse_early
+from estimator.profiling.sampling import explain, sample_passes, time_in_turn
 from estimator.profiling.setting import Repeats, Setting
 from models_zoo.layers import Layer, TracedLayer
 from models_zoo.torch_layers.build import build_layer, example_inputs
-from models_zoo.torch_layers.parallel import Alone, Neutral
+from models_zoo.torch_layers.parallel import Neutral
 from profiles.errors import InputError
 from profiles.measurements import Measurement
 from profiles.vocabulary import Infeasible, Shard
@@ -53,7 +53,7 @@ def build_shard(layer: Layer, shard: Shard, device: str) -> tuple[nn.Module, tup
 
         return build_traced((layer,), shard, device)
     with torch.device(device):
-        module = build_layer(layer, shard, Alone() if shard.tp == 1 else Neutral(shard.tp))
+        module = build_layer(layer, shard, Neutral(shard.tp))
     return module, example_inputs(layer, shard, device)
 
 
@@ -79,7 +79,7 @@ def measure_modules(
     except InputError:
         raise
     except (RuntimeError, ValueError, MemoryError) as error:
-        return _explain(error)
+        return explain(error, "torch", out_of_memory=_is_out_of_memory(error))
 
 
 def start_torch(setting: Setting) -> None:
@@ -178,7 +178,6 @@ def _measure(
     training: Training, device: torch.device, repeats: Repeats, *, swept: Tensor, baseline_bytes: int
 ) -> Measurement:
     steps = (training.forward, training.backward, training.step)
-    samples: list[tuple[float, ...]] = []
 
     def sample() -> tuple[float, ...]:
         training.prepare()
@@ -186,15 +185,7 @@ def _measure(
         return time_steps(steps, device)
 
     saved = _saved_bytes(training, training.run)
-    sample()
-    # The limit counts from here: a compiled module has been compiled by now.
-    start = perf_counter()
-    for _ in range(repeats.warm_up - 1):
-        if perf_counter() - start < repeats.limit_s:
-            sample()
-    while not repeats.enough([sum(step_times_s) for step_times_s in samples], perf_counter() - start):
-        samples.append(sample())
-    forward_s, backward_s, optimizer_s = zip(*samples, strict=True)
+    forward_s, backward_s, optimizer_s = zip(*sample_passes(sample, repeats), strict=True)
     return Measurement(
         forward_s=forward_s,
         backward_s=backward_s,
@@ -208,11 +199,7 @@ def _measure(
 def time_steps(steps: Sequence[Callable[[], object]], device: torch.device) -> tuple[float, ...]:
     """Return the seconds of each step, one after the other; on a GPU between events on its stream."""
     if device.type == "cpu":
-        marks = [perf_counter()]
-        for step in steps:
-            step()
-            marks.append(perf_counter())
-        return tuple(end - begin for begin, end in pairwise(marks))
+        return time_in_turn(steps)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(len(steps) + 1)]
     torch.cuda.synchronize(device)
     events[0].record()
@@ -267,12 +254,8 @@ def _free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
-def _explain(error: Exception) -> Infeasible:
-    """What torch said, as a reason."""
-    text = next(iter(str(error).strip().splitlines()), "")
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in text:
-        return Infeasible(reason=f"out of memory: {text}", lacking="memory")
-    return Infeasible(reason=f"torch cannot run it ({type(error).__name__}: {text})", lacking="support")
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 @contextmanager

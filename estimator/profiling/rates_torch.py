@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from estimator.host.cpu import cpu_name
-from estimator.profiling.device_name import catalogue_name
 from estimator.profiling.host_memory import host_memory_bytes
 from estimator.profiling.measure_torch import check_device, time_steps, torch_settings
-from estimator.profiling.setting import DeviceIdentity, Setting, low_quantile
+from estimator.profiling.sampling import best_s, identity_of, product_rate, rate_dtype
+from estimator.profiling.setting import DeviceIdentity, Setting
 from models_zoo.torch_layers.parallel import dtype_of
-from profiles.errors import InputError
 from profiles.measurements import DeviceRates
-from profiles.vocabulary import DType, Shard
+from profiles.vocabulary import DType
 
 _COPIED_BYTES = {"cpu": 2**28, "cuda": 2**31}
 _LONG_ENOUGH_S = {"cpu": 0.02, "cuda": 0.002}
-_LARGEST_GEMM = 16384
-_RATE_REPEATS = 5
 
 
 def identify_device(setting: Setting) -> DeviceIdentity:
-    """Return the device of `setting` as a measurement's key names it. Raise InputError if torch has none such.
-
-    A GPU that the catalogue knows has its name there.
-    """
+    """Return the device of `setting` as a measurement's key names it. Raise InputError if torch has none such."""
     device = check_device(setting.device)
-    software = f"torch {torch.__version__}, python {platform.python_version()}"
-    if device.type == "cpu":
-        return DeviceIdentity(device="cpu", hardware=cpu_name(), software=software, threads=setting.threads)
-    hardware = torch.cuda.get_device_name(device)
-    return DeviceIdentity(device=catalogue_name(hardware), hardware=hardware, software=software, threads=0)
+    hardware = None if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return identity_of(setting, f"torch {torch.__version__}", hardware)
 
 
 def measure_rates(setting: Setting, dtype: DType) -> DeviceRates:
@@ -57,32 +45,20 @@ def measure_rates(setting: Setting, dtype: DType) -> DeviceRates:
 
 
 def _gemm_rate(device: torch.device, dtype: DType) -> float:
-    """FLOP/s of a square product, of the smallest power of two that keeps the device busy for long enough."""
-    try:
-        kind = dtype_of(Shard(dtype=dtype))
-    except ValueError as error:
-        raise InputError(
-            where="profile", key="--dtype", found=dtype, expected=f"fp32, bf16 or fp16 ({error})"
-        ) from None
-    n = 512
-    while True:
+    kind = rate_dtype(dtype, dtype_of)
+
+    def product_s(n: int) -> float:
         a, b = (torch.randn(n, n, device=device, dtype=kind) for _ in range(2))
-        seconds = _best_s(partial(torch.mm, a, b), device)
-        if seconds >= _LONG_ENOUGH_S[device.type] or n >= _LARGEST_GEMM:
-            return 2 * n**3 / seconds
-        n *= 2
+        return best_s(lambda: time_steps((partial(torch.mm, a, b),), device)[0])
+
+    return product_rate(product_s, long_enough_s=_LONG_ENOUGH_S[device.type])
 
 
 def _copy_rate(device: torch.device) -> float:
     size = _COPIED_BYTES[device.type]
     source = torch.ones(size // 4, device=device, dtype=torch.float32)
     target = torch.empty_like(source)
-    return 2 * size / _best_s(partial(target.copy_, source), device)
-
-
-def _best_s(step: Callable[[], object], device: torch.device) -> float:
-    """Low quantile of a few runs, after one to warm up."""
-    return low_quantile([time_steps((step,), device)[0] for _ in range(_RATE_REPEATS + 1)][1:])
+    return 2 * size / best_s(lambda: time_steps((partial(target.copy_, source),), device)[0])
 
 
 def _memory_bytes(device: torch.device) -> int:

@@ -6,7 +6,7 @@ a process group or to nobody, the shard does not know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -40,37 +40,14 @@ class TensorParallel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """No tensor parallelism: a group of one, where every collective is the identity."""
-
-    rank: int = field(default=0, init=False)
-    degree: int = field(default=1, init=False)
-
-    def all_reduce(self, x: Tensor, phase: Phase, ranks: int | None = None) -> Tensor:
-        del phase, ranks
-        return x
-
-    def maximum(self, x: Tensor, phase: Phase) -> Tensor:
-        del phase
-        return x
-
-    def all_gather(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        del dim, phase
-        return x
-
-    def reduce_scatter(self, x: Tensor, dim: int, phase: Phase) -> Tensor:
-        del dim, phase
-        return x
-
-
-@dataclass(frozen=True, slots=True)
 class Neutral:
-    """One rank of `degree` without the others: right shapes, made-up numbers, no communication.
+    """One rank of `degree` without the others: right shapes, made-up numbers, no communication; of a degree of 1 the
+    numbers are right too.
 
     For timing a shard on one device. A gather repeats the rank's own tensor, a reduce-scatter takes a slice.
     """
 
-    degree: int
+    degree: int = 1
     rank: int = 0
 
     def all_reduce(self, x: Tensor, phase: Phase, ranks: int | None = None) -> Tensor:

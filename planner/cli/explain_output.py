@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.explicit_output import TIME_NAMES
 from planner.cli.output import format_bytes, format_seconds, print_items, print_notes, print_table, print_text
-from planner.shared.words import percent
+from planner.shared.words import TIME_NAMES, percent
 
 if TYPE_CHECKING:
     from planner.one_job.planning.plan_comparison import PartPair, PlanComparison

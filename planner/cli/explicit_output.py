@@ -8,23 +8,7 @@ from typing import Any
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
 from planner.shared.plan_file import parse_plan
-
-TIME_NAMES = {
-    "gemm_s": "matrix products",
-    "attention_s": "attention",
-    "convolution_s": "convolutions",
-    "memory_bound_s": "memory-bound operators",
-    "recompute_s": "recomputation",
-    "launch_s": "kernel launches",
-    "tp_s": "tensor-parallel communication",
-    "cp_s": "context-parallel communication",
-    "ep_s": "expert-parallel communication",
-    "dp_s": "data-parallel communication",
-    "pp_s": "pipeline communication",
-    "bubble_s": "pipeline bubble",
-    "optimizer_s": "optimizer",
-    "offload_s": "offload",
-}
+from planner.shared.words import TIME_NAMES
 
 SMALLEST_SHARE = 0.0005
 """Of an iteration: what takes less is 0.0% of it."""

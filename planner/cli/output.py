@@ -14,6 +14,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
+from planner.shared.words import format_seconds as format_seconds
+from planner.shared.words import three_digits
+
 WIDTH = 100
 
 
@@ -101,22 +104,6 @@ def format_figure(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def format_seconds(seconds: float | None) -> str:
-    """Seconds with a fitting unit, three digits.
-
-    >>> format_seconds(0.0123), format_seconds(7.5), format_seconds(2.5e-6), format_seconds(None)
-    ('12.3 ms', '7.5 s', '2.5 us', '-')
-    """
-    if seconds is None:
-        return "-"
-    if seconds == 0:
-        return "0 s"
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{_three_digits(seconds / size)} {unit}"
-    return f"{_three_digits(seconds / 1e-6)} us"
-
-
 def format_bytes(count: float | None) -> str:
     """Bytes in binary units, three digits.
 
@@ -127,8 +114,8 @@ def format_bytes(count: float | None) -> str:
         return "-"
     for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
-            return f"{_three_digits(count / size)} {unit}"
-    return f"{_three_digits(count)} B"
+            return f"{three_digits(count / size)} {unit}"
+    return f"{three_digits(count)} B"
 
 
 def format_count(count: float | None, of: str = "") -> str:
@@ -141,12 +128,8 @@ def format_count(count: float | None, of: str = "") -> str:
         return "-"
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:
-            return f"{_three_digits(count / size)} {prefix}{of}"
-    return f"{_three_digits(count)} {of}".rstrip()
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+            return f"{three_digits(count / size)} {prefix}{of}"
+    return f"{three_digits(count)} {of}".rstrip()
 
 
 class Report(Protocol):

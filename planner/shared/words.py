@@ -13,6 +13,25 @@ RUN_PARTS = {
 """Parts of a measured iteration, and their names for people."""
 
 
+TIME_NAMES = {
+    "gemm_s": "matrix products",
+    "attention_s": "attention",
+    "convolution_s": "convolutions",
+    "memory_bound_s": "memory-bound operators",
+    "recompute_s": "recomputation",
+    "launch_s": "kernel launches",
+    "tp_s": "tensor-parallel communication",
+    "cp_s": "context-parallel communication",
+    "ep_s": "expert-parallel communication",
+    "dp_s": "data-parallel communication",
+    "pp_s": "pipeline communication",
+    "bubble_s": "pipeline bubble",
+    "optimizer_s": "optimizer",
+    "offload_s": "offload",
+}
+"""Parts of an estimated iteration, and their names for people."""
+
+
 def percent(share: float) -> str:
     """A change with its sign, in as many digits as it takes to see it.
 
@@ -23,3 +42,23 @@ def percent(share: float) -> str:
         return "0%"
     digits = 2 if abs(share) < 1e-3 else 1 if abs(share) < 1 else 0
     return f"{share:+.{digits}%}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Seconds with a fitting unit, three digits.
+
+    >>> format_seconds(0.0123), format_seconds(7.5), format_seconds(2.5e-6), format_seconds(None)
+    ('12.3 ms', '7.5 s', '2.5 us', '-')
+    """
+    if seconds is None:
+        return "-"
+    if seconds == 0:
+        return "0 s"
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{three_digits(seconds / size)} {unit}"
+    return f"{three_digits(seconds / 1e-6)} us"
+
+
+def three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

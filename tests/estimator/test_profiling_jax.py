@@ -274,10 +274,10 @@ def test_the_key_names_jax_and_nothing_of_torch() -> None:
 
 
 def test_rates_are_measured_and_refused_for_a_dtype_without_a_plain_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    from estimator.profiling import rates_jax
+    from estimator.profiling import rates_jax, sampling
 
     monkeypatch.setattr(rates_jax, "_COPIED_BYTES", {"cpu": 2**16})
-    monkeypatch.setattr(rates_jax, "_LARGEST_GEMM", 512)
+    monkeypatch.setattr(sampling, "LARGEST_PRODUCT", 512)
     rates = measure_rates(SETTING, "fp32")
     assert min(rates.memory_bytes, rates.memory_bandwidth_bytes_per_s, dict(rates.flops_per_s)["fp32"]) > 0
     with pytest.raises(InputError, match=r"--dtype: found fp8"):

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
 from models_zoo.torch_layers.build import build_layer, example_inputs
-from models_zoo.torch_layers.parallel import Alone
+from models_zoo.torch_layers.parallel import Neutral
 from profiles.vocabulary import Collective, DType, Infeasible, LocalLayer, Phase, Shard
 from tests.recording_ranks import Recording
 
@@ -143,7 +143,7 @@ def test_shards_together_compute_the_whole_layer(name: str) -> None:
     torch.manual_seed(1)
     one = Shard(dtype="fp32", micro_batch_per_rank=3)
     training = not isinstance(layer, Classifier)  # dropout draws other numbers in a shard
-    whole = build_layer(layer, one, Alone()).train(training)
+    whole = build_layer(layer, one, Neutral()).train(training)
     state = {key: value.clone() for key, value in whole.state_dict().items()}
     inputs = example_inputs(layer, one, "cpu")
     out = whole(*inputs)
@@ -195,7 +195,7 @@ def test_a_chain_counts_a_tensor_that_two_layers_keep_once() -> None:
         Bottleneck(c_in=8, width_channels=8, c_out=16, height=8, width=8),
     ]
     shard = Shard(dtype="fp32", micro_batch_per_rank=2)
-    modules = [build_layer(layer, shard, Alone()) for layer in layers]
+    modules = [build_layer(layer, shard, Neutral()) for layer in layers]
     kept: list[Tensor] = []
     x = example_inputs(layers[0], shard, "cpu")[0]
     with torch.autograd.graph.saved_tensors_hooks(keep_in(kept), lambda t: t):

@@ -21,7 +21,7 @@ from estimator.layers.shards import shard_layer
 from models_zoo.layers import Attention, Embedding, FeedForward, Head, Layer, TransformerBlock
 from models_zoo.torch_layers.basic import Normalize
 from models_zoo.torch_layers.build import build_layer, example_inputs
-from models_zoo.torch_layers.parallel import Alone
+from models_zoo.torch_layers.parallel import Neutral
 from profiles.vocabulary import AttentionKernel, Infeasible, LocalLayer, Shard
 from tests.recording_ranks import Recording, sum_partial_gradients
 from tests.transformer_variants import BLOCKS, DEGREES, EXPERTS, GPT, LAYERS, LLAMA, shard
@@ -206,7 +206,7 @@ def test_traffic_and_kernels_are_those_of_the_operators_that_run(name: str) -> N
     """Bytes within 12% and kernels within a quarter: one of torch's operators may be several kernels or passes."""
     layer, local = BLOCKS[name], Shard(seq_len=256, micro_batch_per_rank=4)
     with torch.device("meta"):
-        module = build_layer(layer, local, Alone())
+        module = build_layer(layer, local, Neutral())
     found = analytic(layer, local).operators
     with GpuKernels():
         with Traffic() as forward:

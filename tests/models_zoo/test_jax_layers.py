@@ -26,7 +26,7 @@ from models_zoo.jax_layers.build import (
 from models_zoo.layers import Bottleneck, Classifier, FeedForward, Layer, TracedLayer, without_jax
 from models_zoo.parameters import layer_parameters, local_array, whole_array
 from models_zoo.torch_layers.build import build_layer
-from models_zoo.torch_layers.parallel import Alone, Neutral
+from models_zoo.torch_layers.parallel import Neutral
 from profiles.vocabulary import Shard
 from tests.models_zoo.jax_ranks import CASES, differentiated, random_inputs, sum_shared
 from tests.models_zoo.test_parameters import EVERY_LAYER, IMAGES
@@ -53,7 +53,7 @@ def test_equals_torch_in_outputs_and_gradients(name: str) -> None:
     """In fp32 with equal weights. Batch norm is compared in training; elsewhere that would only drop."""
     layer, weights = EVERY_LAYER[name], random_weights(EVERY_LAYER[name])
     inputs = random_inputs(layer)
-    module = build_layer(layer, WHOLE, Alone()).train(name in IMAGES and not isinstance(layer, Classifier))
+    module = build_layer(layer, WHOLE, Neutral()).train(name in IMAGES and not isinstance(layer, Classifier))
     for key, p in module.named_parameters():
         p.data.copy_(torch.from_numpy(weights[key]))
     given = [torch.from_numpy(np.array(x)) for x in inputs]

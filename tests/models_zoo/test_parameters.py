@@ -20,7 +20,7 @@ from models_zoo.parameters import (
 )
 from models_zoo.torch_layers import basic
 from models_zoo.torch_layers.build import build_layer
-from models_zoo.torch_layers.parallel import Alone, Neutral
+from models_zoo.torch_layers.parallel import Neutral
 from profiles.vocabulary import Shard
 from tests.transformer_variants import LAYERS, LLAMA, shard
 
@@ -41,7 +41,7 @@ RECORDED = [0.028230035677552223, 0.00912974402308464, -0.027392905205488205]
 @pytest.mark.parametrize("name", EVERY_LAYER)
 def test_names_shapes_and_order_are_those_of_the_unsplit_module(name: str) -> None:
     layer = EVERY_LAYER[name]
-    module = build_layer(layer, shard(1, False), Alone())
+    module = build_layer(layer, shard(1, False), Neutral())
     expected = [(key, tuple(p.shape)) for key, p in module.named_parameters()]
     assert [(p.name, p.shape) for p in layer_parameters(layer)] == expected
 
@@ -63,7 +63,7 @@ def test_a_ranks_arrays_have_the_shapes_of_its_module(name: str, tp: int) -> Non
 @pytest.mark.parametrize("name", EVERY_LAYER)
 def test_arrays_start_as_torchs_parameters_do(name: str) -> None:
     torch.manual_seed(0)
-    module = build_layer(EVERY_LAYER[name], replace(shard(1, False), dtype="bf16"), Alone())
+    module = build_layer(EVERY_LAYER[name], replace(shard(1, False), dtype="bf16"), Neutral())
     started = dict(module.named_parameters())
     for parameter in layer_parameters(EVERY_LAYER[name]):
         theirs = started[parameter.name].detach()
@@ -148,5 +148,5 @@ def test_a_padded_vocabularys_last_rank_may_hold_nothing() -> None:
 
 def test_shard_is_no_part_of_the_list() -> None:
     """One list serves all degrees: what tp=1 builds with any micro-batch has the same weights."""
-    big = build_layer(LLAMA, Shard(micro_batch_per_rank=7, seq_len=32, dtype="fp32"), Alone())
+    big = build_layer(LLAMA, Shard(micro_batch_per_rank=7, seq_len=32, dtype="fp32"), Neutral())
     assert [key for key, _ in big.named_parameters()] == [p.name for p in layer_parameters(LLAMA)]

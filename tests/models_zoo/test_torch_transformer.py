@@ -15,7 +15,7 @@ from models_zoo.layers import Embedding, FeedForward, Head, Layer
 from models_zoo.model import Model, TokenInput
 from models_zoo.parameters import whole_name
 from models_zoo.torch_layers.build import build_layer, build_model, example_inputs
-from models_zoo.torch_layers.parallel import SEQUENCE_DIM, Alone, Neutral
+from models_zoo.torch_layers.parallel import SEQUENCE_DIM, Neutral
 from profiles.vocabulary import Phase, Shard
 from tests.recording_ranks import sum_partial_gradients
 from tests.transformer_variants import BLOCKS, EXPERTS, GPT, HIDDEN, LAYERS, LLAMA, SEQ_LEN, shard
@@ -115,7 +115,7 @@ def assert_equals_the_whole(layer: Layer, local: Shard) -> None:
     """Outputs, input gradients and, once partial ones are summed, parameter gradients of every rank."""
     generator = torch.Generator().manual_seed(1)
     alone = replace(local, tp=1, sequence_parallel=False)
-    whole = build_layer(layer, alone, Alone()).eval()
+    whole = build_layer(layer, alone, Neutral()).eval()
     for p in whole.parameters():
         p.data.copy_(torch.randn(p.shape, generator=generator) * 0.3)
     inputs = list(example_inputs(layer, alone, "cpu", generator))
@@ -161,7 +161,7 @@ def test_ranks_together_are_the_whole_layer(name: str, tp: int, sequence_paralle
 @pytest.mark.parametrize("name", ["gpt", "llama", "mla", "decoder_pre"])
 def test_plain_attention_equals_the_fused(name: str) -> None:
     fused, plain = (
-        build_layer(BLOCKS[name], replace(shard(1, False), attention=kernel), Alone()) for kernel in ("flash", "math")
+        build_layer(BLOCKS[name], replace(shard(1, False), attention=kernel), Neutral()) for kernel in ("flash", "math")
     )
     plain.load_state_dict(fused.state_dict())
     inputs = example_inputs(BLOCKS[name], shard(1, False), "cpu", torch.Generator().manual_seed(0))
@@ -173,7 +173,7 @@ def test_experts_compute_what_each_token_chose() -> None:
     spec = replace(
         EXPERTS, capacity_factor=EXPERTS.count / EXPERTS.top_k, expert=FeedForward(hidden=24, activation="relu")
     )
-    moe = build_layer(replace(GPT, feed_forward=spec), shard(1, False), Alone()).mlp.body
+    moe = build_layer(replace(GPT, feed_forward=spec), shard(1, False), Neutral()).mlp.body
     x = torch.randn(3, SEQ_LEN, HIDDEN, generator=torch.Generator().manual_seed(0))
     expected = torch.zeros_like(x)
     for place in torch.cartesian_prod(torch.arange(3), torch.arange(SEQ_LEN)).tolist():
@@ -187,7 +187,7 @@ def test_experts_compute_what_each_token_chose() -> None:
 
 def test_experts_drop_tokens_beyond_their_capacity() -> None:
     """All 24 tokens are alike and want the same two of four experts, which take ceil(1.25 * 2 * 24 / 4) = 15 each."""
-    moe = build_layer(replace(GPT, feed_forward=EXPERTS), shard(1, False), Alone()).mlp.body
+    moe = build_layer(replace(GPT, feed_forward=EXPERTS), shard(1, False), Neutral()).mlp.body
     out = moe(torch.ones(3, SEQ_LEN, HIDDEN)).flatten(0, 1)
     assert out.any(-1).tolist() == [True] * 15 + [False] * 9
 
@@ -234,7 +234,7 @@ def chain_inputs(name: str) -> list[Tensor]:
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_model_trains(name: str) -> None:
     torch.manual_seed(0)
-    model = build_model(chain(name), shard(1, False), Alone())
+    model = build_model(chain(name), shard(1, False), Neutral())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(12):
@@ -247,7 +247,7 @@ def test_a_model_trains(name: str) -> None:
 
 
 def test_a_split_model_has_the_whole_models_loss_and_tied_gradients() -> None:
-    whole = build_model(chain("nmt"), shard(1, False), Alone())
+    whole = build_model(chain("nmt"), shard(1, False), Neutral())
     weights = dict(whole.named_parameters())
     loss = whole(*chain_inputs("nmt"))
     loss.backward()
@@ -270,6 +270,6 @@ def test_what_cannot_be_built_says_why() -> None:
     with pytest.raises(ValueError, match="2 ranks for a shard with tp=4"):
         build_layer(GPT, Shard(tp=4, seq_len=8), Neutral(2))
     with pytest.raises(ValueError, match="found dtype 'fp8', expected one of fp32, bf16, fp16"):
-        build_layer(GPT, Shard(seq_len=8, dtype="fp8"), Alone())
+        build_layer(GPT, Shard(seq_len=8, dtype="fp8"), Neutral())
     with pytest.raises(ValueError, match="parallel residual with placement='post'"):
-        build_layer(replace(GPT, parallel=True, placement="post"), Shard(seq_len=8), Alone())
+        build_layer(replace(GPT, parallel=True, placement="post"), Shard(seq_len=8), Neutral())

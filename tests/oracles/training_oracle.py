@@ -7,7 +7,7 @@ import torch
 from models_zoo.model import Model
 from models_zoo.parameters import layer_parameters, whole_array
 from models_zoo.torch_layers.build import build_model
-from models_zoo.torch_layers.parallel import Alone
+from models_zoo.torch_layers.parallel import Neutral
 from planner.one_job.running.data import random_data
 from planner.one_job.running.program import tied_tables
 from profiles.vocabulary import Shard
@@ -18,7 +18,7 @@ def train_alone(
 ) -> list[float]:
     """The mean loss of each step. `at_once` samples go through together: capacities and batch norm are theirs."""
     shard = Shard(seq_len=seq_len, dtype="fp32", micro_batch_per_rank=at_once)
-    chain = build_model(model, shard, Alone()).train()
+    chain = build_model(model, shard, Neutral()).train()
     tied = tied_tables(model)
     with torch.no_grad():
         for number, (layer, module) in enumerate(zip(model.layers, chain.layers, strict=True)):

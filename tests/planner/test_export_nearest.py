@@ -74,8 +74,9 @@ def test_files_of_the_nearest_say_what_it_says(name: str, tool: str) -> None:
     found = find_nearest(make_plan(name), tool=TOOLS[tool], context=ExportContext()).nearest
     if found is not None:
         assert differences(tool, READERS[tool](found.export), found.plan) == []
-    none = {"torchtitan", "torchtitan-toml"} if name == "mixtral ep4" else set()
-    large = {"deepspeed", "accelerate"} if name == "llama uneven chunks" else set()
+    dense = {"torchtitan", "torchtitan-toml", "llm-foundry", "nanotron"}
+    none = dense if name == "mixtral ep4" else set()
+    large = {"deepspeed", "accelerate", "llm-foundry", "nanotron"} if name == "llama uneven chunks" else set()
     assert (found is None) == (tool in none | large), "no such model there, or no memory"
 
 

@@ -23,7 +23,7 @@ from estimator.schedules.orders import order_of, shape_of
 from models_zoo.model import Model
 from models_zoo.parameters import layer_parameters, whole_array
 from models_zoo.torch_layers.build import build_model
-from models_zoo.torch_layers.parallel import Alone
+from models_zoo.torch_layers.parallel import Neutral
 from planner.api import estimate
 from planner.one_job.running.data import random_data
 from planner.one_job.running.jax_chunk import SCORE_DIMS
@@ -60,7 +60,7 @@ def losses_on_one_device(program: Program, steps: int, learning_rate: float) -> 
     """The same training with torch, in one process and without any plan."""
     model, size = program.model, program.micro_batch
     shard = Shard(micro_batch_per_rank=size, seq_len=program.seq_len, dtype=program.dtype, attention="math")
-    module = build_model(model, shard, Alone()).train()
+    module = build_model(model, shard, Neutral()).train()
     _load_first_weights(module, model)
     parameters = list(module.parameters())
     masters = [p.detach().float().clone() for p in parameters]

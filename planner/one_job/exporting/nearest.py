@@ -7,14 +7,14 @@ The search is bounded: `MOST_LOOKS` plans are priced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
 from operator import attrgetter
 from typing import Any
 
-from estimator.pricing.build import uniform_setup
+from estimator.pricing.build import Ranges, uniform_setup
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ScheduleName, Setup, ZeroStage
 from planner.one_job.explicit.evaluation import evaluate_with_store
@@ -109,7 +109,7 @@ def find_nearest(
     for changes, features in _by_distance(setup, tool):
         if changes > closest or looks >= MOST_LOOKS or len(accepted) >= ENOUGH:
             break
-        candidate = _build(setup, features)
+        candidate = _build(setup, features, tool)
         if candidate is None:
             continue
         looks += 1
@@ -165,13 +165,20 @@ def _by_distance(setup: Setup, tool: TrainingTool) -> Iterator[tuple[int, Featur
 
 def _allowed(features: Features, setup: Setup, tool: TrainingTool) -> bool:
     """Whether the tool's record allows the features, as far as they tell."""
-    dp, left = divmod(setup.devices, features.tp * features.cp * features.pp)
-    if left or not dp:
+    if setup.devices % (features.tp * features.cp * features.pp):
         return False
+    shape = _shape(features, setup)
+    runs = (features.pp == 1 or features.schedule in tool.schedules) and features.recompute in tool.recompute
+    return runs and bool(tool.allows_degrees(shape)) and tool.allows_state(shape)
+
+
+def _shape(features: Features, setup: Setup) -> Shape:
+    """The features in tools' numbers."""
+    dp = setup.devices // (features.tp * features.cp * features.pp)
     recipe = replace(setup.recipe, optimizer=features.optimizer, grad_dtype=features.grad_dtype)
     shard = (features.shard or dp * features.cp) if features.zero else 1
     names = ("tp", "cp", "pp", "ep", "etp", "vpp", "sequence_parallel", "zero", "schedule", "recompute")
-    shape = Shape(
+    return Shape(
         **{name: getattr(features, name) for name in names},
         job=job_of_recipe(setup.model, recipe),
         dp=dp,
@@ -179,11 +186,9 @@ def _allowed(features: Features, setup: Setup, tool: TrainingTool) -> bool:
         replicate=dp * features.cp // shard,
         offload=tuple(features.offload),
     )
-    runs = (features.pp == 1 or features.schedule in tool.schedules) and features.recompute in tool.recompute
-    return runs and bool(tool.allows_degrees(shape)) and tool.allows_state(shape)
 
 
-def _build(setup: Setup, features: Features) -> Setup | None:
+def _build(setup: Setup, features: Features, tool: TrainingTool) -> Setup | None:
     """The setup of these features with micro-batches as large as the plan's, or the next smaller; None for none."""
     slots = tuple(slot for stage in setup.stages for slot in stage.slots)
     dp = len(slots) // (features.tp * features.cp * features.pp)
@@ -195,18 +200,22 @@ def _build(setup: Setup, features: Features) -> Setup | None:
     for samples in range(-(-setup.micro_batch // dp), 0, -1):
         made = build(micro_batch_per_rank=samples, **{name: getattr(features, name) for name in names})
         if isinstance(made, Setup):
-            return _with_own_split(made, setup, features)
+            return _with_split(made, setup, features, tool)
     return None
 
 
-def _with_own_split(made: Setup, setup: Setup, features: Features) -> Setup | None:
-    """`made` with the plan's own layers in each stage where they are kept; None where stages have mixed devices."""
+def _with_split(made: Setup, setup: Setup, features: Features, tool: TrainingTool) -> Setup | None:
+    """`made` with layers divided as the tool does itself, or where they are kept as in the plan; None where it cannot
+    divide them, or stages have mixed devices."""
     if any(len({slot.device for slot in stage.slots}) > 1 for stage in made.stages):
         return None
-    if features.own_split:
-        pairs = zip(made.stages, setup.stages, strict=True)
-        made = replace(made, stages=tuple(replace(stage, chunks=planned.chunks) for stage, planned in pairs))
-    return canonical(made)
+    cut: Sequence[Ranges] | None = [stage.chunks for stage in (setup if features.own_split else made).stages]
+    if tool.division is not None and features.pp > 1:
+        cut = tool.division.cut(_shape(features, setup))
+    if cut is None:
+        return None
+    stages = (replace(stage, chunks=chunks) for stage, chunks in zip(made.stages, cut, strict=True))
+    return canonical(replace(made, stages=tuple(stages)))
 
 
 def _roots(setup: Setup) -> Iterator[Features]:

@@ -10,7 +10,7 @@ from planner.one_job.search.explanation import Binding, RunnerUp
 from planner.one_job.search.sensitivity import Sensitivity
 from planner.one_job.search.varied import ALL
 from planner.shared.options.search import Objective
-from planner.shared.words import percent
+from planner.shared.words import TIME_NAMES, format_seconds, percent
 
 CLOSE = 0.01
 """Estimates of two plans that differ by less do not tell which one is faster."""
@@ -18,22 +18,8 @@ HARDLY = 0.005
 NOTHING = 5e-4
 """Changes of less are hardly any, and none."""
 
-PART_NAMES = {
-    "gemm_s": "matrix products",
-    "attention_s": "attention",
-    "convolution_s": "convolutions",
-    "memory_bound_s": "memory-bound operators",
-    "recompute_s": "recomputation",
-    "launch_s": "kernel launches",
-    "tp_s": "tensor-parallel communication",
-    "cp_s": "context-parallel communication",
-    "ep_s": "expert-parallel communication",
-    "dp_s": "data-parallel communication",
-    "pp_s": "pipeline communication",
-    "bubble_s": "the bubble",
-    "optimizer_s": "the optimizer's step",
-    "offload_s": "offload",
-}
+PART_NAMES = TIME_NAMES | {"bubble_s": "the bubble", "optimizer_s": "the optimizer's step"}
+"""As a sentence has them."""
 
 
 def summarise(
@@ -58,18 +44,6 @@ def summarise(
     if not certificate.proved:
         said.append(not_proved(certificate))
     return tuple(sentence for sentence in said if sentence)
-
-
-def seconds(value: float) -> str:
-    """Seconds in three digits, with a unit that fits.
-
-    >>> seconds(1261.7), seconds(0.0123), seconds(18.0), seconds(2e-5)
-    ('1262 s', '12.3 ms', '18 s', '20 us')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if abs(value) >= size:
-            return f"{value / size:.0f} {unit}" if abs(value) >= 100 * size else f"{value / size:.3g} {unit}"
-    return f"{value / 1e-6:.3g} us"
 
 
 def not_proved(certificate: Certificate) -> str:
@@ -104,7 +78,7 @@ def _where_the_time_goes(best: Best, objective: Objective, binding: Binding) -> 
         "cost": f" and costs {value:.3g} in the cluster file's currency",
         "energy": f" and {value / 3.6e6:.3g} kWh",
     }
-    return f"An iteration takes {seconds(total)}{amounts[objective]}: {_listed(parts)}{pace}."
+    return f"An iteration takes {format_seconds(total)}{amounts[objective]}: {_listed(parts)}{pace}."
 
 
 def _what_binds(binding: Binding, sensitivities: Sequence[Sensitivity]) -> str:
@@ -150,11 +124,11 @@ def _runner_up(objective: Objective, runners_up: Sequence[RunnerUp]) -> str:
 def _loses(objective: Objective, other: RunnerUp) -> str:
     """`loses 1.2%, most of it by the bubble (+0.3 s)`."""
     name, more_s = max(other.parts, key=lambda pair: pair[1])
-    most = f", most of it by {PART_NAMES[name]} (+{seconds(more_s)})" if more_s > 0 else ""
+    most = f", most of it by {PART_NAMES[name]} (+{format_seconds(more_s)})" if more_s > 0 else ""
     if other.loss < 5e-5:
         return "is as good"
     if objective != "time":
-        took = seconds(other.iteration_time_s)
+        took = format_seconds(other.iteration_time_s)
         return f"loses {percent(other.loss).lstrip('+')}, with {took} on {other.devices} devices"
     return f"loses {percent(other.loss).lstrip('+')}{most}"
 
