@@ -208,6 +208,11 @@ def test_precision(fields: dict[str, Any], dtype: str, grad_dtype: str, masters:
     assert (recipe.dtype, recipe.grad_dtype, recipe.software.optimizer_masters) == (dtype, grad_dtype, masters)
 
 
+@pytest.mark.parametrize("words", ["bf16 (nf4 base)", "fp16 (int4 GPTQ base)"])
+def test_adapters_over_four_bits_are_refused_by_name(words: str) -> None:
+    assert _reason(dtype=words).startswith(f"dtype: found '{words}', expected one of")
+
+
 def test_overlap_in_the_words_of_the_notes() -> None:
     assert not _setup(framework="megatron-bridge", notes="no grad/param overlap").recipe.overlap
     torch_ddp = {"framework": "megatron-lm", "notes": "scripts use --DDP-impl torch (<=18B) or local"}

@@ -80,6 +80,8 @@ def _memory(row: RunRow) -> dict[str, Any]:
     kind = row.memory_kind or (match[1] if match else "reserved")
     unit = row.memory_unit or (match[2] if match else "GB")
     value = row.peak_mem_gb
+    if value is not None and "memory over all GPUs" in row.notes:
+        value /= row.gpus_total or 1
     if unit == "GB" and kind == "reserved":
         unit, value = "MiB", None if value is None else value * 1000
     return {**out, "memory_kind": kind, "memory_unit": unit, "peak_mem_gb": value}

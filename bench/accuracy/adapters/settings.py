@@ -24,6 +24,9 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
 BLACKWELL_DTYPES, BLACKWELL = ("mxfp8", "nvfp4"), r"b[23]00"
 """Types that have rates on that architecture alone, and its devices."""
 
+FOUR_BIT_BASE = r"(?:int4|nf4)\b.*\bbase"
+"""Adapters over frozen weights of 4 bits (Q-LoRA), which every pass turns into 16: nothing here prices that."""
+
 OPTIMIZER_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"muon", "muon"),
     (r"adafactor", "adafactor"),
@@ -70,6 +73,8 @@ def setting_columns(row: RunRow, framework: PublishedFramework, assumed: list[st
 def _precision(row: RunRow, framework: PublishedFramework, assumed: list[str]) -> dict[str, Any]:
     """Compute dtype, that of gradients and whether the optimizer has its own weights; a word of its own stays."""
     text = row.dtype.lower()
+    if re.search(FOUR_BIT_BASE, text):
+        return {"dtype": row.dtype}  # which the product refuses by name
     dtype = next((dtype for pattern, dtype in DTYPE_PATTERNS if re.search(pattern, text)), text)
     if dtype in BLACKWELL_DTYPES and not re.search(BLACKWELL, row.gpu.lower()):
         assumed.append(f"dtype: {dtype} products are taken as fp8")
