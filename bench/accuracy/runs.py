@@ -146,6 +146,7 @@ def _predict(row: PublishedRun) -> Run:
     result = predict_row(row.explicit, prepare=prepare, evaluate=keep)
     if not (result.predicted and tried):
         return Run(row=row.published, result=result, setup=None, outcome=None)
-    setup, outcome = next((each for each in tried if each[1].out_of_memory is None), tried[-1])
+    seconds = result.estimated_iteration_time_s
+    setup, outcome = next(each for each in tried if each[1].iteration_time_s == seconds)
     result = replace(result, stated=tuple(getattr(row.published, name) for name in STATED))
     return Run(row=row.published, result=result, setup=setup, outcome=outcome)

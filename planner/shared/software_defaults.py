@@ -5,6 +5,7 @@ Both an explicit plan's options and a run table's rows leave these open, and bot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 
 from estimator.pricing.software import Framework
@@ -43,6 +44,26 @@ def default_local_batch(seq_len: int, ranks_a_sample: int) -> int:
     """Return samples of a replica's batch where nobody says any and the software does not accumulate: about 8,192
     tokens for each of the `ranks_a_sample` devices that share a sample, as torchtitan's own configurations have."""
     return max(1, TOKENS_PER_MICRO_BATCH * ranks_a_sample // seq_len) if seq_len else 1
+
+
+def choices_in_turn(
+    framework: Framework, sizes: Sequence[int], kinds: Sequence[RecomputeKind]
+) -> tuple[tuple[int, RecomputeKind], ...]:
+    """Return micro-batches and kinds of recomputation in the order in which they are tried until one fits.
+
+    `sizes` are largest first, `kinds` least first. Software that accumulates takes a smaller micro-batch before it
+    computes anything again; other software recomputes before it takes its share of the batch in parts.
+    """
+    least, most = kinds[0], kinds[-1]
+    if len(kinds) == 1:
+        return tuple((samples, least) for samples in sizes)
+    if not framework.accumulates:
+        return (*((sizes[0], kind) for kind in kinds), *((samples, most) for samples in sizes[1:]))
+    return (
+        *((samples, least) for samples in sizes),
+        *((sizes[-1], kind) for kind in kinds[1:-1]),
+        *((samples, most) for samples in sizes),
+    )
 
 
 def recompute_ladder(framework: Framework) -> tuple[RecomputeKind, ...]:

@@ -96,7 +96,7 @@ def test_full_recomputation_of_some_layers() -> None:
 def test_features_are_told() -> None:
     told = {"moe_dispatcher": "flex:hybridep", "no_gradient_accumulation_fusion": "true", "cuda_graph_impl": "none"}
     row = recovered_row(_row(), told, [])
-    assert row.features == "dispatch=deduplicated; fused_accumulation=no"
+    assert row.features == "dispatch=hybrid; fused_accumulation=no"
     assert row.launch == "eager"
     assert recovered_row(_row(), {"cpu_offload_activation_layers": "40"}, []).offload == "activations"
     assert not recovered_row(_row(), {"cpu_offload_activation_layers": "0"}, []).offload

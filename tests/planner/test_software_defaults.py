@@ -11,7 +11,7 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import load_framework
 from planner.one_job.explicit.unsaid import take_first_that_fits
-from planner.shared.software_defaults import default_local_batch, default_micro_batch, recompute_ladder
+from planner.shared.software_defaults import choices_in_turn, default_local_batch, default_micro_batch, recompute_ladder
 from profiles.vocabulary import Infeasible
 from tests.planner.explicit_plan_examples import fake_evaluate, request_of
 
@@ -42,6 +42,26 @@ def test_a_local_batch_has_the_same_tokens_for_each_device_that_shares_it() -> N
 def test_recomputation_starts_where_the_software_does() -> None:
     assert recompute_ladder(load_framework("megatron-core")) == ("none", "selective", "full")
     assert recompute_ladder(load_framework("torchtitan")) == ("selective", "full")
+
+
+def test_software_that_does_not_accumulate_recomputes_before_it_takes_less_at_a_time() -> None:
+    kinds = recompute_ladder(load_framework("torchtitan"))
+    tried = choices_in_turn(load_framework("torchtitan"), (4, 2), kinds)
+    assert tried == ((4, "selective"), (4, "full"), (2, "full"))
+    assert choices_in_turn(load_framework("maxtext"), (4, 2), ("full",)) == ((4, "full"), (2, "full"))
+
+
+def test_a_run_that_ran_may_need_a_little_more_than_there_is() -> None:
+    def evaluate(setup: Setup) -> Evaluation | Infeasible:
+        plain = fake_evaluate(setup)
+        first = replace(plain.memory[0], activation_bytes=plain.device_memory_bytes[0])
+        return replace(plain, memory=(first, *plain.memory[1:]))
+
+    setups = request_of(dp=8, micro_batch=1).setups
+    strict, slack = (take_first_that_fits(setups, evaluate, slack=each) for each in (0.0, 0.1))
+    assert not isinstance(strict, Infeasible)
+    assert not isinstance(slack, Infeasible)
+    assert (strict.setup, slack.setup) == (setups[-1], setups[0])
 
 
 def test_torchtitan_as_a_user_types_it_does_not_accumulate_and_shards_the_weights() -> None:

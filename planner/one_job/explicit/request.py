@@ -23,7 +23,7 @@ from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
-from planner.shared.software_defaults import recompute_ladder
+from planner.shared.software_defaults import choices_in_turn, recompute_ladder
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -327,15 +327,14 @@ def _setups(
 def _tried(
     batch: Batch, options: EstimateOptions, framework: Framework
 ) -> Iterator[tuple[int, RecomputeKind, int | None]]:
-    """Micro-batch, kind and layers of recomputation in the order in which they are tried: smaller micro-batches where
-    memory forces it, and then more recomputation than the software's own, each where it is left open."""
+    """Micro-batch, kind and layers of recomputation in the order in which they are tried: smaller micro-batches and
+    more recomputation than the software's own where memory forces it, each where it is left open."""
     sizes = (batch.micro_batch_per_rank, *batch.smaller)
     if options.recompute != "auto":
         yield from ((samples, *recompute_rule(options.recompute)) for samples in sizes)
         return
-    first, *more = recompute_ladder(framework)
-    yield from ((samples, first, None) for samples in sizes)
-    yield from ((sizes[-1], kind, None) for kind in more)
+    for samples, kind in choices_in_turn(framework, sizes, recompute_ladder(framework)):
+        yield samples, kind, None
 
 
 def _sharding(

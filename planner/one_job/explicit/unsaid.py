@@ -26,8 +26,10 @@ class Taken:
     sentences: tuple[str, ...]
 
 
-def take_first_that_fits(setups: Sequence[Setup], evaluate: Evaluate) -> Taken | Infeasible:
+def take_first_that_fits(setups: Sequence[Setup], evaluate: Evaluate, *, slack: float = 0.0) -> Taken | Infeasible:
     """Return the first of `setups` that fits, or the last one; Infeasible where one that is tried cannot be evaluated.
+
+    What needs `slack` more than a device's memory still counts as fitting: of a run that is known to have run.
 
     The setup after it is what would be taken had this one not fitted: where its time is off by more than 5%, the
     interval reaches as much further. ValueError without setups.
@@ -37,12 +39,17 @@ def take_first_that_fits(setups: Sequence[Setup], evaluate: Evaluate) -> Taken |
         evaluation = evaluate(setup)
         if isinstance(evaluation, Infeasible):
             return evaluation
-        if evaluation.out_of_memory is None:
+        if evaluation.out_of_memory is None or _lacks(evaluation) <= slack:
             return _with_next(setup, evaluation, setups[number + 1 :], evaluate)
         last = Taken(setup=setup, evaluation=evaluation, sentences=())
     if last is None:
         raise ValueError("take_first_that_fits: no setups; expected at least one")
     return last
+
+
+def _lacks(evaluation: Evaluation) -> float:
+    """The share of a device's memory that the fullest rank needs beyond it."""
+    return max(rank.needed_bytes / evaluation.device_memory_bytes[rank.stage] for rank in evaluation.memory) - 1
 
 
 def _with_next(setup: Setup, evaluation: Evaluation, rest: Sequence[Setup], evaluate: Evaluate) -> Taken:

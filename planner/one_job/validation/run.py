@@ -37,6 +37,9 @@ STATED = (
 STATED_DEGREES = ("tp", "pp", "vpp", "dp", "cp", "ep")
 """What rows must state alike to be one run. The network is not among it: published repeats are on several clusters."""
 
+MEMORY_SLACK = 0.1
+"""A run that ran needs no other setting for an estimate of its memory that is this share too high."""
+
 REPORT_EVERY = 10
 OWN_BUGS = (ValueError, ArithmeticError, LookupError)
 """What a row may make our code raise without ending the run: the row is then listed with it and counted."""
@@ -98,7 +101,7 @@ def predict_row(row: RunRow, *, prepare: Prepare, evaluate: Evaluate) -> RowResu
         prepared = prepare(row)
         if isinstance(prepared, Skipped):
             return _skipped(row, prepared.reason)
-        taken = take_first_that_fits((prepared.setup, *prepared.instead), evaluate)
+        taken = take_first_that_fits((prepared.setup, *prepared.instead), evaluate, slack=MEMORY_SLACK)
         if isinstance(taken, Infeasible):
             return _skipped(row, taken.reason)
         assumptions = (*prepared.assumptions, *taken.sentences)

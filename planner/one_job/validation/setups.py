@@ -25,7 +25,7 @@ from planner.one_job.validation.grid import RunGrid, grid_of
 from planner.one_job.validation.model import LoadModel, model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.words import word_of, words_of
-from planner.shared.software_defaults import recompute_ladder
+from planner.shared.software_defaults import choices_in_turn, recompute_ladder
 from profiles.cluster import Cluster
 from profiles.vocabulary import AttentionKernel, DType, RecomputeKind
 
@@ -123,11 +123,10 @@ def _tried(
     states them."""
     stated = word_of(row, "recompute", RECOMPUTES)
     sizes = (grid.micro_batch, *grid.smaller)
-    if stated is not None:
-        return tuple((samples, stated) for samples in sizes)
-    first, *more = recompute_ladder(framework)
-    assumed.append(f"recompute: not stated; {first}, or more if memory forces it (recompute)")
-    return (*((samples, first) for samples in sizes), *((sizes[-1], kind) for kind in more))
+    kinds = recompute_ladder(framework) if stated is None else (stated,)
+    if stated is None:
+        assumed.append(f"recompute: not stated; {kinds[0]}, or more if memory forces it (recompute)")
+    return choices_in_turn(framework, sizes, kinds)
 
 
 def _training(row: RunRow, device: str, assumed: list[str]) -> Training:
