@@ -105,6 +105,33 @@ def parse_yaml(text: str, *, where: str) -> Any:
         raise InputError(where=where, found=f"no usable YAML ({error})", expected="a YAML document") from None
 
 
+CORE_SCALARS = (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("null", r"^(?:~|null|Null|NULL|)$", ("~", "n", "N", "")),
+    ("int", r"^[-+]?[0-9]+$", "-+0123456789"),
+    ("float", r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)$", "-+.0123456789"),
+    ("float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
+)
+"""(tag, pattern, first characters) of the scalars that YAML 1.2 (core schema) reads as something else than text."""
+
+
+def yaml_text(value: Any, *, width: int = 120) -> str:
+    """Return a value of mappings, lists and scalars as YAML, in the order given: `parse_yaml` reads back the same.
+
+    Text that either YAML 1.1 or 1.2 reads as something else (`no`, `1e9`) is quoted.
+    """
+    import re
+
+    import yaml
+
+    class BothDumper(yaml.SafeDumper):
+        """Safe, which quotes what either version would not read as text."""
+
+    for tag, pattern, first in CORE_SCALARS:
+        BothDumper.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
+    return str(yaml.dump(value, Dumper=BothDumper, sort_keys=False, width=width))
+
+
 @cache
 def _yaml_loader() -> type[Any]:
     """PyYAML's safe loader with the scalars of YAML 1.2: its own 1.1 reads `1e9` as text, `no` as false, `010` as 8."""
@@ -129,13 +156,7 @@ def _yaml_loader() -> type[Any]:
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             return super().construct_mapping(node, deep)
 
-    for tag, pattern, first in (
-        ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-        ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-        ("int", r"^[-+]?[0-9]+$", "-+0123456789"),
-        ("float", r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)$", "-+.0123456789"),
-        ("float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
-    ):
+    for tag, pattern, first in CORE_SCALARS:
         CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
     CoreLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
     return CoreLoader

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.cluster_file import default_nodes, describe_cluster, load_cluster
 from profiles.errors import InputError
+from profiles.files import parse_yaml, yaml_text
 from profiles.hardware import device_names, load_device, load_link
 from profiles.measurements import DeviceRates, device_from_rates
 from tests.seeds import examples
@@ -185,13 +185,13 @@ def test_everything_may_be_defined_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [DESIGN_EXAMPLE, INLINE])
 def test_described_file_loads_as_the_same_cluster(text: str, tmp_path: Path) -> None:
     first = load_text(text, tmp_path)
-    second = load_text(yaml.safe_dump(describe_cluster(first)), tmp_path)
+    second = load_text(yaml_text(describe_cluster(first)), tmp_path)
     assert (second.sites, second.site_links, second.notes) == (first.sites, first.site_links, ())
 
 
 def test_described_local_cluster_needs_no_profile(tmp_path: Path) -> None:
     first = load_cluster("local:1x2", local_device=lambda: device_from_rates(RATES))
-    assert load_text(yaml.safe_dump(describe_cluster(first)), tmp_path).sites == first.sites
+    assert load_text(yaml_text(describe_cluster(first)), tmp_path).sites == first.sites
 
 
 def test_local_device_in_a_file(tmp_path: Path) -> None:
@@ -227,10 +227,18 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @settings(max_examples=examples(40))
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(), st.lists))
+@example(["1e9", "0e1", "no", "0x1F", "1_000", "12:30", "2001-01-01", ".5", "~", "", "=", "<<", "yes", ".inf"])
+def test_what_is_written_as_yaml_is_read_back(value: object) -> None:
+    read = parse_yaml(yaml_text(value), where="text")
+    assert (repr(read), type(read)) == (repr(value), type(value))
+
+
+@settings(max_examples=examples(40))
 @given(clusters())
 def test_round_trip_of_any_cluster(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> None:
     folder = tmp_path_factory.mktemp("round")
-    loaded = load_text(yaml.safe_dump(describe_cluster(cluster)), folder)
+    loaded = load_text(yaml_text(describe_cluster(cluster)), folder)
     assert (loaded.sites, loaded.site_links) == (cluster.sites, cluster.site_links)
 
 

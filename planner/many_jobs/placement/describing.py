@@ -14,7 +14,7 @@ from planner.many_jobs.sites.records import Alternative
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.cluster_file import describe_cluster
-from profiles.files import write_atomically
+from profiles.files import write_atomically, yaml_text
 
 
 def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[Alternative]) -> dict[str, Any]:
@@ -54,11 +54,9 @@ def save_placed(job: PlacedJob, path: Path) -> tuple[Plan, Path | None]:
     if not job.ground.measured:
         save_plan(job.plan, path)
         return job.plan, None
-    import yaml
-
     beside = path.with_name(f"{path.stem}.cluster.yaml")
     head = f"# {job.ground.cluster.text}, with its links between sites as {path.name} was made on.\n"
-    write_atomically(beside, head + yaml.safe_dump(describe_cluster(job.ground.cluster), sort_keys=False, width=120))
+    write_atomically(beside, head + yaml_text(describe_cluster(job.ground.cluster)))
     plan = replace(job.plan, cluster=str(beside))
     save_plan(plan, path)
     return plan, beside
