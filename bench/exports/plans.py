@@ -28,7 +28,7 @@ PLANS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt tp2 pp2": ("gpt2-1.3b", "h100:1x8", {"tp": 2, "pp": 2, "software": "megatron-core"}),
     "gpt gpipe": ("gpt2-1.3b", "h100:1x8", {"tp": 2, "pp": 2, "schedule": "gpipe", "recompute": "full"}),
     "llama tp8 pp2": (*LLAMA, {"tp": 8, "pp": 2, "sequence_parallel": True, "software": "megatron-bridge"}),
-    "llama zero 0": (*LLAMA, {"dp": 16, "grad_dtype": "bf16"}),
+    "llama zero 0": (*LLAMA, {"dp": 16, "zero": 0, "grad_dtype": "bf16"}),
     "llama zero 1": (*LLAMA, {"tp": 2, "zero": 1}),
     "llama zero 2": (*LLAMA, {"dp": 16, "zero": 2}),
     "llama zero 3": (*LLAMA, {"dp": 16, "zero": 3, "recompute": "full", "software": "torchtitan"}),
@@ -77,9 +77,11 @@ PLANS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def make_plan(name: str) -> Plan:
-    """The plan of that name, whether it fits or not. 64 samples, nothing recomputed unless it says so."""
+    """The plan of that name, whether it fits or not. 64 samples, nothing recomputed, activations whole unless it says
+    so."""
     model, cluster, options = PLANS[name]
-    given = EstimateOptions(model, cluster=cluster, **{"global_batch": 64, "recompute": "none", **options})
+    unsaid = {"global_batch": 64, "recompute": "none", "sequence_parallel": False}
+    given = EstimateOptions(model, cluster=cluster, **{**unsaid, **options})
     return estimate_explicit(read_explicit(given, store=None)).plan
 
 

@@ -404,7 +404,7 @@ def test_nothing_free_is_a_result_and_not_an_error(tmp_path: Path) -> None:
             "NODELIST GRES STATE\nn1 gpu:1g.10gb:7 idle\n",
             r"slices of GPUs \(MIG\) are left out: n1 \(1g.10gb\), expected",
         ),
-        ("NODELIST GRES STATE\nn1 gpu:rtx_a6000:4 idle\n", r"catalogue does not have are left out: n1 \(rtx_a6000\)"),
+        ("NODELIST GRES STATE\nn1 gpu:rtx_a2000:4 idle\n", r"catalogue does not have are left out: n1 \(rtx_a2000\)"),
         ("NODELIST GRES STATE\nn1 gpu:4 idle\n", "node n1: found 4 GPUs of no type"),
         ("NodeName=n1 Arch=x86_64\n   Gres=gpu:h100:8\n", "NodeName=n1: found no State, expected State= as `scontrol"),
         ("NodeName=n1 State=IDLE\n", "NodeName=n1: found no Gres"),

@@ -160,7 +160,7 @@ def test_only_local_workers_can_be_measured(store: Path, capsys: pytest.CaptureF
 def test_the_interface_takes_the_budget(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     runs = Runs(clock)
-    monkeypatch.setattr("planner.one_job.planning.searching.run_here", lambda *_: runs)
+    monkeypatch.setattr("planner.one_job.tuning.local.run_here", lambda *_: runs)
     options = PlanOptions(
         "gpt-tiny", cluster="local:1x2", store=store, dtype="fp32", global_batch=16, profile_budget=1e5
     )
