@@ -28,7 +28,7 @@ from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.rows import parse_table
 from profiles.cluster import Cluster, NodeGroup
 from profiles.vocabulary import Shard
-from tests.planner.run_row_examples import run_row
+from tests.planner.one_job.validation.run_row_examples import run_row
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data/train_runs.csv"
 needs_data = pytest.mark.skipif(not DATA.is_file(), reason="the published runs lie beside the repository, not in it")

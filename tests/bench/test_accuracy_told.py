@@ -13,7 +13,7 @@ from bench.accuracy.adapters.told import read_told
 from models_zoo.layers import Experts, Head, TransformerBlock
 from planner.one_job.validation.prepared import PreparedRun
 from profiles.errors import InputError
-from tests.planner.run_row_examples import run_row
+from tests.planner.one_job.validation.run_row_examples import run_row
 
 EXTRA = '"{""cuda_graph"": ""full iteration"", ""moe-layer-freq"": ""([0]*3+[1]*12)"", ""blank"": null}"'
 
