@@ -21,7 +21,7 @@ from statistics import fmean
 import numpy as np
 from scipy.optimize import least_squares
 
-from bench.accuracy.kernel_rows import DEVICES, is_held, read_rows
+from bench.accuracy.kernel_rows import DEVICES, is_held, read_table
 from estimator.pricing.attention_time import attention_seconds
 from estimator.pricing.operator_time import memory_seconds
 from profiles.efficiencies import AttentionEfficiency, OperatorEfficiencies, load_operator_efficiencies
@@ -62,7 +62,7 @@ def read_attention(folder: Path, architecture: str) -> list[AttentionRow]:
     """Return the rows in bf16 of an architecture's kernels."""
     _, names = KERNELS[architecture]
     rows = []
-    for row in read_rows(folder, "attention"):
+    for row in read_table(folder / "attention.csv.gz"):
         device = DEVICES[row["gpu"]]
         if load_operator_efficiencies(device).architecture != architecture or row["kernel"] not in names:
             continue

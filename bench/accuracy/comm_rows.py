@@ -4,7 +4,6 @@ cluster of ours."""
 from __future__ import annotations
 
 import csv
-import gzip
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from bench.accuracy.kernel_rows import read_table
 from estimator.communication.collectives import Group, describe_group, time_collective
 from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.hardware import load_device, load_link
@@ -274,8 +274,7 @@ def read_kernels(path: Path) -> tuple[Published, ...]:
     Left out: 8-bit integers, which no switch reduces; NCCL 2.23 on Hopper, whose small sizes are noise; versions that
     are mistuned (`MISTUNED`); frameworks' own all-reduces, which serve inference.
     """
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["kernel"] == "nccl-tests" and row["dtype"] != "int8"]
+    rows = [row for row in read_table(path) if row["kernel"] == "nccl-tests" and row["dtype"] != "int8"]
     by_size: defaultdict[tuple[str, CollectiveOp, int, int], list[dict[str, str]]] = defaultdict(list)
     for row in rows:
         op = OPS[row["op"]]

@@ -11,8 +11,6 @@ are held; the figures of profiles/data/dispatchers.toml rest on the others. "lin
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from bench.accuracy.comm_rows import KERNEL_FAMILIES, place
+from bench.accuracy.kernel_rows import read_table
 from estimator.communication.collectives import time_collective
 from estimator.communication.groups import Group
 from estimator.pricing.link_times import deduplicated, dispatched_s
@@ -52,28 +51,27 @@ class Exchange:
 def read_exchanges(path: Path) -> tuple[Exchange, ...]:
     """Return the rows of `path` that a training's exchange is like."""
     exchanges = []
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            tokens, hidden = int(row["tokens"]), int(row["hidden"])
-            if row["mode"] not in DISPATCHERS or tokens < LEAST_TOKENS or row["sms"] not in MULTIPROCESSORS:
-                continue
-            if row["op"] not in ("dispatch", "combine"):
-                continue
-            combined = 2.0 if row["op"] == "combine" else WIDTHS.get(row["dtype"], SCALED)
-            shape = " ".join(row[name] for name in ("tokens", "hidden", "topk", "experts", "gpus"))
-            exchanges.append(
-                Exchange(
-                    id=row["id"],
-                    gpu=row["gpu"],
-                    op=row["op"],
-                    dispatcher=load_dispatcher(DISPATCHERS[row["mode"]]),
-                    group=place(KERNEL_FAMILIES[row["gpu"]].machine, int(row["gpus"]), int(row["nodes"])),
-                    size_bytes=tokens * hidden * int(row["topk"]) * combined,
-                    experts=int(row["topk"]),
-                    measured_s=float(row["seconds"]),
-                    held=sha256(shape.encode()).digest()[0] % 10 < 3,
-                )
+    for row in read_table(path):
+        tokens, hidden = int(row["tokens"]), int(row["hidden"])
+        if row["mode"] not in DISPATCHERS or tokens < LEAST_TOKENS or row["sms"] not in MULTIPROCESSORS:
+            continue
+        if row["op"] not in ("dispatch", "combine"):
+            continue
+        combined = 2.0 if row["op"] == "combine" else WIDTHS.get(row["dtype"], SCALED)
+        shape = " ".join(row[name] for name in ("tokens", "hidden", "topk", "experts", "gpus"))
+        exchanges.append(
+            Exchange(
+                id=row["id"],
+                gpu=row["gpu"],
+                op=row["op"],
+                dispatcher=load_dispatcher(DISPATCHERS[row["mode"]]),
+                group=place(KERNEL_FAMILIES[row["gpu"]].machine, int(row["gpus"]), int(row["nodes"])),
+                size_bytes=tokens * hidden * int(row["topk"]) * combined,
+                experts=int(row["topk"]),
+                measured_s=float(row["seconds"]),
+                held=sha256(shape.encode()).digest()[0] % 10 < 3,
             )
+        )
     return tuple(exchanges)
 
 

@@ -13,8 +13,6 @@ anew and prints the errors with that; profiles/data/efficiencies.toml is edited 
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -23,19 +21,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
+from bench.accuracy.kernel_rows import DEVICES, read_table
 from estimator.pricing.product_time import gemm_seconds
 from profiles.efficiencies import OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.vocabulary import Device, DType
 
-DEVICES = {
-    "A100 SXM": "a100-80gb",
-    "H100 SXM": "h100",
-    "H200 SXM": "h200",
-    "B200 SXM": "b200",
-    "B300 SXM": "b300",
-    "GB200 SXM": "gb200",
-}
 INSTEAD = {"fp8_block": "mxfp8"}
 SIZES = ("tokens", "hidden", "ffn_hidden", "experts", "topk", "tp", "ep", "gated")
 
@@ -77,29 +68,28 @@ class Row:
 def read_rows(path: Path) -> tuple[Row, ...]:
     """Return the balanced rows of `path` in dtypes of ours: of each device, dtype and shape the fastest software."""
     fastest: dict[tuple[object, ...], Row] = {}
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            if row["workload"] != "balanced" or row["dtype"] not in get_args(DType) or row["gpu"] not in DEVICES:
-                continue
-            if row["ep"] != "1" and not row["software"].startswith("trtllm"):
-                continue
-            device = load_device(DEVICES[row["gpu"]])
-            # Blackwell runs the products of block scales in MXFP8.
-            rates = dict(device.peak_flops_per_s)
-            dtype: Any = next((name for name in (row["dtype"], INSTEAD.get(row["dtype"])) if name in rates), None)
-            if dtype is None:
-                continue
-            read = Row(
-                id=row["id"],
-                device=device,
-                dtype=dtype,
-                sizes={name: int(row[name]) for name in SIZES},
-                measured_s=float(row["seconds"]),
-                software=row["software"],
-            )
-            key = (row["gpu"], row["dtype"], *read.sizes.values())
-            if key not in fastest or read.measured_s < fastest[key].measured_s:
-                fastest[key] = read
+    for row in read_table(path):
+        if row["workload"] != "balanced" or row["dtype"] not in get_args(DType) or row["gpu"] not in DEVICES:
+            continue
+        if row["ep"] != "1" and not row["software"].startswith("trtllm"):
+            continue
+        device = load_device(DEVICES[row["gpu"]])
+        # Blackwell runs the products of block scales in MXFP8.
+        rates = dict(device.peak_flops_per_s)
+        dtype: Any = next((name for name in (row["dtype"], INSTEAD.get(row["dtype"])) if name in rates), None)
+        if dtype is None:
+            continue
+        read = Row(
+            id=row["id"],
+            device=device,
+            dtype=dtype,
+            sizes={name: int(row[name]) for name in SIZES},
+            measured_s=float(row["seconds"]),
+            software=row["software"],
+        )
+        key = (row["gpu"], row["dtype"], *read.sizes.values())
+        if key not in fastest or read.measured_s < fastest[key].measured_s:
+            fastest[key] = read
     return tuple(fastest.values())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import sqrt
@@ -68,25 +68,25 @@ def is_held(*sizes: int) -> bool:
     return int(sha256(",".join(map(str, sizes)).encode()).hexdigest(), 16) % 2 == 1
 
 
-def read_rows(folder: Path, name: str) -> list[Row]:
-    """Return the rows of `folder/NAME.csv.gz`. Raise OSError if it cannot be read."""
-    with gzip.open(folder / f"{name}.csv.gz", "rt", encoding="utf-8", newline="") as file:
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a gzip CSV. Raise OSError if it cannot be read."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def read_products(folder: Path) -> list[ProductRow]:
     """Return all products of `gemm` and `gemm_sustained`, of bursts the mean of two versions of one framework."""
-    bursts = read_rows(folder, "gemm")
+    bursts = read_table(folder / "gemm.csv.gz")
     casts = {
         (row["gpu"], row["m"], row["k"]): float(row["quantize_seconds"]) for row in bursts if row["quantize_seconds"]
     }
     return [
         *_products(bursts, casts, burst=True),
-        *_products(read_rows(folder, "gemm_sustained"), casts, burst=False),
+        *_products(read_table(folder / "gemm_sustained.csv.gz"), casts, burst=False),
     ]
 
 
-def _products(rows: list[Row], casts: Mapping[tuple[str, str, str], float], *, burst: bool) -> Iterator[ProductRow]:
+def _products(rows: Sequence[Row], casts: Mapping[tuple[str, str, str], float], *, burst: bool) -> Iterator[ProductRow]:
     for row in rows:
         device, seconds = DEVICES[row["gpu"]], float(row["seconds"])
         dtype = _dtype(row["dtype"], device)
