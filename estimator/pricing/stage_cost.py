@@ -240,7 +240,12 @@ def _optimizer_s(
     multiplies besides. Where all layers are profiled, the step that was measured with them."""
     recipe = setup.recipe
     optimizer = OPTIMIZERS[recipe.optimizer]
-    each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
+    each = optimizer.step_bytes(
+        recipe.dtype,
+        recipe.grad_dtype,
+        masters=recipe.software.optimizer_masters,
+        narrow_moments=recipe.software.moments == "bf16",
+    )
     updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
     if "optimizer" in stage.offload:
         return optimizer_on_host_s(setup, stage, updated, updated * each)

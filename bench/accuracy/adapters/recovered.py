@@ -131,6 +131,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append(f"dispatch={name}")
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
+    features += _memory_features(told)
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
     offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
     return {
@@ -142,6 +143,20 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _memory_features(told: Told) -> list[str]:
+    """What is told of how weights, moments and adapters are held. Submissions of Llama 2 70B with adapters keep frozen
+    weights in the narrow type and their activations' inputs in 8 bits (activation_func_fp8_input_store of Megatron
+    Core): 80 layers of 8,192 tokens do not fit a B200 otherwise, and ran."""
+    adapters, gathered = told.get("lora", ""), flag(told, "fp8_param_gather")
+    features = ["moments=bf16"] if told.get("exp_avg_dtype") == "bfloat16" else []
+    if adapters.startswith("rank"):
+        targets = "attention" if "attention" in adapters else "all"
+        return [*features, f"lora_targets={targets}", "narrow_parameters=yes", "narrow_activations=yes"]
+    if gathered is not None:
+        features.append(f"narrow_parameters={'yes' if gathered else 'no'}")
+    return features
 
 
 def _experts(row: RunRow, told: Told) -> dict[str, Any]:
