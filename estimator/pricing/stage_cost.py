@@ -222,7 +222,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         host_launches=recipe.software.launch == "eager" and not measured_rates,
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
-        fused_accumulation=recipe.software.fused_accumulation,
+        accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
         attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
         flash_generation=recipe.software.flash_generation,
         bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,

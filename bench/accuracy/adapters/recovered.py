@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from bench.accuracy.adapters.told import Told, count, flag
+from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
 from profiles.vocabulary import Overlap
 
@@ -68,6 +69,7 @@ def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
     columns |= _recompute(row, told, assumed)
     columns |= _software(row, told)
     columns |= _experts(row, told)
+    columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
 
 
@@ -83,6 +85,17 @@ def _degrees(row: RunRow, told: Told, assumed: list[str]) -> tuple[tuple[str, in
         stated["dp"] = consistent
         assumed.append(f"dp: {consistent}, as the other degrees and the devices imply, where another is printed")
     return tuple(stated.items())
+
+
+def _layout(told: Told, degrees: dict[str, int], assumed: list[str]) -> str:
+    """The layout told of a recipe; of one for other degrees than the run's nothing is known."""
+    # What is told is in lower case; of Megatron's letters E and L are capitals.
+    layout = told.get("pipeline_layout", "").replace("e", "E").replace("l", "L")
+    chunks = degrees.get("pp", 1) * degrees.get("vpp", 1)
+    if layout and len(blocks_by_chunk(layout)) != chunks:
+        assumed.append(f"pipeline_layout: that of the recipe is for other degrees than {chunks} chunks; divided evenly")
+        return ""
+    return layout
 
 
 def _sharding(told: Told) -> str:
