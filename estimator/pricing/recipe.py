@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind, RecomputeModule
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -42,8 +42,9 @@ class Software:
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
     some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
     `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it.
+    few streams; fused: as one kernel, the activation and its cast in it (Transformer Engine's fused grouped MLP).
+    `selective`: the modules that selective recomputation runs again. `memory`: what it holds besides weights,
+    gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -61,7 +62,8 @@ class Software:
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
-    grouped_products: Literal["one_kernel", "streams"] = "one_kernel"
+    grouped_products: Literal["one_kernel", "streams", "fused"] = "one_kernel"
+    selective: tuple[RecomputeModule, ...] = ("core_attn",)
     memory: MemoryFeatures = GENERIC
 
 
