@@ -143,6 +143,7 @@ HYBRIDS: dict[str, list[dict[str, Any]]] = {
         SMALL | NEMOTRON,
         SMALL | NEMOTRON | {"layers_block_type": ["mamba", "moe", "attention"], "use_conv_bias": False},
         SMALL | NEMOTRON | {"mlp_bias": True},
+        SMALL | NEMOTRON | {"layers_block_type": ["mamba", "moe", "attention"], "moe_latent_size": 12},
         SMALL | NEMOTRON | {"hybrid_override_pattern": "M-M*E", "layers_block_type": None, "num_hidden_layers": 5},
     ],
     "bamba": [
@@ -245,7 +246,12 @@ def test_further_predicted_tokens_cost_a_block_a_join_and_three_norms(tmp_path: 
         ("nemotron_h", SMALL, "hybrid_override_pattern", "a letter M"),
         ("nemotron_h", SMALL | NEMOTRON | {"num_hidden_layers": 4}, "num_hidden_layers", "3, as many"),
         ("nemotron_h", SMALL | NEMOTRON | {"use_bias": True}, "use_bias", "false"),
-        ("nemotron_h", SMALL | {"hybrid_override_pattern": "MEM", "moe_latent_size": 8}, "moe_latent_size", "null"),
+        (
+            "nemotron_h",
+            SMALL | NEMOTRON | {"layers_block_type": ["moe"] * 3, "moe_latent_size": -8},
+            "moe_latent_size",
+            "an integer",
+        ),
         ("bamba", SMALL | MAMBA | {"num_key_value_heads": 4, "mamba_d_head": 8}, "mamba_n_heads", "heads that fill 96"),
         (
             "bamba",
