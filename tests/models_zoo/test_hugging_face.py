@@ -166,8 +166,8 @@ HYBRIDS: dict[str, list[dict[str, Any]]] = {
         SMALL | MAMBA | {"num_local_experts": 0, "shared_intermediate_size": 40, "tie_word_embeddings": True},
     ],
 }
-"""Their class in transformers runs a scan that is no product, or all experts on all tokens (Llama 4): FLOPs are compared
-with our own modules alone."""
+"""Their class in transformers runs a scan that is no product, or all experts on all tokens (Llama 4): FLOPs are
+compared with our own modules alone."""
 
 
 def write_config(folder: Path, config: object, name: str = "config.json") -> Path:
