@@ -52,6 +52,8 @@ OffloadPart = Literal["optimizer", "activations"]
 GradDType = Literal["fp32", "bf16", "fp16"]
 ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
+Adapters = Literal["all", "attention"]
+"""The matrices of a block on which adapters sit: all, or attention's projections alone."""
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]
 Kernels = Literal["fused", "eager"]

@@ -146,7 +146,9 @@ def _vocabulary(layer: Head, split: Split) -> list[Piece]:
 
 
 def projection_pieces(layer: Head, split: Split) -> list[Piece]:
-    """The way into the tensor-parallel region, the product with this rank's columns of the vocabulary, and the loss."""
+    """The way into the tensor-parallel region, the product with this rank's columns of the vocabulary, which no
+    adapter sits beside, and the loss."""
+    split = split.without_adapters()
     columns = layer.factor or layer.hidden
     vocab = padded_vocabulary(layer.vocab, split) // split.tp
     product = linear(

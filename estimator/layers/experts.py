@@ -130,7 +130,7 @@ def _router(split: Split, spec: Experts, hidden: int, rows: ExpertRows) -> Piece
     )
     routed = Piece(
         operators=(product, choice),
-        adapter_parameters=split.lora_rank * (hidden + spec.count),
+        adapter_parameters=split.of_feed_forward().lora_rank * (hidden + spec.count),
         saved_bytes=rows.tokens * hidden * split.width + kept,
     )
     # Each tensor-parallel rank routes its part of the tokens.
@@ -241,7 +241,7 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
     products = Piece(
         operators=(up, down),
         expert_parameters=groups * weights,
-        adapter_parameters=split.lora_rank * groups * (2 * hidden + columns + inner),
+        adapter_parameters=split.of_feed_forward().lora_rank * groups * (2 * hidden + columns + inner),
         # What a product with narrow operands keeps of its input is the narrow copy.
         saved_bytes=round((up.saved_bytes + down.saved_bytes) * min(1.0, DTYPE_BYTES[split.dtype] / width)),
     )
@@ -250,6 +250,7 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
 
 def _shared(split: Split, spec: Experts, hidden: int) -> Piece:
     """The expert that every token visits: dense, split by tp; its input is the one that the router keeps."""
+    split = split.of_feed_forward()
     if not spec.shared_hidden:
         return Piece()
     inner = spec.shared_hidden // split.tp

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import Adapters, AttentionKernel, DType, Kernels, RecomputeKind
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -18,6 +18,7 @@ from profiles.vocabulary import ZeroStage as ZeroStage
 
 Dispatch = Literal["all_to_all", "deduplicated", "hybrid"]
 Launch = Literal["eager", "graph"]
+TensorOverlap = Literal["backward", "pipelined"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,12 @@ class Software:
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
     some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
     `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it.
+    few streams. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum and the
+    input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of both
+    passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is in
+    fp8 as well. `narrow_gather`: sharded weights are gathered in the compute dtype's own bytes. `adapters`: on which
+    matrices a LoRA adapter sits (the vocabulary's projection has none). `memory`: what it holds besides weights,
+    gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -50,6 +55,10 @@ class Software:
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
     grouped_products: Literal["one_kernel", "streams"] = "one_kernel"
+    tensor_overlap: TensorOverlap = "backward"
+    fp8_attention: bool = False
+    narrow_gather: bool = False
+    adapters: Adapters = "all"
     memory: MemoryFeatures = GENERIC
 
 
@@ -58,7 +67,7 @@ class Recipe:
     """Settings of a training that do not depend on where a rank sits.
 
     `global_batch` samples an iteration; `seq_len` tokens per sample. `vocabulary_multiple`: the vocabulary is padded to
-    a multiple of this times tp. `lora_rank` > 0: adapters of that rank on every matrix, everything else frozen;
+    a multiple of this times tp. `lora_rank` > 0: adapters of that rank, everything else frozen;
     `frozen_layers`: layers [first, end) without gradients. `moe_capacity_factor` None: dropless routing.
     `moe_imbalance`: the fullest rank's tokens over the mean. `overlap`: which communication runs beside compute.
     """

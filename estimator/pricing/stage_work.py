@@ -50,6 +50,7 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
+        adapters=recipe.software.adapters,
         frozen=recipe.lora_rank > 0 or is_frozen,
         passes_gradient=passes_gradient,
     )

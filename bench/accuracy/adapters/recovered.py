@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
+from bench.accuracy.adapters.frameworks import PublishedFramework
 from bench.accuracy.adapters.told import Told, count, flag
 from planner.one_job.validation.columns import RunRow
 from profiles.vocabulary import Overlap
@@ -26,7 +27,6 @@ COUNTS = {
 
 OVERLAPS: dict[Overlap, tuple[str, ...]] = {
     "dp": ("overlap_grad_reduce", "overlap_grad_sync"),
-    "tp": ("tp_comm_overlap",),
     "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
     "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
 }
@@ -48,7 +48,7 @@ RECOMPUTED_IN_FULL = frozenset({"moe", "mlp"})
 LIGHT_MODULES = frozenset({"layernorm", "moe_act", "mla_up_proj", "mlp_norm", "attn_norm"})
 
 
-def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
+def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assumed: list[str]) -> RunRow:
     """Return `row` with blanks filled by what is told of it beside its columns.
 
     Adds to `assumed` what of it the columns cannot say.
@@ -63,7 +63,7 @@ def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
     if row.seq_parallel is None:
         columns["seq_parallel"] = flag(told, "sequence_parallel")
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
-    columns["overlap"] = row.overlap or _overlap(row, told)
+    columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
     columns |= _recompute(row, told, assumed)
     columns |= _software(row, told)
@@ -92,14 +92,15 @@ def _sharding(told: Told) -> str:
     return stage
 
 
-def _overlap(row: RunRow, told: Told) -> str:
+def _overlap(row: RunRow, told: Told, framework: PublishedFramework) -> str:
     """What runs beside compute; blank where nothing is told of it. Stages' messages are hidden wherever Megatron
-    interleaves, unless it is said that they are not."""
+    interleaves, unless it is said that they are not. What Megatron hides of tensor parallelism without being asked to
+    stays hidden where its option is off (the feature `tensor_overlap`)."""
     stated = {kind: flag(told, *names) for kind, names in OVERLAPS.items()}
-    if told.get("tp_comm_overlap", "").startswith("userbuffers"):
-        stated["tp"] = (row.degree("tp") or 1) > 1
     if stated["dp"] is None and stated["p2p"] is None:
         return ""
+    asked = told.get("tp_comm_overlap", "").startswith("userbuffers") or flag(told, "tp_comm_overlap")
+    stated["tp"] = asked or "tp" in framework.declared.overlap
     interleaved = (row.degree("vpp") or count(told, "vpp") or 1) > 1
     stated["p2p"] = interleaved if stated["p2p"] is None else stated["p2p"]
     return "+".join(kind for kind in get_args(Overlap) if stated.get(kind)) or "none"
@@ -129,6 +130,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     if dispatcher:
         name = "hybrid" if "hybridep" in dispatcher else "deduplicated" if "deepep" in dispatcher else "all_to_all"
         features.append(f"dispatch={name}")
+    features += _stated_features(told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
@@ -142,6 +144,22 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _stated_features(told: Told) -> list[str]:
+    """What is told of the software in words that name a feature."""
+    stated = [
+        f"{feature}={'yes' if on else 'no'}"
+        for feature, name in (("fp8_attention", "fp8_attention"), ("narrow_gather", "fp8_param_gather"))
+        if (on := flag(told, name)) is not None
+    ]
+    pipelined = told.get("tp_comm_overlap", "").startswith("userbuffers") or flag(told, "tp_comm_overlap")
+    if pipelined is not None:
+        stated.append(f"tensor_overlap={'pipelined' if pipelined else 'backward'}")
+    adapted = told.get("lora", "")
+    if "attention" in adapted:
+        stated.append("adapters=all" if "mlp" in adapted else "adapters=attention")
+    return stated
 
 
 def _experts(row: RunRow, told: Told) -> dict[str, Any]:
