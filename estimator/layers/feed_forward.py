@@ -14,7 +14,6 @@ def feed_forward_piece(name: str, spec: FeedForward, hidden: int, split: Split, 
 
     `keeps_input` False where another branch keeps the tensor that both read. The last product's bias is the block's.
     """
-    split = split.of_feed_forward()
     inner, rows = spec.hidden // split.tp, split.rows
     columns = 2 if spec.gated else 1
     products = ("gate", "up") if spec.gated and split.zoo else ("up",)

@@ -64,8 +64,8 @@ class Machine:
     """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
-    (0 with `fused_accumulation`, where the product reads and writes the sum). `tensor_overlap`, `fp8_attention` as
-    `Software` has them.
+    (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
+    `fp8_attention` as `Software` has them.
     """
 
     device: Device
@@ -79,7 +79,7 @@ class Machine:
     host_launches: bool
     kernels: Kernels
     accumulation_bytes: int
-    fused_accumulation: bool
+    accumulator_bytes: int
     attention_kernel: str | None
     flash_generation: int
     fp8_attention: bool
@@ -250,7 +250,7 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
         efficiencies=machine.efficiencies,
         pass_="backward" if backward else "forward",
         attention_kernel=machine.attention_kernel,
-        fused_wgrad=machine.fused_accumulation,
+        accumulator_bytes=machine.accumulator_bytes,
     )
     if op.kind == "attention" and machine.fp8_attention and machine.dtype in NARROW_DTYPES:
         took /= machine.parameters.of("fp8_attention_share")

@@ -224,7 +224,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         host_launches=recipe.software.launch == "eager" and not measured_rates,
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
-        fused_accumulation=recipe.software.fused_accumulation,
+        accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
         attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
         flash_generation=recipe.software.flash_generation,
         fp8_attention=recipe.software.fp8_attention,
@@ -243,7 +243,12 @@ def _optimizer_s(
     multiplies besides. Where all layers are profiled, the step that was measured with them."""
     recipe = setup.recipe
     optimizer = OPTIMIZERS[recipe.optimizer]
-    each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
+    each = optimizer.step_bytes(
+        recipe.dtype,
+        recipe.grad_dtype,
+        masters=recipe.software.optimizer_masters,
+        narrow_moments=recipe.software.moments == "bf16",
+    )
     updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
     if "optimizer" in stage.offload:
         return optimizer_on_host_s(setup, stage, updated, updated * each)
@@ -374,7 +379,8 @@ def sharded_layer(
 
 def gathered_bytes(recipe: Recipe) -> float:
     """Return the bytes of a weight as it is gathered: as it is held, or as products take it."""
-    return DTYPE_BYTES[recipe.dtype] if recipe.software.narrow_gather else held_bytes(recipe.dtype)
+    narrow = recipe.software.narrow_parameters and recipe.dtype != "nvfp4"
+    return DTYPE_BYTES[recipe.dtype] if narrow else held_bytes(recipe.dtype)
 
 
 def accumulation_bytes(setup: Setup) -> int:

@@ -58,6 +58,15 @@ def test_blanks_are_filled_and_what_the_row_states_stands() -> None:
     assert (row.recompute, row.grad_dtype) == ("none", "bf16")
 
 
+def test_a_recipes_layout_is_that_of_its_own_degrees() -> None:
+    assumed: list[str] = []
+    told = {"pipeline_layout": "et*2|ttt|tml", "pp": "3"}
+    assert recovered_row(_row(), told, SERIAL, assumed).pipeline_layout == "Et*2|ttt|tmL"
+    assert not assumed
+    assert not recovered_row(_row(), told | {"pp": "2"}, SERIAL, assumed).pipeline_layout
+    assert "other degrees than 2 chunks" in assumed[0]
+
+
 def test_a_data_parallel_degree_that_contradicts_the_devices_gives_way() -> None:
     assumed: list[str] = []
     row = recovered_row(_row(dp=2), {"dp_if_consistent": "8"}, SERIAL, assumed)
@@ -109,12 +118,10 @@ def test_features_are_told() -> None:
     [
         ({"tp_comm_overlap": "1"}, "tensor_overlap=pipelined"),
         ({"tp_comm_overlap": "false"}, "tensor_overlap=backward"),
-        ({"fp8_attention": "1", "fp8_param_gather": "0"}, "fp8_attention=yes; narrow_gather=no"),
-        ({"lora": "rank 16, attention qkv and projection; base frozen"}, "adapters=attention"),
-        ({"lora": "rank 16, attention and mlp"}, "adapters=all"),
+        ({"fp8_attention": "1", "fp8_param_gather": "0"}, "fp8_attention=yes; narrow_parameters=no"),
     ],
 )
-def test_precision_overlap_and_adapters_are_features(told: dict[str, str], features: str) -> None:
+def test_precision_and_overlap_are_features(told: dict[str, str], features: str) -> None:
     assert recovered_row(_row(), told, SERIAL, []).features == features
 
 

@@ -237,18 +237,6 @@ def test_an_adapter_is_two_thin_products_beside_each_frozen_weight(layer: Transf
     assert backward == sum(op.forward_flops for op in weights) + 2 * 2 * rows * thin
 
 
-def test_adapters_of_attention_leave_the_feed_forward_bare() -> None:
-    everywhere, attention = (
-        [op.name for op in work(LLAMA, lora_rank=8, frozen=True, adapters=which).operators if ".lora_" in op.name]
-        for which in ("all", "attention")
-    )
-    assert attention == [name for name in everywhere if name.startswith("attention")]
-    assert len(attention) == len(everywhere) / 2 > 0
-    assert not [
-        op for op in work(Head(hidden=HIDDEN, vocab=1000), lora_rank=8, frozen=True).operators if ".lora_" in op.name
-    ]
-
-
 def test_an_adapters_input_is_gathered_again_under_sequence_parallelism() -> None:
     options: dict[str, Any] = {"tp": 4, "sequence_parallel": True, "lora_rank": 8, "frozen": True}
     assert talk(work(LLAMA, **options), "backward")["all_gather", WHOLE] == 4

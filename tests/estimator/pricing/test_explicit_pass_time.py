@@ -40,7 +40,7 @@ def machine(**changes: Any) -> Machine:
         "host_launches": False,
         "kernels": "fused",
         "accumulation_bytes": 0,
-        "fused_accumulation": True,
+        "accumulator_bytes": 4,
         "attention_kernel": None,
         "flash_generation": 2,
         "fp8_attention": False,
@@ -214,7 +214,7 @@ def test_overlap_hides_the_inputs_collectives_of_backward_alone() -> None:
     assert forward_pass([(chosen, 1)], machine(overlap_tp=True)) == forward_pass([(chosen, 1)], machine())
     # In pieces all but the first or last of each is hidden, forward too.
     shared = work(tp=4, sequence_parallel=True)
-    pieces = replace(on, tensor_overlap="pipelined", collective_s=lambda one: 1e-6)
+    pieces = replace(on, tensor_overlap="pipelined", collective_s=lambda _: 1e-6)
     assert forward_pass([(shared, 1)], pieces).tp_s == pytest.approx(4e-6 * (1 - 0.75 * (1 - cost)))
     # Products cover no more than they take.
     long = backward_pass([(chosen, 1)], replace(on, collective_s=lambda one: seconds[one.phase == "backward"] * 1e6))
@@ -289,7 +289,7 @@ def test_what_backward_cannot_put_off_is_never_longer_on_a_faster_device() -> No
 
 
 def test_gradients_are_accumulated_in_a_pass_of_their_own_where_products_do_not() -> None:
-    chosen, on = work(), machine(fused_accumulation=False, accumulation_bytes=10)
+    chosen, on = work(), machine(accumulator_bytes=0, accumulation_bytes=10)
     without = backward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
     added = backward_pass([(chosen, 2)], on).memory_bound_s - without.memory_bound_s
     rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused")
