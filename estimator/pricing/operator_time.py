@@ -118,7 +118,9 @@ def _cast_beside(
     if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm") or comes_narrow:
         return 0.0
     groups, m, n, k = product_sizes(op)
-    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, CAST_COPIES), bandwidth, efficiencies, 1)
+    # Of a frozen weight no product needs the copy along columns.
+    copies = CAST_COPIES if op.backward_flops > op.forward_flops else 1
+    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, copies), bandwidth, efficiencies, 1)
 
 
 def _cast_bytes(dtype: DType, copies: int) -> float:

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
+from bench.accuracy.adapters.frameworks import PublishedFramework
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
@@ -27,7 +28,6 @@ COUNTS = {
 
 OVERLAPS: dict[Overlap, tuple[str, ...]] = {
     "dp": ("overlap_grad_reduce", "overlap_grad_sync"),
-    "tp": ("tp_comm_overlap",),
     "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
     "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
 }
@@ -48,7 +48,7 @@ MODULES = {name: name for name in get_args(RecomputeModule)} | dict.fromkeys(("m
 """Recomputed modules by what sources call them."""
 
 
-def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
+def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assumed: list[str]) -> RunRow:
     """Return `row` with blanks filled by what is told of it beside its columns.
 
     Adds to `assumed` what of it the columns cannot say.
@@ -63,7 +63,7 @@ def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
     if row.seq_parallel is None:
         columns["seq_parallel"] = flag(told, "sequence_parallel")
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
-    columns["overlap"] = row.overlap or _overlap(row, told)
+    columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
     columns |= _recompute(row, told)
     columns |= _software(row, told)
@@ -104,14 +104,15 @@ def _sharding(told: Told) -> str:
     return stage
 
 
-def _overlap(row: RunRow, told: Told) -> str:
+def _overlap(row: RunRow, told: Told, framework: PublishedFramework) -> str:
     """What runs beside compute; blank where nothing is told of it. Stages' messages are hidden wherever Megatron
-    interleaves, unless it is said that they are not."""
+    interleaves, unless it is said that they are not. What Megatron hides of tensor parallelism without being asked to
+    stays hidden where its option is off (the feature `tensor_overlap`)."""
     stated = {kind: flag(told, *names) for kind, names in OVERLAPS.items()}
-    if told.get("tp_comm_overlap", "").startswith("userbuffers"):
-        stated["tp"] = (row.degree("tp") or 1) > 1
     if stated["dp"] is None and stated["p2p"] is None:
         return ""
+    asked = told.get("tp_comm_overlap", "").startswith("userbuffers") or flag(told, "tp_comm_overlap")
+    stated["tp"] = asked or "tp" in framework.declared.overlap
     interleaved = (row.degree("vpp") or count(told, "vpp") or 1) > 1
     stated["p2p"] = interleaved if stated["p2p"] is None else stated["p2p"]
     return "+".join(kind for kind in get_args(Overlap) if stated.get(kind)) or "none"
@@ -147,6 +148,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     modules = _modules(told)
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")
+    features += _stated_features(told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     features += _memory_features(told)
@@ -161,6 +163,19 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _stated_features(told: Told) -> list[str]:
+    """What is told of attention's precision and of tensor-parallel exchange."""
+    stated = []
+    narrow, pipelined = flag(told, "fp8_attention"), flag(told, "tp_comm_overlap")
+    if narrow is not None:
+        stated.append(f"fp8_attention={'yes' if narrow else 'no'}")
+    if told.get("tp_comm_overlap", "").startswith("userbuffers"):
+        pipelined = True
+    if pipelined is not None:
+        stated.append(f"tensor_overlap={'pipelined' if pipelined else 'backward'}")
+    return stated
 
 
 def _memory_features(told: Told) -> list[str]:
