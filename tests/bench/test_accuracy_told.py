@@ -140,7 +140,7 @@ def test_precision_and_overlap_are_features(told: dict[str, str], features: str)
 
 def test_what_megatron_hides_unasked_stays_hidden_where_the_option_is_off() -> None:
     told = {"overlap_grad_reduce": "1", "overlap_p2p": "0", "tp_comm_overlap": "0"}
-    assert recovered_row(_row(), told, NEMO, SERIAL, []).overlap == "dp+tp"
+    assert recovered_row(_row(), told, NEMO, []).overlap == "dp+tp"
     assert recovered_row(_row(), told, SERIAL, []).overlap == "dp"
 
 
