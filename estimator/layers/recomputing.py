@@ -5,12 +5,15 @@ attention without its projections; `moe_act` the experts' activation; `layernorm
 feed-forward; `mla_up_proj` latent attention's up projections with their rotation; `mlp` a dense feed-forward; `moe` a
 mixture with its exchanges; `shared_experts` its shared expert. A module that ends in another's input keeps that no
 longer; `mlp`, `moe` and `shared_experts` keep their own input alone.
+
+`every_second_product` is torchtitan's selective checkpointing by operator (its models' parallelize, _save_list): what
+attention and every second matrix product give is kept, all else of a block runs again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from estimator.layers.parts import Piece
 from estimator.layers.split import Split
@@ -55,6 +58,10 @@ MODULES: dict[RecomputeModule, _Module] = {
 """All modules but `core_attn`, which pieces tell themselves (`Piece.core`)."""
 
 
+LOG_SUM_BYTES = 4
+"""The fused attention kernel's log-sum-exp of a row and head, in fp32."""
+
+
 def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, *, is_end: bool) -> Again:
     """Return what of `piece`, which runs as `operators`, backward computes again under the split's recomputation; an
     embedding or a head is never run again as a whole."""
@@ -66,6 +73,8 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
         )
     if split.recompute != "selective":
         return Again()
+    if "every_second_product" in split.selective and not is_end:
+        return _every_second(piece, operators, split)
     parts = [MODULES[name] for name in split.selective if name in MODULES]
     core = piece.core if "core_attn" in split.selective else ()
     return Again(
@@ -73,6 +82,41 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
         collectives=tuple(each for each in _forward(piece.collectives) if _is_exchange(each, split)),
         freed_bytes=(piece.core_saved_bytes if core else 0)
         + sum(_freed_bytes(op) for op in operators if any(_frees(part, op) for part in parts)),
+    )
+
+
+def _every_second(piece: Piece, operators: tuple[Operator, ...], split: Split) -> Again:
+    """Of products in turn the result of one is kept, the next runs again; of gate and up, which are one product here,
+    half does. The last one's result nobody needs again."""
+    kept, again, number = piece.input_bytes, list[Operator](), 0
+    for op in operators:
+        if op.kind == "attention":
+            batch, queries, _, q_len, _, _, v_dim, _ = op.shape
+            kept += batch * q_len * queries * (v_dim * split.width + LOG_SUM_BYTES)
+        elif op.kind != "gemm":
+            again.append(op)
+        elif op.name.endswith(".up"):
+            kept += op.shape[0] * op.shape[1] * split.width // 2
+            again.append(_half(op))
+        elif not op.name.endswith(".down"):
+            kept += 0 if number % 2 else op.shape[0] * op.shape[1] * split.width
+            again += [op] if number % 2 else []
+            number += 1
+    freed = max(0, piece.saved_bytes - kept)
+    # What is reduced and scattered is kept, what is gathered is not.
+    gathers = tuple(each for each in _forward(piece.collectives) if each.op != "reduce_scatter")
+    return Again(operators=tuple(again), collectives=gathers, freed_bytes=freed)
+
+
+def _half(op: Operator) -> Operator:
+    """The product with half of its columns."""
+    m, n, k = op.shape
+    return replace(
+        op,
+        shape=(m, n // 2, k),
+        forward_flops=op.forward_flops // 2,
+        forward_bytes=op.forward_bytes // 2,
+        saved_bytes=0,
     )
 
 

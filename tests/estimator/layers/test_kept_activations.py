@@ -150,3 +150,21 @@ def test_a_loss_on_its_fp32_logits_holds_these_and_the_16_bit_ones(in_place: boo
     fused = layer_work(head, Split(samples=1, seq_len=ROWS, fused_cross_entropy=True))
     assert isinstance(fused, Work)
     assert fused.saved_bytes == ROWS * vocab * 2 + ROWS * HIDDEN * 2
+
+
+def test_every_second_product_is_kept_with_attentions_result() -> None:
+    """torchtitan's list of what is saved: of qkv, output, gate and up, down the first, half of the third, and
+    attention's result; nobody needs the last one's."""
+    described = work(recompute="selective", selective=("every_second_product",))
+    columns = (HEADS + 2 * KV_HEADS) * DIM
+    attention = ROWS * (2 * HIDDEN + 4 * HEADS)
+    assert described.saved_bytes == ROWS * 2 * (HIDDEN + columns + INNER) + attention
+    again = {op.name: op.forward_flops for op in described.again if op.kind == "gemm"}
+    plain = {op.name: op.forward_flops for op in described.operators if op.kind == "gemm"}
+    assert again == {"attention.output": plain["attention.output"], "mlp.up": plain["mlp.up"] // 2}
+
+
+def test_an_activation_that_weighs_keeps_its_input_alone() -> None:
+    block = replace(BLOCK, feed_forward=Experts(count=4, top_k=2, expert=FeedForward(hidden=INNER, gated=True)))
+    apart, together = work(block), work(block, weighs_inside=True)
+    assert apart.saved_bytes - together.saved_bytes == 2 * ROWS * 2 * INNER * 2

@@ -37,7 +37,7 @@ def _again(work: Work) -> set[str]:
 
 
 def test_every_module_is_described_and_attentions_core_by_its_pieces() -> None:
-    assert set(MODULES) | {"core_attn"} == set(get_args(RecomputeModule))
+    assert set(MODULES) | {"core_attn", "every_second_product"} == set(get_args(RecomputeModule))
     assert _again(_work("core_attn")) == {"attention.flash"}
 
 
