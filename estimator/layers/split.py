@@ -16,6 +16,7 @@ class Split:
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
     fullest expert rank over the mean. `frozen`: no gradients of this layer's weights; with `lora_rank` only adapters
     have some. `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
+    `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
 
     `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
     which know no context parallelism, split experts over tp, keep what they gather, and never drop a layer's gradient.
@@ -34,6 +35,7 @@ class Split:
     fused_cross_entropy: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
+    recomputes_needed: bool = False
     capacity_factor: float | None = None
     imbalance: float = 1.0
     lora_rank: int = 0
@@ -75,7 +77,8 @@ class Split:
 class Work:
     """What a rank does for one micro-batch of a layer.
 
-    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
+    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward: under full
+    recomputation all, or all before the last product (`Split.recomputes_needed`).
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
     `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `partial_gradients` as `Piece` has
@@ -99,3 +102,8 @@ class Work:
     temporary_bytes: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether the layer is recomputed in full: from its input on."""
+        return bool(self.again) and self.again == self.operators[: len(self.again)]

@@ -12,7 +12,7 @@ from estimator.layers.kinds import KINDS
 from estimator.layers.parts import Piece
 from estimator.layers.split import Split, Work
 from models_zoo.layers import Layer
-from profiles.vocabulary import Infeasible, Operator
+from profiles.vocabulary import Collective, Infeasible, Operator
 
 
 @lru_cache(maxsize=16384)
@@ -41,7 +41,8 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
     operators = tuple(_frozen(op, split) for op in piece.operators) if split.frozen else piece.operators
     # Where neither this layer nor one before it learns, backward never comes here.
     ends_here = split.frozen and not split.lora_rank and not split.passes_gradient
-    again = () if ends_here else operators if full else piece.core if split.recompute == "selective" else ()
+    whole = _needed(operators) if split.recomputes_needed else operators
+    again = () if ends_here else whole if full else piece.core if split.recompute == "selective" else ()
     forward = tuple(collective for collective in piece.collectives if collective.phase == "forward")
     saved = piece.saved_bytes
     if ends_here:
@@ -58,7 +59,9 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
         operators=operators,
         again=again,
         collectives=forward if ends_here else piece.collectives,
-        again_collectives=forward if full and not ends_here else (),
+        again_collectives=tuple(each for each in forward if not _left_out(each, operators[len(whole) :]))
+        if full and not ends_here
+        else (),
         parameters=piece.parameters + (piece.adapter_parameters if split.lora_rank else 0),
         expert_parameters=piece.expert_parameters,
         trainable_parameters=learning,
@@ -71,6 +74,19 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
         input_bytes=piece.input_bytes,
         output_bytes=piece.output_bytes,
     )
+
+
+def _needed(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """What of a layer backward needs again: all before its last product, whose result is only added to the residual
+    stream. Products of experts stay: the gradient of a token's weight is taken with their result."""
+    last = max((place for place, op in enumerate(operators) if op.kind in ("gemm", "grouped_gemm")), default=None)
+    return operators if last is None or operators[last].kind != "gemm" else operators[:last]
+
+
+def _left_out(collective: Collective, operators: tuple[Operator, ...]) -> bool:
+    """Whether `collective` sums the result of one of `operators`, the products that do not run again."""
+    branches = {op.name.rsplit(".", 1)[0] for op in operators if op.kind == "gemm"}
+    return collective.name.endswith(".leave") and collective.name.rsplit(".", 1)[0] in branches
 
 
 def _frozen(op: Operator, split: Split) -> Operator:

@@ -35,8 +35,9 @@ class Software:
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
     some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
     `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it.
+    few streams. `recomputes_needed`: what is computed again stops before a block's last product, whose result nothing
+    needs (a compiler drops it). `memory`: what it holds besides weights, gradients, optimizer state and activations.
+    `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Software:
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
     grouped_products: Literal["one_kernel", "streams"] = "one_kernel"
+    recomputes_needed: bool = False
     memory: MemoryFeatures = GENERIC
 
 
