@@ -60,7 +60,7 @@ def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
     assumed: list[str] = []
     framework = framework_of(row, told)
     stated = row
-    row = with_recipe(recovered_row(row, told, assumed), framework.name, assumed)
+    row = with_recipe(recovered_row(row, told, framework, assumed), framework.name, assumed)
     columns = model_columns(row, framework, assumed)
     if row.recompute_layers is None:
         sized = replace(stated, layers=columns.get("layers", row.layers))
