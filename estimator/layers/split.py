@@ -107,8 +107,8 @@ class Work:
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
     `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `partial_gradients` as `Piece` has
     them: sums over tensor-parallel ranks, once an iteration. `is_end`: an embedding or a head; `runs_again`: recomputed
-    in full. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer runs (a
-    second copy of activations, gathered tensors).
+    in full. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer
+    runs (a second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]

@@ -47,9 +47,9 @@ class Software:
     `selective`: the modules that selective recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap`
     stands for, backward: the gradient's sum and the input's second gathering beside products (Megatron, Transformer
     Engine); pipelined: gathers and scatters of both passes too, in pieces (userbuffers, async TP). `fp8_attention`:
-    where products are narrow, fused attention is in fp8 as well. `recomputes_needed`: what full recomputation runs again
-    stops before a block's last product, whose result nothing needs (a compiler drops it). `memory`: what it holds
-    besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
+    where products are narrow, fused attention is in fp8 as well. `recomputes_needed`: what full recomputation runs
+    again stops before a block's last product, whose result nothing needs (a compiler drops it). `memory`: what it
+    holds besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str

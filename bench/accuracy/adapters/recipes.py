@@ -94,10 +94,10 @@ def with_recipe(row: RunRow, framework: str, assumed: list[str]) -> RunRow:
     return replace(row, degrees=tuple(degrees.items()), **columns)
 
 
-def recomputed_layers(row: RunRow, framework: str) -> int | None:
-    """Return how many of the layers of `row` full recomputation stands for where its recipe recomputes a part of each;
-    None where it recomputes all that it can, or no recipe is known."""
+def recomputed_layers(row: RunRow, framework: str, blocks: int | None) -> int | None:
+    """Return how many of the `blocks` of `row` full recomputation stands for where its recipe recomputes a part of
+    each; None where it recomputes all that it can, or no recipe is known."""
     recipe = next((each for each in load_public_recipes() if each.means(row, framework)), None)
-    if recipe is None or recipe.recomputed_share == 1 or row.layers is None:
+    if recipe is None or recipe.recomputed_share == 1 or blocks is None:
         return None
-    return max(1, round(recipe.recomputed_share * row.layers))
+    return max(1, round(recipe.recomputed_share * blocks))
