@@ -29,6 +29,7 @@ class Split:
     experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
     `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a
     product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel each all the same.
     `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
     `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
 
@@ -51,6 +52,7 @@ class Split:
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
     recomputes_needed: bool = False
+    fused_softmax: bool = True
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     fused_experts: bool = False
     capacity_factor: float | None = None

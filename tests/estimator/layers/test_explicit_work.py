@@ -363,3 +363,10 @@ def test_recomputation_of_what_is_needed_stops_before_the_last_product_of_a_dens
     assert len(needed.again_collectives) == len(full.again_collectives) - 1
     assert not work(recompute="selective").runs_again
     assert not work().runs_again
+
+
+def test_a_softmax_of_separate_kernels_moves_more_than_a_fused_one() -> None:
+    fused, apart = (work(attention="math", fused_softmax=each) for each in (True, False))
+    softmax = [next(op for op in each.operators if op.name == "attention.softmax") for each in (fused, apart)]
+    assert softmax[1].forward_bytes > softmax[0].forward_bytes
+    assert (softmax[0].forward_kernels, softmax[1].forward_kernels) == (1, 3)
