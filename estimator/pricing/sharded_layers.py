@@ -18,7 +18,7 @@ from estimator.pricing.pass_time import Machine, backward_pass, forward_pass
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_work import ChunkWork
 from profiles.training_parameters import TrainingParameters
-from profiles.vocabulary import CollectiveOp, LayerTime, held_bytes
+from profiles.vocabulary import DTYPE_BYTES, CollectiveOp, LayerTime, held_bytes
 
 
 def sharding_s(
@@ -72,8 +72,9 @@ def sharded_layer(
         on_axis = _each_weight(on_axis, matrices, pieces_s)
         copies, gathers = PIECE_COPY_PASSES, 2 + any(op.kind in ("gemm", "grouped_gemm") for op in work.again)
     sums = work.trainable_parameters * grads
-    gather_s = on_axis("all_gather", work.parameters * width, "shard")
-    gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
+    gathered = gathered_bytes(recipe)
+    gather_s = on_axis("all_gather", work.parameters * gathered, "shard")
+    gather_s += on_axis("all_gather", work.expert_parameters * gathered, "expert_dp")
     scatter_s = scatter_on_axis("reduce_scatter", sums, "shard")
     scatter_s += scatter_on_axis("all_reduce", sums / sharded_over, "replicate")
     scatter_s += scatter_on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
@@ -89,6 +90,12 @@ def sharded_layer(
         gathers=gathers,
         in_turn=in_turn,
     )
+
+
+def gathered_bytes(recipe: Recipe) -> float:
+    """Return the bytes of a weight as it is gathered: as it is held, or as products take it."""
+    narrow = recipe.software.narrow_parameters and recipe.dtype != "nvfp4"
+    return DTYPE_BYTES[recipe.dtype] if narrow else held_bytes(recipe.dtype)
 
 
 def _each_weight(on_axis: TimeOnAxis, weights: int, pieces_s: float) -> TimeOnAxis:

@@ -23,7 +23,7 @@ from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, 
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.sharded_layers import pieces_s, sharding_s
+from estimator.pricing.sharded_layers import gathered_bytes, pieces_s, sharding_s
 from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
 from profiles.training_parameters import TrainingParameters, neutral_parameters
@@ -196,7 +196,7 @@ def price_once(
             micro_batches=setup.micro_batches,
             on_axis=on_axis,
         ),
-        gather_s=gather_weights_s(learning, zero=stage.zero, width=held_bytes(recipe.dtype), on_axis=on_axis)
+        gather_s=gather_weights_s(learning, zero=stage.zero, width=gathered_bytes(recipe), on_axis=on_axis)
         + _broadcasts_s(setup, stage, known)
         + copied_s,
         optimizer_s=optimizer_s,
@@ -218,6 +218,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         dtype=recipe.dtype,
         collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
         overlap_tp="tp" in recipe.overlap,
+        tensor_overlap=recipe.software.tensor_overlap,
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
         host_launches=recipe.software.launch == "eager" and not measured_rates,
         kernels=recipe.software.kernels,
@@ -225,6 +226,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
         attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
         flash_generation=recipe.software.flash_generation,
+        fp8_attention=recipe.software.fp8_attention,
         bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
     )
 
@@ -240,7 +242,12 @@ def _optimizer_s(
     multiplies besides. Where all layers are profiled, the step that was measured with them."""
     recipe = setup.recipe
     optimizer = OPTIMIZERS[recipe.optimizer]
-    each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
+    each = optimizer.step_bytes(
+        recipe.dtype,
+        recipe.grad_dtype,
+        masters=recipe.software.optimizer_masters,
+        narrow_moments=recipe.software.moments == "bf16",
+    )
     updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
     if "optimizer" in stage.offload:
         return optimizer_on_host_s(setup, stage, updated, updated * each)
