@@ -46,6 +46,7 @@ class Split:
     attention: AttentionKernel = "flash"
     kernels: Kernels | Literal["zoo"] = "fused"
     fused_cross_entropy: bool = False
+    loss_in_place: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
