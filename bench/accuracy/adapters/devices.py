@@ -73,7 +73,7 @@ SITES = (
         pattern="futuredata/gavel",
         nics=1,
         link="ethernet-10g",
-        basis="virtual machines of public clouds, whose network is 10 Gbit/s Ethernet (gavel, physical clusters on AWS)",
+        basis="virtual machines of public clouds, of 10 Gbit/s Ethernet (gavel, physical clusters on AWS)",
     ),
     SiteFacts(pattern="selene", nics=8, link="ib-hdr200", basis="Selene: eight HDR InfiniBand NICs a node"),
 )
