@@ -54,6 +54,8 @@ ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]
+AdapterTargets = Literal["all", "attention"]
+"""Beside which of the blocks' matrices adapters stand: every one, or the projections of attention alone."""
 Kernels = Literal["fused", "eager"]
 """Steps over activations as Megatron's or Transformer Engine's fused kernels run them, or one kernel each."""
 Phase = Literal["forward", "backward", "step"]

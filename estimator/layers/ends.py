@@ -102,6 +102,8 @@ def refuse_head(_layer: Head, split: Split) -> Infeasible | None:
 def head_piece(layer: Head, split: Split) -> Piece:
     """Final norm, BERT's parts, the projection to this rank's columns of the vocabulary, and the loss (a scalar)."""
     boundary = split.local_rows * layer.hidden * split.width
+    # Adapters stand in blocks, and the projection's operands stay in 16 bits.
+    split = replace(split, lora_rank=0, keeps_narrow=False)
     if layer.predicted and not split.zoo:
         # Only the positions to predict pass on: the rest of the head sees samples of so many tokens.
         split = replace(split, seq_len=layer.predicted, sequence_parallel=False, cp=1)

@@ -8,7 +8,7 @@ activation, so neither the experts' results nor the permuted copies are kept for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from estimator.layers.experts_capacity import capacity_experts_piece
@@ -17,7 +17,7 @@ from estimator.layers.operators import gemm, grouped_gemm
 from estimator.layers.parts import Piece, enter, held, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
-from profiles.vocabulary import DTYPE_BYTES, Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
+from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 ROUTING_BYTES = 4
 """Scores and probabilities are fp32, as are the probabilities that travel with the tokens."""
@@ -227,6 +227,8 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
     columns = inner * (2 if spec.gated else 1)
     up = grouped_gemm("experts.up", groups=groups, m=m, n=columns, k=hidden, width=width, bias=spec.bias)
     down = grouped_gemm("experts.down", groups=groups, m=m, n=hidden, k=inner, width=width, bias=spec.bias)
+    kept = _kept_share(split)
+    up, down = (replace(each, saved_bytes=round(each.saved_bytes * kept)) for each in (up, down))
     inputs = 2 if spec.gated else 1
     weighing = memory_pass(
         "experts.activation",
@@ -242,10 +244,16 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
         operators=(up, down),
         expert_parameters=groups * weights,
         adapter_parameters=split.lora_rank * groups * (2 * hidden + columns + inner),
-        # What a product with narrow operands keeps of its input is the narrow copy.
-        saved_bytes=round((up.saved_bytes + down.saved_bytes) * min(1.0, DTYPE_BYTES[split.dtype] / width)),
+        saved_bytes=up.saved_bytes + down.saved_bytes,
     )
     return join((products, weighing))
+
+
+def _kept_share(split: Split) -> float:
+    """The share of its input in 16 bits that an expert's product keeps: its narrow copy, or nothing where frozen."""
+    if split.lora_rank:
+        return 1.0
+    return 0.0 if split.frozen else split.kept_width / split.width
 
 
 def _shared(split: Split, spec: Experts, hidden: int) -> Piece:

@@ -128,7 +128,9 @@ def linear(
     what they gathered. `gradient_ranks` as `held` has it.
     """
     sliced = input_outside and split.sequence_parallel and not split.zoo
-    kept = (split.local_rows if sliced else rows) * k * split.width
+    # A frozen weight needs nothing of its input; an adapter beside it keeps that in 16 bits.
+    width = split.width if split.lora_rank else split.kept_width
+    kept = round((split.local_rows if sliced else rows) * k * width)
     product = gemm(
         name, m=rows, n=n, k=k, width=split.width, bias=bias, input_grad=split.passes_gradient, saves_input=saves_input
     )
@@ -136,8 +138,8 @@ def linear(
     learns = bool(split.lora_rank) or not split.frozen
     if sliced and split.tp > 1 and learns:
         again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
-    if not learns:
-        product = replace(product, saved_bytes=0)
+    if not learns or split.keeps_narrow:
+        product = replace(product, saved_bytes=round(rows * k * width) if saves_input and learns else 0)
     parameters = n * (k + int(bias))
     piece = Piece(
         operators=(product,),
@@ -307,7 +309,7 @@ def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -
     inputs = 2 if spec.gated else 1
     fused, biased = split.kernels == "fused", spec.bias and not split.zoo
     own_input = not (spec.activation == "relu" and (split.zoo or not spec.gated))
-    saved = elements * (inputs - (0 if own_input else 1)) * split.width
+    saved = elements * (inputs - (0 if own_input else 1)) * (1 if split.narrow_activations else split.width)
     if fused or not spec.gated:
         forward, backward, kernels = inputs + 1.0, 2.0 * inputs + 1.0, 1
     else:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.vocabulary import AttentionKernel, Collective, DType, Kernels, Operator, RecomputeKind, held_bytes
+from profiles.vocabulary import (
+    DTYPE_BYTES,
+    AdapterTargets,
+    AttentionKernel,
+    Collective,
+    DType,
+    Kernels,
+    Operator,
+    RecomputeKind,
+    held_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +25,9 @@ class Split:
     `samples` of `seq_len` tokens each, of which a cp rank holds 1/cp. `ep` ranks share the experts (1: every rank holds
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
     fullest expert rank over the mean. `frozen`: no gradients of this layer's weights; with `lora_rank` only adapters
-    have some. `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
+    have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a product with narrow operands
+    keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits. `passes_gradient` False:
+    nothing before this layer learns, so backward computes no input gradient.
 
     `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
     which know no context parallelism, split experts over tp, keep what they gather, and never drop a layer's gradient.
@@ -37,6 +49,9 @@ class Split:
     capacity_factor: float | None = None
     imbalance: float = 1.0
     lora_rank: int = 0
+    lora_targets: AdapterTargets = "all"
+    keeps_narrow: bool = False
+    narrow_activations: bool = False
     frozen: bool = False
     passes_gradient: bool = True
 
@@ -44,6 +59,11 @@ class Split:
     def width(self) -> int:
         """Bytes of an activation element."""
         return held_bytes(self.dtype)
+
+    @property
+    def kept_width(self) -> float:
+        """Bytes of an element of what a block's product with a weight keeps of its input."""
+        return min(self.width, DTYPE_BYTES[self.dtype]) if self.keeps_narrow else self.width
 
     @property
     def rows(self) -> int:

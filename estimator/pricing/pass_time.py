@@ -63,7 +63,7 @@ class Machine:
     """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
-    (0 with `fused_accumulation`, where the product reads and writes the sum).
+    (0 where the product reads and writes the sum, of `accumulator_bytes` an element).
     """
 
     device: Device
@@ -76,7 +76,7 @@ class Machine:
     host_launches: bool
     kernels: Kernels
     accumulation_bytes: int
-    fused_accumulation: bool
+    accumulator_bytes: int
     attention_kernel: str | None
     flash_generation: int
     bandwidth_bytes_per_s: float
@@ -244,7 +244,7 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
         efficiencies=machine.efficiencies,
         pass_="backward" if backward else "forward",
         attention_kernel=machine.attention_kernel,
-        fused_wgrad=machine.fused_accumulation,
+        accumulator_bytes=machine.accumulator_bytes,
     )
     return took / _share(op, machine)
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -18,6 +18,7 @@ from profiles.vocabulary import ZeroStage as ZeroStage
 
 Dispatch = Literal["all_to_all", "deduplicated", "hybrid"]
 Launch = Literal["eager", "graph"]
+Moments = Literal["as_masters", "bf16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,12 @@ class Software:
     fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
     launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept. `optimizer_masters`: the
     optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
+    `moments`: the optimizer's are as wide as what it updates, or bf16 (Megatron's precision-aware optimizer).
+    `keeps_narrow`: products with narrow operands keep those of their inputs for backward, and those of weights from one
+    micro-batch to the next (Transformer Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the
+    blocks' matrices are held in the narrow type alone (fp8 parameter gather; NVFP4's only where they are frozen).
+    `narrow_activations`: an activation between products keeps its input in 8 bits (Megatron Core's
+    activation_func_fp8_input_store). `lora_targets`: beside which of the blocks' matrices adapters stand.
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
     one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
@@ -45,6 +52,11 @@ class Software:
     fused_cross_entropy: bool = False
     optimizer_masters: bool = True
     fused_accumulation: bool = False
+    moments: Moments = "as_masters"
+    keeps_narrow: bool = False
+    narrow_parameters: bool = False
+    narrow_activations: bool = False
+    lora_targets: AdapterTargets = "all"
     bucket_bytes: int = 0
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
@@ -58,7 +70,7 @@ class Recipe:
     """Settings of a training that do not depend on where a rank sits.
 
     `global_batch` samples an iteration; `seq_len` tokens per sample. `vocabulary_multiple`: the vocabulary is padded to
-    a multiple of this times tp. `lora_rank` > 0: adapters of that rank on every matrix, everything else frozen;
+    a multiple of this times tp. `lora_rank` > 0: adapters of that rank beside the blocks' matrices, all else frozen;
     `frozen_layers`: layers [first, end) without gradients. `moe_capacity_factor` None: dropless routing.
     `moe_imbalance`: the fullest rank's tokens over the mean. `overlap`: which communication runs beside compute.
     """

@@ -176,7 +176,7 @@ def overruled(software: Software, stated: tuple[str, ...], *, where: str = "plan
     0.2
     """
     changed: dict[str, Any] = {}
-    kinds = {**get_type_hints(Software), **get_type_hints(MemoryFeatures)}
+    kinds = _kinds_of_features()
     usable = [name for name in kinds if name not in ("name", "memory")]
     for text in stated:
         name, equals, word = text.partition("=")
@@ -187,6 +187,12 @@ def overruled(software: Software, stated: tuple[str, ...], *, where: str = "plan
         changed[name] = _value(word.strip(), kinds[name], where=where, key=f"{key} {name}")
     memory = {part.name: changed.pop(part.name) for part in fields(MemoryFeatures) if part.name in changed}
     return replace(software, **changed, memory=replace(software.memory, **memory))
+
+
+@cache
+def _kinds_of_features() -> dict[str, Any]:
+    """The type of each feature."""
+    return {**get_type_hints(Software), **get_type_hints(MemoryFeatures)}
 
 
 def _value(word: str, kind: Any, *, where: str, key: str) -> Any:

@@ -222,7 +222,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         host_launches=recipe.software.launch == "eager" and not measured_rates,
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
-        fused_accumulation=recipe.software.fused_accumulation,
+        accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
         attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
         flash_generation=recipe.software.flash_generation,
         bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
@@ -240,7 +240,12 @@ def _optimizer_s(
     multiplies besides. Where all layers are profiled, the step that was measured with them."""
     recipe = setup.recipe
     optimizer = OPTIMIZERS[recipe.optimizer]
-    each = optimizer.step_bytes(recipe.dtype, recipe.grad_dtype, masters=recipe.software.optimizer_masters)
+    each = optimizer.step_bytes(
+        recipe.dtype,
+        recipe.grad_dtype,
+        masters=recipe.software.optimizer_masters,
+        narrow_moments=recipe.software.moments == "bf16",
+    )
     updated = sum(one.learning / one.shards for one in held_parameters(chunks, stage))
     if "optimizer" in stage.offload:
         return optimizer_on_host_s(setup, stage, updated, updated * each)

@@ -16,7 +16,7 @@ from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.dispatchers import load_dispatcher
-from profiles.vocabulary import Device, Infeasible
+from profiles.vocabulary import NARROW_DTYPES, Device, Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,9 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
+        lora_targets=recipe.software.lora_targets,
+        keeps_narrow=recipe.software.keeps_narrow and recipe.dtype in NARROW_DTYPES,
+        narrow_activations=recipe.software.narrow_activations,
         frozen=recipe.lora_rank > 0 or is_frozen,
         passes_gradient=passes_gradient,
     )

@@ -56,6 +56,15 @@ def test_blanks_are_filled_and_what_the_row_states_stands() -> None:
     assert (row.recompute, row.grad_dtype) == ("none", "bf16")
 
 
+def test_a_recipes_layout_is_that_of_its_own_degrees() -> None:
+    assumed: list[str] = []
+    told = {"pipeline_layout": "et*2|ttt|tml", "pp": "3"}
+    assert recovered_row(_row(), told, assumed).pipeline_layout == "Et*2|ttt|tmL"
+    assert not assumed
+    assert not recovered_row(_row(), told | {"pp": "2"}, assumed).pipeline_layout
+    assert "other degrees than 2 chunks" in assumed[0]
+
+
 def test_a_data_parallel_degree_that_contradicts_the_devices_gives_way() -> None:
     assumed: list[str] = []
     row = recovered_row(_row(dp=2), {"dp_if_consistent": "8"}, assumed)

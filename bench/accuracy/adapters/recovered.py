@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from bench.accuracy.adapters.told import Told, count, flag
+from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
 from profiles.vocabulary import Overlap
 
@@ -68,6 +69,7 @@ def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
     columns |= _recompute(row, told, assumed)
     columns |= _software(row, told)
     columns |= _experts(row, told)
+    columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
 
 
@@ -83,6 +85,17 @@ def _degrees(row: RunRow, told: Told, assumed: list[str]) -> tuple[tuple[str, in
         stated["dp"] = consistent
         assumed.append(f"dp: {consistent}, as the other degrees and the devices imply, where another is printed")
     return tuple(stated.items())
+
+
+def _layout(told: Told, degrees: dict[str, int], assumed: list[str]) -> str:
+    """The layout told of a recipe; of one for other degrees than the run's nothing is known."""
+    # What is told is in lower case; of Megatron's letters E and L are capitals.
+    layout = told.get("pipeline_layout", "").replace("e", "E").replace("l", "L")
+    chunks = degrees.get("pp", 1) * degrees.get("vpp", 1)
+    if layout and len(blocks_by_chunk(layout)) != chunks:
+        assumed.append(f"pipeline_layout: that of the recipe is for other degrees than {chunks} chunks; divided evenly")
+        return ""
+    return layout
 
 
 def _sharding(told: Told) -> str:
@@ -131,6 +144,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append(f"dispatch={name}")
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
+    features += _memory_features(told)
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
     offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
     return {
@@ -142,6 +156,20 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _memory_features(told: Told) -> list[str]:
+    """What is told of how weights, moments and adapters are held. Submissions of Llama 2 70B with adapters keep frozen
+    weights in the narrow type and their activations' inputs in 8 bits (activation_func_fp8_input_store of Megatron
+    Core): 80 layers of 8,192 tokens do not fit a B200 otherwise, and ran."""
+    adapters, gathered = told.get("lora", ""), flag(told, "fp8_param_gather")
+    features = ["moments=bf16"] if told.get("exp_avg_dtype") == "bfloat16" else []
+    if adapters.startswith("rank"):
+        targets = "attention" if "attention" in adapters else "all"
+        return [*features, f"lora_targets={targets}", "narrow_parameters=yes", "narrow_activations=yes"]
+    if gathered is not None:
+        features.append(f"narrow_parameters={'yes' if gathered else 'no'}")
+    return features
 
 
 def _experts(row: RunRow, told: Told) -> dict[str, Any]:

@@ -129,6 +129,9 @@ class RunRow:
     ] = ""
     schedule: Annotated[str, Column("text", "gpipe, 1f1b, interleaved, zb-h1 or dualpipe")] = ""
     shard: Annotated[int | None, Column("count", "ranks that share what ZeRO shards (HSDP)")] = None
+    pipeline_layout: Annotated[
+        str, Column("text", "blocks of each chunk, as --pipeline-model-parallel-layout of Megatron: Ett|tt|tL")
+    ] = ""
     recompute_layers: Annotated[int | None, Column("count", "layers of a stage that are recomputed")] = None
     features: Annotated[
         str, Column("text", "features in place of what the software is declared to do: NAME=VALUE, joined by ;")

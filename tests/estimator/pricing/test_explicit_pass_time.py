@@ -39,7 +39,7 @@ def machine(**changes: Any) -> Machine:
         "host_launches": False,
         "kernels": "fused",
         "accumulation_bytes": 0,
-        "fused_accumulation": True,
+        "accumulator_bytes": 4,
         "attention_kernel": None,
         "flash_generation": 2,
         "bandwidth_bytes_per_s": H100.memory_bandwidth_bytes_per_s,
@@ -275,7 +275,7 @@ def test_what_backward_cannot_put_off_is_never_longer_on_a_faster_device() -> No
 
 
 def test_gradients_are_accumulated_in_a_pass_of_their_own_where_products_do_not() -> None:
-    chosen, on = work(), machine(fused_accumulation=False, accumulation_bytes=10)
+    chosen, on = work(), machine(accumulator_bytes=0, accumulation_bytes=10)
     without = backward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
     added = backward_pass([(chosen, 2)], on).memory_bound_s - without.memory_bound_s
     rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused", *on.qualifiers)
