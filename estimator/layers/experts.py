@@ -85,25 +85,27 @@ def experts_piece(split: Split, spec: Experts, hidden: int) -> Piece:
     shared expert count as `parameters`. Sizes must divide (count by ep, the inner dimension by etp).
     """
     rows = expert_rows(split, spec)
-    width = split.width
+    width, routed = split.width, spec.latent or hidden
     received = rows.computed // split.etp
     gathered = split.tp > 1 and not split.sequence_parallel
     pieces = [
         _router(split, spec, hidden, rows),
-        _moved("experts.permute", read=rows.tokens, written=rows.sent, hidden=hidden, split=split),
-        _dispatch(split, rows, hidden, spec.count),
-        _sorted("experts.sort", rows, hidden, split),
-        _products(split, spec.expert, hidden, rows),
-        _sorted("experts.unsort", rows, hidden, split),
-        _combine(split, rows, hidden),
-        _moved("experts.unpermute", read=rows.sent, written=rows.tokens, hidden=hidden, split=split),
+        _latent("experts.latent_down", split, spec, n=routed, k=hidden),
+        _moved("experts.permute", read=rows.tokens, written=rows.sent, hidden=routed, split=split),
+        _dispatch(split, rows, routed, spec.count),
+        _sorted("experts.sort", rows, routed, split),
+        _products(split, spec.expert, routed, rows),
+        _sorted("experts.unsort", rows, routed, split),
+        _combine(split, rows, routed),
+        _moved("experts.unpermute", read=rows.sent, written=rows.tokens, hidden=routed, split=split),
+        _latent("experts.latent_up", split, spec, n=hidden, k=routed),
         _shared(split, spec, hidden),
     ]
     if gathered:
         size = split.rows * hidden * width
         pieces.append(_talk("tokens", "all_gather", "tp", split.tp, forward=size, backward=size, turned="all_gather"))
     # Forward, on top of what is kept: permuted tokens on their way out and as they come in.
-    return join((*pieces, Piece(temporary_bytes=(rows.sent + received) * hidden * width)))
+    return join((*pieces, Piece(temporary_bytes=(rows.sent + received) * routed * width)))
 
 
 def _router(split: Split, spec: Experts, hidden: int, rows: ExpertRows) -> Piece:
@@ -135,6 +137,15 @@ def _router(split: Split, spec: Experts, hidden: int, rows: ExpertRows) -> Piece
     )
     # Each tensor-parallel rank routes its part of the tokens.
     return join((routed, held(hidden * spec.count, split.tp)))
+
+
+def _latent(name: str, split: Split, spec: Experts, *, n: int, k: int) -> Piece:
+    """A projection to or from the width that the routed experts work on; every tp rank projects its own tokens."""
+    if not spec.latent:
+        return Piece()
+    saves = name.endswith("up")
+    rows = expert_rows(split, spec).tokens
+    return linear(name, rows=rows, n=n, k=k, split=split, saves_input=saves, gradient_ranks=split.tp)
 
 
 def _moved(name: str, *, read: int, written: int, hidden: int, split: Split) -> Piece:
