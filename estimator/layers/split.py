@@ -108,17 +108,10 @@ class Work:
     recomputation all, or all before the last product (`Split.recomputes_needed`).
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
-<<<<<<< HEAD
-    `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `partial_gradients` as `Piece` has
-    them: sums over tensor-parallel ranks, once an iteration. `is_end`: an embedding or a head; `runs_again`: recomputed
-    in full. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer
-    runs (a second copy of activations, gathered tensors).
-=======
     `trainable_*` those that learn; `vectors` counts biases and norms' weights; `frozen`: none of the layer's own
     weights does. `partial_gradients` as `Piece` has them: sums over tensor-parallel ranks, once an iteration. `is_end`:
-    an embedding or a head. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only
-    while this layer runs (a second copy of activations, gathered tensors).
->>>>>>> main
+    an embedding or a head; `runs_again`: recomputed in full. `saved_bytes` is kept from forward to backward,
+    `temporary_bytes` the most that lives only while this layer runs (a second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
