@@ -17,7 +17,9 @@ from profiles.vocabulary import ScheduleName as ScheduleName
 from profiles.vocabulary import ZeroStage as ZeroStage
 
 Dispatch = Literal["all_to_all", "deduplicated", "hybrid"]
-Launch = Literal["eager", "graph"]
+Launch = Literal["eager", "compiled", "graph_router", "graph_dense", "graph_layers", "graph"]
+GroupedProducts = Literal["one_kernel", "streams", "sequential"]
+Modules = Literal["torch", "megatron_core", "transformer_engine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +27,11 @@ class Software:
     """What the training framework is declared to do; parameters of the models are told apart by these alone.
 
     `kernels` fused: bias, activation, dropout, residual, mask and softmax run as Megatron's or Transformer Engine's
-    fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
-    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept. `optimizer_masters`: the
+    fused kernels; eager: one kernel each. `launch` graph: kernels of the whole iteration are replayed from a captured
+    graph, so that the host does not limit; graph_layers: one graph a layer; graph_dense: all but experts' exchange and
+    products; graph_router: experts' router alone; compiled: kernels are launched by code that a compiler wrote.
+    `modules`: whose modules layers are made of; the Python of Megatron Core's and Transformer Engine's takes longer
+    than that of plain ones. `fused_cross_entropy`: no fp32 copy of the logits is kept. `optimizer_masters`: the
     optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
@@ -35,8 +40,9 @@ class Software:
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
     some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
     `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it.
+    few streams; sequential: each expert is a module of its own. `deterministic`: PyTorch's deterministic algorithms,
+    under which every result is filled before it is written. `memory`: what it holds besides weights, gradients,
+    optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -49,7 +55,9 @@ class Software:
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
-    grouped_products: Literal["one_kernel", "streams"] = "one_kernel"
+    grouped_products: GroupedProducts = "one_kernel"
+    modules: Modules = "torch"
+    deterministic: bool = False
     memory: MemoryFeatures = GENERIC
 
 

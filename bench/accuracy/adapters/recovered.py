@@ -35,8 +35,9 @@ GRAD_DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "f
 GRAPHS = {
     "full_iteration": "graph",
     "full iteration": "graph",
-    "layer": "graph",
-    "per layer": "graph",
+    "full": "graph",
+    "layer": "graph_layers",
+    "per layer": "graph_layers",
     "true": "graph",
     "none": "eager",
     "false": "eager",
@@ -68,7 +69,31 @@ def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
     columns |= _recompute(row, told, assumed)
     columns |= _software(row, told)
     columns |= _experts(row, told)
+    if "transformer_impl" in told:
+        columns |= _megatron_defaults(row, told, columns)
     return replace(row, **columns)
+
+
+def _megatron_defaults(row: RunRow, told: Told, columns: dict[str, Any]) -> dict[str, Any]:
+    """Of a run whose arguments are all told, Megatron's defaults of those that are not
+    (megatron/training/arguments.py): dropout, no overlap, the plain loss, an expert a module, and of a mixture without
+    SwiGLU blocks as GPT's."""
+    local, experts = told["transformer_impl"] == "local", bool(row.experts)
+    features = [columns["features"]] if columns["features"] else []
+    features.append(f"modules={'megatron_core' if local else 'transformer_engine'}")
+    if flag(told, "deterministic_mode"):
+        features.append("deterministic=yes")
+    if experts and not flag(told, "moe_grouped_gemm"):
+        features.append("grouped_products=sequential")
+    plain = experts and not flag(told, "swiglu")
+    return {
+        "features": "; ".join(features),
+        "dropout": told.get("attention_dropout") != "0.0",
+        "overlap": columns["overlap"] or "none",
+        "fused_cross_entropy": bool(flag(told, "cross_entropy_loss_fusion")),
+        "flash_attn": False if local else row.flash_attn,
+        **({"model_family": "gpt", "qkv_bias": False, "output_bias": False} if plain else {}),
+    }
 
 
 def _degrees(row: RunRow, told: Told, assumed: list[str]) -> tuple[tuple[str, int], ...]:
@@ -122,8 +147,6 @@ def _recompute(row: RunRow, told: Told, assumed: list[str]) -> dict[str, Any]:
 
 def _software(row: RunRow, told: Told) -> dict[str, Any]:
     """Features of the software and what it offloads."""
-    graph = told.get("cuda_graph_impl") or told.get("cuda_graph", "")
-    launch = GRAPHS.get(told.get("cuda_graph_scope", ""), "") if graph.startswith("local") else GRAPHS.get(graph, "")
     features = [row.features] if row.features else []
     dispatcher = told.get("moe_dispatcher") or told.get("dispatcher") or told.get("moe_token_dispatcher_type", "")
     if dispatcher:
@@ -134,7 +157,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
     offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
     return {
-        "launch": row.launch or launch,
+        "launch": row.launch or _launch(told),
         "features": "; ".join(features),
         "kernels": row.kernels or ("fused" if flag(told, "compile") else ""),
         "fused_cross_entropy": row.fused_cross_entropy
@@ -142,6 +165,21 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _launch(told: Told) -> str:
+    """How kernels are launched: by the graph that is told of, its scope, or a compiler; blank where nothing is."""
+    graph = told.get("cuda_graph_impl") or told.get("cuda_graph", "")
+    scope = told.get("cuda_graph_scope") or told.get("cuda_graph_modules", "")
+    if graph in GRAPHS:
+        return GRAPHS[graph]
+    if scope in GRAPHS:
+        return GRAPHS[scope]
+    if "attn" in scope:
+        return "graph_dense"
+    if "moe_router" in scope:
+        return "graph_router"
+    return "eager" if scope else "compiled" if flag(told, "compile") else ""
 
 
 def _experts(row: RunRow, told: Told) -> dict[str, Any]:
