@@ -129,7 +129,9 @@ class Experts:
 
     Each expert takes capacity_factor * top_k / count of the tokens. The router is one hidden x count matrix without
     bias. `shared_hidden` > 0 adds a dense expert that every token visits, gated and activated as `expert` is and
-    without biases; `shared_gate` its scalar gate (hidden x 1, no bias).
+    without biases; `shared_gate` its scalar gate (hidden x 1, no bias). `latent` > 0: routed experts work on tokens of
+    that width, between a hidden x latent and a latent x hidden matrix without biases, whole on every tp rank
+    (Nemotron 3, LatentMoE); the router and the shared expert see the token itself.
     """
 
     count: int
@@ -138,6 +140,7 @@ class Experts:
     capacity_factor: float = 1.0
     shared_hidden: int = 0
     shared_gate: bool = False
+    latent: int = 0
 
     def capacity(self, tokens: int) -> int:
         """Return the slots of each expert for `tokens` tokens: its share, rounded up."""
@@ -364,4 +367,6 @@ def without_jax(layers: Iterable[Layer]) -> str | None:
                 return "linear attention"
             if layer.attention and layer.attention.output_gate:
                 return "attention with an output gate"
+            if isinstance(layer.feed_forward, Experts) and layer.feed_forward.latent:
+                return "experts of a latent width"
     return None

@@ -322,9 +322,12 @@ def _dense(name: str, spec: FeedForward, hidden: int) -> Iterator[Parameter]:
 
 def _experts(name: str, spec: Experts, hidden: int) -> Iterator[Parameter]:
     yield from _linear(f"{name}.router", hidden, spec.count)
-    inner = spec.expert.hidden
-    gate = (("gate", hidden, inner),) if spec.expert.gated else ()
-    for part, k, n in (*gate, ("up", hidden, inner), ("down", inner, hidden)):
+    if spec.latent:
+        yield from _linear(f"{name}.latent_down", hidden, spec.latent)
+        yield from _linear(f"{name}.latent_up", spec.latent, hidden)
+    inner, width = spec.expert.hidden, spec.latent or hidden
+    gate = (("gate", width, inner),) if spec.expert.gated else ()
+    for part, k, n in (*gate, ("up", width, inner), ("down", inner, width)):
         yield Parameter(name=f"{name}.experts.{part}", shape=(spec.count, k, n), split=0)
         if spec.expert.bias:
             yield Parameter(name=f"{name}.experts.{part}_bias", shape=(spec.count, 1, n), start="zeros", split=0)

@@ -26,8 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[ASKED] = set()
     if config.getoption("--all-seeds"):
         os.environ[ALL_SEEDS] = "1"
-    # `make test` draws the same examples every time, so that it fails for a change and not by chance; all seeds are drawn
-    # afresh.
+    # `make test` draws the same examples every time, so that it fails for a change and not by chance; `make test-all`
+    # draws afresh.
     settings.register_profile(
         "no deadline", deadline=None, max_examples=examples(100), derandomize=not config.getoption("--all-seeds")
     )

@@ -57,6 +57,7 @@ BLOCKS: dict[str, TransformerBlock] = {
     "moe_shared_relu": replace(
         GPT, feed_forward=replace(_SHARED, expert=FeedForward(hidden=24, activation="relu"), shared_gate=False)
     ),
+    "moe_latent": replace(LLAMA, feed_forward=replace(_SHARED, latent=12)),
     "moe_parallel": replace(GPT, feed_forward=EXPERTS, parallel=True, shared_norm=True),
     "decoder": replace(GPT, cross_attention=_CROSS, placement="post", dropout=True),
     "decoder_pre": replace(GPT, cross_attention=replace(_CROSS, kv_heads=2, rotary_dim=8)),

@@ -146,6 +146,10 @@ def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_fl
         dense_learning=_sums(_of(works, "trainable_parameters")) - shared,
         experts=_sums(_of(works, "expert_parameters")),
         experts_learning=_sums(_of(works, "trainable_expert_parameters")),
+        matrices_learning=_sums(_in_blocks(works, "parameters", frozen=False)),
+        matrices_frozen=_sums(
+            _in_blocks(works, "parameters", frozen=True) - _in_blocks(works, "trainable_parameters", frozen=True)
+        ),
         largest_layer=_greatest(_of(works, "parameters") + _of(works, "expert_parameters")),
         largest_learning=_greatest(_of(works, "trainable_parameters") + _of(works, "trainable_expert_parameters")),
         ends=_sums(np.array([work.parameters if work and work.is_end else 0 for work in works], dtype=np.float64)),
@@ -188,6 +192,12 @@ def _repeated(setup: Setup, stage: StageSetup, layers: int) -> Amounts | float:
         holders = np.bincount(group.holders, minlength=layers)
         repeated = repeated + group.parameters * np.maximum(0, _sums(holders.astype(np.float64)) - 1)
     return repeated
+
+
+def _in_blocks(works: Sequence[Work | None], name: str, *, frozen: bool) -> Amounts:
+    """A number of each layer that is in a block whose weights are frozen, or are not; 0 of the others."""
+    there = [work is not None and not work.is_end and work.frozen == frozen for work in works]
+    return _of(works, name) * np.array(there, dtype=np.float64)
 
 
 def _of(works: Sequence[Work | None], name: str) -> Amounts:

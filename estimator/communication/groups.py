@@ -178,6 +178,29 @@ def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
     )
 
 
+def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, size: int) -> Hashable:
+    """Return what decides the group of slots `first`, `first + stride`, ... (`size` of them) of the `ranks` slots from
+    `start` on, and how busy its nodes are: equal keys, equal groups, on a cluster whose nodes are all of one kind."""
+    site = cluster.sites[0]
+    group = site.nodes[0]
+    places = start + first + stride * np.arange(size, dtype=np.int64)
+    on_nodes = places // group.devices
+    nodes, ranks_on_node = np.unique(on_nodes, return_counts=True)
+    taken = np.minimum((nodes + 1) * group.devices, start + ranks) - np.maximum(nodes * group.devices, start)
+    busy = int((-(-taken // ranks_on_node)).max())
+    in_one_pod = _pod(site, int(nodes[0])) == _pod(site, int(nodes[-1]))
+    if group.island_size > group.devices:
+        outer, inner = places // group.island_size, on_nodes
+    else:
+        outer, inner = on_nodes, places % group.devices // group.island_size
+    most = int(inner.max()) + 1
+    parts, ranks_in_part = np.unique(outer * most + inner, return_counts=True)
+    _, firsts, parts_of_box = np.unique(parts // most, return_index=True, return_counts=True)
+    ranks_of_box = np.add.reduceat(ranks_in_part, firsts)
+    boxes = Counter(zip(parts_of_box.tolist(), ranks_of_box.tolist(), strict=True))
+    return busy, in_one_pod, frozenset(Counter(ranks_in_part.tolist()).items()), frozenset(boxes.items())
+
+
 def describe_run(cluster: Cluster, run: Run) -> Group:
     """Return what `describe_group` says of the slots of `run`, by counting nodes taken alike; islands lie within
     nodes."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from estimator.frontends.factory import call_for_values, describe, find_factory, first_line, user_code
 from estimator.frontends.traced import Framework
-from models_zoo.catalogue import load_model, model_names, near_names
+from models_zoo.catalogue import load_model, near_names, zoo_name
 from models_zoo.model import Model
 from profiles.errors import InputError
 
@@ -31,11 +31,12 @@ _PACKAGES: dict[str, Framework] = {
 def load_any_model(reference: str) -> Model:
     """The model that `reference` names.
 
-    A zoo name first; then `package.module:factory`, whose code is run; then a path to a `config.json` or to a folder
-    that holds one. InputError where it is none of them.
+    A zoo name first, in any usual spelling where no file is called so; then `package.module:factory`, whose code is
+    run; then a path to a `config.json` or to a folder that holds one. InputError where it is none of them.
     """
-    if reference in model_names():
-        return load_model(reference)
+    name = zoo_name(reference)
+    if name is not None and (name == reference or not Path(reference).exists()):
+        return load_model(name)
     if _FACTORY.fullmatch(reference):
         return _load_factory_model(reference)
     from models_zoo.hugging_face import load_config_model

@@ -48,7 +48,8 @@ def _branch(block: TransformerBlock, spec: Attention, split: Split, place: Place
     ring = context_parallel_collectives(
         split, kv_heads=heads.kv, qk_dim=heads.qk_dim, v_dim=heads.v_dim, queries=heads.queries
     )
-    # With a fused kernel the projection's input is the kernel's own saved result.
+    # With a fused kernel the projection's input is the kernel's own saved result, but for a narrow copy of it.
+    apart = split.kept_width < split.width and not split.frozen
     output = linear(
         f"{name}.output",
         rows=split.rows,
@@ -56,7 +57,7 @@ def _branch(block: TransformerBlock, spec: Attention, split: Split, place: Place
         k=heads.queries * heads.v_dim,
         split=split,
         bias=spec.output_bias and split.bias_in_product,
-        saves_input=split.attention == "math" or spec.output_gate,
+        saves_input=split.attention == "math" or spec.output_gate or apart,
     )
     gate = _gate(name, block.hidden, spec, heads, split) if spec.output_gate else Piece()
     projections = _projections(block, spec, heads, split, name=name, memory=place.memory)

@@ -25,7 +25,7 @@ from estimator.layers.parts import (
     refuse_tokens,
 )
 from estimator.layers.split import Split
-from models_zoo.layers import TransformerBlock
+from models_zoo.layers import Attention, TransformerBlock
 from profiles.vocabulary import Infeasible
 
 Branches = Mapping[type, BranchKind]
@@ -52,10 +52,20 @@ def refuse_block(layer: TransformerBlock, split: Split, *, branches: Branches) -
 def block_piece(layer: TransformerBlock, split: Split, *, branches: Branches) -> Piece:
     """The block from its input to its output, activations (samples, tokens, hidden) of the tokens outside the
     tensor-parallel region. A decoder's encoder memory, of the same shape, is not in `input_bytes`."""
-    described = {place.name: branches[type(spec)].branch(layer, spec, split, place) for place, spec in _places(layer)}
+    described = {
+        place.name: branches[type(spec)].branch(layer, spec, _adapted(split, spec), place)
+        for place, spec in _places(layer)
+    }
     boundary = split.local_rows * layer.hidden * split.width
     pieces = (_parallel if layer.parallel else _sequential)(layer, split, described)
     return replace(join(pieces), input_bytes=boundary, output_bytes=boundary)
+
+
+def _adapted(split: Split, spec: object) -> Split:
+    """`split` without adapters where they stand beside attention's projections alone and `spec` is none of these."""
+    if split.lora_targets == "all" or isinstance(spec, Attention):
+        return split
+    return replace(split, lora_rank=0)
 
 
 def _places(layer: TransformerBlock) -> list[tuple[Place, Any]]:

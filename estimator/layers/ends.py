@@ -102,6 +102,8 @@ def refuse_head(_layer: Head, split: Split) -> Infeasible | None:
 def head_piece(layer: Head, split: Split) -> Piece:
     """Final norm, BERT's parts, the projection to this rank's columns of the vocabulary, and the loss (a scalar)."""
     boundary = split.local_rows * layer.hidden * split.width
+    # Adapters stand in blocks, and the projection's operands stay in 16 bits.
+    split = replace(split, lora_rank=0, keeps_narrow=False)
     if layer.predicted and not split.zoo:
         # Only the positions to predict pass on: the rest of the head sees samples of so many tokens.
         split = replace(split, seq_len=layer.predicted, sequence_parallel=False, cp=1)
@@ -235,7 +237,8 @@ def _cross_entropy(split: Split, vocab: int) -> Piece:
         forward=1.0 + (3.0 if alone else 9.0) * scale,
         backward=1.0 + (6.0 if alone else 5.0) * scale,
         saved_bytes=4 * logits + targets,
-        temporary_bytes=8 * logits,
+        # In place: beside the fp32 copy the 16-bit logits, or their gradient; else exponentials and gradients apart.
+        temporary_bytes=(split.width if split.loss_in_place else 8) * logits,
         forward_kernels=3 if alone else 12,
         backward_kernels=3 if alone else 6,
     )

@@ -8,7 +8,7 @@ activation, so neither the experts' results nor the permuted copies are kept for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from estimator.layers.experts_capacity import capacity_experts_piece
@@ -17,7 +17,7 @@ from estimator.layers.operators import gemm, grouped_gemm
 from estimator.layers.parts import Piece, enter, held, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
-from profiles.vocabulary import DTYPE_BYTES, Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
+from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 ROUTING_BYTES = 4
 """Scores and probabilities are fp32, as are the probabilities that travel with the tokens."""
@@ -85,25 +85,27 @@ def experts_piece(split: Split, spec: Experts, hidden: int) -> Piece:
     shared expert count as `parameters`. Sizes must divide (count by ep, the inner dimension by etp).
     """
     rows = expert_rows(split, spec)
-    width = split.width
+    width, routed = split.width, spec.latent or hidden
     received = rows.computed // split.etp
     gathered = split.tp > 1 and not split.sequence_parallel
     pieces = [
         _router(split, spec, hidden, rows),
-        _moved("experts.permute", read=rows.tokens, written=rows.sent, hidden=hidden, split=split),
-        _dispatch(split, rows, hidden, spec.count),
-        _sorted("experts.sort", rows, hidden, split),
-        _products(split, spec.expert, hidden, rows),
-        _sorted("experts.unsort", rows, hidden, split),
-        _combine(split, rows, hidden),
-        _moved("experts.unpermute", read=rows.sent, written=rows.tokens, hidden=hidden, split=split),
+        _latent("experts.latent_down", split, spec, n=routed, k=hidden),
+        _moved("experts.permute", read=rows.tokens, written=rows.sent, hidden=routed, split=split),
+        _dispatch(split, rows, routed, spec.count),
+        _sorted("experts.sort", rows, routed, split),
+        _products(split, spec.expert, routed, rows),
+        _sorted("experts.unsort", rows, routed, split),
+        _combine(split, rows, routed),
+        _moved("experts.unpermute", read=rows.sent, written=rows.tokens, hidden=routed, split=split),
+        _latent("experts.latent_up", split, spec, n=hidden, k=routed),
         _shared(split, spec, hidden),
     ]
     if gathered:
         size = split.rows * hidden * width
         pieces.append(_talk("tokens", "all_gather", "tp", split.tp, forward=size, backward=size, turned="all_gather"))
     # Forward, on top of what is kept: permuted tokens on their way out and as they come in.
-    return join((*pieces, Piece(temporary_bytes=(rows.sent + received) * hidden * width)))
+    return join((*pieces, Piece(temporary_bytes=(rows.sent + received) * routed * width)))
 
 
 def _router(split: Split, spec: Experts, hidden: int, rows: ExpertRows) -> Piece:
@@ -135,6 +137,15 @@ def _router(split: Split, spec: Experts, hidden: int, rows: ExpertRows) -> Piece
     )
     # Each tensor-parallel rank routes its part of the tokens.
     return join((routed, held(hidden * spec.count, split.tp)))
+
+
+def _latent(name: str, split: Split, spec: Experts, *, n: int, k: int) -> Piece:
+    """A projection to or from the width that the routed experts work on; every tp rank projects its own tokens."""
+    if not spec.latent:
+        return Piece()
+    saves = name.endswith("up")
+    rows = expert_rows(split, spec).tokens
+    return linear(name, rows=rows, n=n, k=k, split=split, saves_input=saves, gradient_ranks=split.tp)
 
 
 def _moved(name: str, *, read: int, written: int, hidden: int, split: Split) -> Piece:
@@ -221,19 +232,27 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
 
     Besides its input the activation keeps its nonlinearity's and its unweighed result, as one that is not fused with
     the weighing does: the peaks of SMXB-0007, -0015 and -0022 hold two more tensors of the experts' inner width.
+    Fused into the products it writes its result, and reads and writes its gradients, as it goes, cast where products
+    are narrow (Transformer Engine's pull requests 2622 and 2769: two launches forward, four backward).
     """
     width, groups, m = split.width, rows.groups, rows.per_expert
     inner = spec.hidden // split.etp
     columns = inner * (2 if spec.gated else 1)
     up = grouped_gemm("experts.up", groups=groups, m=m, n=columns, k=hidden, width=width, bias=spec.bias)
     down = grouped_gemm("experts.down", groups=groups, m=m, n=hidden, k=inner, width=width, bias=spec.bias)
+    kept = _kept_share(split)
+    up, down = (replace(each, saved_bytes=round(each.saved_bytes * kept)) for each in (up, down))
     inputs = 2 if spec.gated else 1
+    if split.fused_experts:
+        up, down = replace(up, narrow_gradient=True), replace(down, narrow_input=True)
     weighing = memory_pass(
         "experts.activation",
         rows.computed * inner,
         split,
-        forward=inputs + 1.0,
-        backward=2.0 * inputs + 1.0,
+        forward=1.0 if split.fused_experts else inputs + 1.0,
+        backward=2.0 * inputs if split.fused_experts else 2.0 * inputs + 1.0,
+        forward_kernels=1,
+        backward_kernels=1,
         extra_bytes=ROUTING_BYTES * rows.computed,
         saved_bytes=rows.computed * ((columns + inputs * inner) * width + ROUTING_BYTES),
     )
@@ -242,10 +261,16 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
         operators=(up, down),
         expert_parameters=groups * weights,
         adapter_parameters=split.lora_rank * groups * (2 * hidden + columns + inner),
-        # What a product with narrow operands keeps of its input is the narrow copy.
-        saved_bytes=round((up.saved_bytes + down.saved_bytes) * min(1.0, DTYPE_BYTES[split.dtype] / width)),
+        saved_bytes=up.saved_bytes + down.saved_bytes,
     )
     return join((products, weighing))
+
+
+def _kept_share(split: Split) -> float:
+    """The share of its input in 16 bits that an expert's product keeps: its narrow copy, or nothing where frozen."""
+    if split.lora_rank:
+        return 1.0
+    return 0.0 if split.frozen else split.kept_width / split.width
 
 
 def _shared(split: Split, spec: Experts, hidden: int) -> Piece:

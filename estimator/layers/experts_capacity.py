@@ -20,6 +20,7 @@ def capacity_experts_piece(split: Split, spec: Experts, hidden: int, *, keeps_in
     """
     rows = split.rows
     slots = spec.count // split.tp * spec.capacity(rows)
+    routed = spec.latent or hidden
     router = linear(
         "experts.router",
         rows=rows,
@@ -31,11 +32,11 @@ def capacity_experts_piece(split: Split, spec: Experts, hidden: int, *, keeps_in
     )
     weighted = memory_pass(
         "experts.weighted",
-        slots * hidden,
+        slots * routed,
         split,
         forward=2.0,
         backward=5.0,
-        saved_bytes=slots * (hidden + 1) * split.width,
+        saved_bytes=slots * (routed + 1) * split.width,
         backward_kernels=3,
     )
     consumers = 2 + int(spec.shared_hidden > 0) + int(spec.shared_gate)
@@ -43,14 +44,25 @@ def capacity_experts_piece(split: Split, spec: Experts, hidden: int, *, keeps_in
         (
             router,
             of(_routing(spec, rows, slots)),
-            of(lookup("experts.dispatch", rows=slots, row_elements=hidden, width=split.width)),
-            _products(split, spec, hidden),
+            _latent("down", split, spec, n=routed, k=hidden),
+            of(lookup("experts.dispatch", rows=slots, row_elements=routed, width=split.width)),
+            _products(split, spec, routed),
             weighted,
             _shared(split, spec, hidden),
-            of(_combine(rows, slots, hidden, split.width)),
+            of(_combine(rows, slots, routed, split.width)),
+            _latent("up", split, spec, n=hidden, k=routed),
             gradient_sum("experts.input", rows * hidden, split, consumers=consumers),
         )
     )
+
+
+def _latent(part: str, split: Split, spec: Experts, *, n: int, k: int) -> Piece:
+    """To the width of the routed experts (of an input that the router keeps), or back and onto the other results."""
+    if not spec.latent:
+        return Piece()
+    name, rows, up = f"experts.latent_{part}", split.rows, part == "up"
+    product = linear(name, rows=rows, n=n, k=k, split=split, saves_input=up, gradient_ranks=split.tp)
+    return join((product, memory_pass(f"{name}.sum", rows * n, split, forward=3.0, backward=0.0))) if up else product
 
 
 def _routing(spec: Experts, rows: int, slots: int) -> Operator:

@@ -78,7 +78,7 @@ def _down(
     narrow = Piece(
         operators=(product,),
         adapter_parameters=split.lora_rank * (n + k),
-        saved_bytes=rows * k * split.width if saves_input else 0,
+        saved_bytes=round(rows * k * split.kept_width) if saves_input and (split.lora_rank or not split.frozen) else 0,
     )
     normed = norm(
         f"attention.{part}_norm",

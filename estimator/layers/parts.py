@@ -26,8 +26,8 @@ class Piece:
     `core` are the operators that selective recomputation runs again (attention's inner part) and `core_saved_bytes`
     what it then need not keep. `adapter_parameters`: what a LoRA adapter of the split's rank would add. `replicated`
     holds (ranks, parameters) pairs: which of the parameters other tp ranks hold too, and over how many consecutive ones
-    their gradient must be summed (1: it is whole already). `input_bytes` and `output_bytes` are a whole layer's
-    boundary activations, 0 of a part of one.
+    their gradient must be summed (1: it is whole already). `vectors` counts biases and norms' weights. `input_bytes`
+    and `output_bytes` are a whole layer's boundary activations, 0 of a part of one.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -36,6 +36,7 @@ class Piece:
     parameters: int = 0
     expert_parameters: int = 0
     adapter_parameters: int = 0
+    vectors: int = 0
     replicated: tuple[tuple[int, int], ...] = ()
     saved_bytes: int = 0
     core_saved_bytes: int = 0
@@ -58,7 +59,7 @@ def join(pieces: Iterable[Piece]) -> Piece:
     core: list[Operator] = []
     collectives: list[Collective] = []
     replicated: list[tuple[int, int]] = []
-    parameters = experts = adapters = saved = core_saved = temporary = 0
+    parameters = experts = adapters = vectors = saved = core_saved = temporary = 0
     for piece in pieces:
         operators += piece.operators
         core += piece.core
@@ -67,6 +68,7 @@ def join(pieces: Iterable[Piece]) -> Piece:
         parameters += piece.parameters
         experts += piece.expert_parameters
         adapters += piece.adapter_parameters
+        vectors += piece.vectors
         saved += piece.saved_bytes
         core_saved += piece.core_saved_bytes
         temporary = max(temporary, piece.temporary_bytes)
@@ -77,6 +79,7 @@ def join(pieces: Iterable[Piece]) -> Piece:
         parameters=parameters,
         expert_parameters=experts,
         adapter_parameters=adapters,
+        vectors=vectors,
         replicated=tuple(replicated),
         saved_bytes=saved,
         core_saved_bytes=core_saved,
@@ -84,11 +87,12 @@ def join(pieces: Iterable[Piece]) -> Piece:
     )
 
 
-def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = None) -> Piece:
+def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = None, vectors: int = 0) -> Piece:
     """Return the piece that is `operator` alone, with what it keeps and its weights, held as `held` has it."""
     return Piece(
         operators=(operator,),
         parameters=parameters,
+        vectors=vectors,
         replicated=_replicated(parameters, gradient_ranks),
         saved_bytes=operator.saved_bytes,
     )
@@ -96,7 +100,7 @@ def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = 
 
 def held(parameters: int, gradient_ranks: int | None) -> Piece:
     """Weights: this rank's alone, or (with `gradient_ranks`) held by all and their gradient summed over so many."""
-    return Piece(parameters=parameters, replicated=_replicated(parameters, gradient_ranks))
+    return Piece(parameters=parameters, vectors=1, replicated=_replicated(parameters, gradient_ranks))
 
 
 def copied(parameters: int, ranks: int | None) -> Piece:
@@ -128,7 +132,9 @@ def linear(
     what they gathered. `gradient_ranks` as `held` has it.
     """
     sliced = input_outside and split.sequence_parallel and not split.zoo
-    kept = (split.local_rows if sliced else rows) * k * split.width
+    # A frozen weight needs nothing of its input; an adapter beside it keeps that in 16 bits.
+    width = split.width if split.lora_rank else split.kept_width
+    kept = round((split.local_rows if sliced else rows) * k * width)
     product = gemm(
         name, m=rows, n=n, k=k, width=split.width, bias=bias, input_grad=split.passes_gradient, saves_input=saves_input
     )
@@ -136,13 +142,14 @@ def linear(
     learns = bool(split.lora_rank) or not split.frozen
     if sliced and split.tp > 1 and learns:
         again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
-    if not learns:
-        product = replace(product, saved_bytes=0)
+    if not learns or split.keeps_narrow:
+        product = replace(product, saved_bytes=round(rows * k * width) if saves_input and learns else 0)
     parameters = n * (k + int(bias))
     piece = Piece(
         operators=(product,),
         collectives=again,
         parameters=parameters,
+        vectors=int(bias),
         replicated=_replicated(parameters, gradient_ranks),
         saved_bytes=kept if saves_input and learns else 0,
     )
@@ -174,7 +181,8 @@ def whole_linear(
 
     `gradient_ranks` None: those of a weight that sees this rank's tokens there."""
     product = gemm(name, m=rows, n=n, k=k, width=split.width, bias=bias, saves_input=saves_input)
-    return of(product, parameters=n * (k + int(bias)), gradient_ranks=gradient_ranks or split.outside_ranks)
+    parameters = n * (k + int(bias))
+    return of(product, parameters=parameters, gradient_ranks=gradient_ranks or split.outside_ranks, vectors=int(bias))
 
 
 def memory_pass(
@@ -233,7 +241,8 @@ def norm(
         saved_bytes=kept + (8 if layernorm else 4) * rows,
         backward_kernels=2,
     )
-    return of(operator, parameters=size * (1 + int(layernorm and bias)), gradient_ranks=gradient_ranks)
+    vectors = 1 + int(layernorm and bias)
+    return of(operator, parameters=size * vectors, gradient_ranks=gradient_ranks, vectors=vectors)
 
 
 def gradient_sum(name: str, elements: int, split: Split, *, consumers: int) -> Piece:
@@ -307,7 +316,7 @@ def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -
     inputs = 2 if spec.gated else 1
     fused, biased = split.kernels == "fused", spec.bias and not split.zoo
     own_input = not (spec.activation == "relu" and (split.zoo or not spec.gated))
-    saved = elements * (inputs - (0 if own_input else 1)) * split.width
+    saved = elements * (inputs - (0 if own_input else 1)) * (1 if split.narrow_activations else split.width)
     if fused or not spec.gated:
         forward, backward, kernels = inputs + 1.0, 2.0 * inputs + 1.0, 1
     else:

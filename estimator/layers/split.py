@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from profiles.vocabulary import AttentionKernel, Collective, DType, Kernels, Operator, RecomputeKind, held_bytes
+from profiles.vocabulary import (
+    DTYPE_BYTES,
+    AdapterTargets,
+    AttentionKernel,
+    Collective,
+    DType,
+    Kernels,
+    Operator,
+    RecomputeKind,
+    RecomputeModule,
+    held_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +25,11 @@ class Split:
 
     `samples` of `seq_len` tokens each, of which a cp rank holds 1/cp. `ep` ranks share the experts (1: every rank holds
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
-    fullest expert rank over the mean. `frozen`: no gradients of this layer's weights; with `lora_rank` only adapters
-    have some. `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
+    fullest expert rank over the mean. `selective`: what selective recomputation runs again. `fused_experts`: the
+    experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
+    `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a
+    product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
 
     `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
     which know no context parallelism, split experts over tp, keep what they gather, and never drop a layer's gradient.
@@ -32,11 +46,17 @@ class Split:
     attention: AttentionKernel = "flash"
     kernels: Kernels | Literal["zoo"] = "fused"
     fused_cross_entropy: bool = False
+    loss_in_place: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
+    selective: tuple[RecomputeModule, ...] = ("core_attn",)
+    fused_experts: bool = False
     capacity_factor: float | None = None
     imbalance: float = 1.0
     lora_rank: int = 0
+    lora_targets: AdapterTargets = "all"
+    keeps_narrow: bool = False
+    narrow_activations: bool = False
     frozen: bool = False
     passes_gradient: bool = True
 
@@ -44,6 +64,11 @@ class Split:
     def width(self) -> int:
         """Bytes of an activation element."""
         return held_bytes(self.dtype)
+
+    @property
+    def kept_width(self) -> float:
+        """Bytes of an element of what a block's product with a weight keeps of its input."""
+        return min(self.width, DTYPE_BYTES[self.dtype]) if self.keeps_narrow else self.width
 
     @property
     def rows(self) -> int:
@@ -78,10 +103,10 @@ class Work:
     `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
-    `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `partial_gradients` as `Piece` has
-    them: sums over tensor-parallel ranks, once an iteration. `is_end`: an embedding or a head.
-    `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer runs (a
-    second copy of activations, gathered tensors).
+    `trainable_*` those that learn; `vectors` counts biases and norms' weights; `frozen`: none of the layer's own
+    weights does. `partial_gradients` as `Piece` has them: sums over tensor-parallel ranks, once an iteration. `is_end`:
+    an embedding or a head. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only
+    while this layer runs (a second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
@@ -92,6 +117,7 @@ class Work:
     expert_parameters: int = 0
     trainable_parameters: int = 0
     trainable_expert_parameters: int = 0
+    vectors: int = 0
     partial_gradients: tuple[tuple[int, int], ...] = ()
     frozen: bool = False
     is_end: bool = False

@@ -8,6 +8,7 @@ from typing import Literal
 
 from estimator.layers.split import Split
 from estimator.layers.work import refuse_layers
+from estimator.pricing.pipeline_layout import divided_blocks
 from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, ZeroStage
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
@@ -55,6 +56,7 @@ def uniform_setup(
     recompute_layers: int | None = None,
     offload: frozenset[OffloadPart] = frozenset(),
     devices: tuple[DeviceSlot, ...] | None = None,
+    blocks: tuple[int, ...] | None = None,
 ) -> Setup | Infeasible:
     """The setup in which every stage has the same degrees, or why there is none.
 
@@ -62,7 +64,8 @@ def uniform_setup(
     and pp slowest, and put on `devices` (None: the cluster's free ones) in that order. `vpp` chunks of layers a stage
     need the interleaved schedule; under DualPipe a stage holds its own chunk and its mirror's (DeepSeek-V3 report,
     section 3.2.1). `micro_batch_per_rank` is samples; `shard` ranks share what `zero` shards (None: all dp * cp).
-    `recompute_layers` counts a stage's layers. ValueError for a degree below 1.
+    `recompute_layers` counts a stage's layers, `blocks` those of each chunk (None: divided evenly). ValueError for a
+    degree below 1.
     """
     degrees = PipelineDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, etp=etp, vpp=vpp, sequence_parallel=sequence_parallel)
     slots = cluster.free_slots if devices is None else devices
@@ -71,7 +74,7 @@ def uniform_setup(
         or _schedule_refuses(recipe, degrees, micro_batch_per_rank)
         or refuse_degrees(model, degrees, seq_len=recipe.seq_len)
         or _sharding_refuses(degrees, zero, shard)
-        or stage_chunks(model, pp=pp, vpp=vpp, mirrored=recipe.schedule == "dualpipe")
+        or stage_chunks(model, pp=pp, vpp=vpp, mirrored=recipe.schedule == "dualpipe", blocks=blocks)
     )
     if isinstance(chunks, Infeasible):
         return chunks
@@ -103,12 +106,15 @@ def uniform_setup(
 
 
 @lru_cache(maxsize=1024)
-def stage_chunks(model: Model, *, pp: int, vpp: int = 1, mirrored: bool = False) -> tuple[Ranges, ...] | Infeasible:
-    """Each stage's [first, end) ranges of layers.
+def stage_chunks(
+    model: Model, *, pp: int, vpp: int = 1, mirrored: bool = False, blocks: tuple[int, ...] | None = None
+) -> tuple[Ranges, ...] | Infeasible:
+    """Return each stage's [first, end) ranges of layers; Infeasible where `blocks` are not those of pp * vpp chunks.
 
-    Blocks are divided over the pp * vpp chunks as evenly as possible, where uneven the fewer to the chunks that hold
-    embedding and head (which may hold no block at all, as Llama 3 405B is run: 126 blocks over 128 chunks); chunk c of
-    stage s is the (c * pp + s)-th. `mirrored`: stage s holds chunks s and pp - 1 - s.
+    Chunk c of stage s is the (c * pp + s)-th, with as many blocks as `blocks` has there. None: they are divided over
+    the pp * vpp chunks as evenly as possible, where uneven the fewer to the chunks that hold embedding and head (which
+    may hold no block at all, as Llama 3 405B is run: 126 blocks over 128 chunks). `mirrored`: stage s holds chunks s
+    and pp - 1 - s.
 
     >>> from models_zoo.catalogue import load_model
     >>> stage_chunks(load_model("gpt-tiny"), pp=2)
@@ -116,10 +122,15 @@ def stage_chunks(model: Model, *, pp: int, vpp: int = 1, mirrored: bool = False)
     """
     embeds = isinstance(model.layers[0], Embedding)
     heads = isinstance(model.layers[-1], Head)
-    blocks, chunks = len(model.layers) - embeds - heads, pp * vpp
-    if blocks + embeds + heads < chunks or not blocks:
-        return Infeasible(reason=f"{blocks} blocks for pp * vpp = {chunks} chunks of layers", lacking="divisibility")
-    counts = _divide(blocks, chunks, spare_first=embeds, spare_last=heads)
+    held, chunks = len(model.layers) - embeds - heads, pp * vpp
+    if held + embeds + heads < chunks or not held:
+        return Infeasible(reason=f"{held} blocks for pp * vpp = {chunks} chunks of layers", lacking="divisibility")
+    counts = blocks or divided_blocks(model, chunks, spare_first=embeds, spare_last=heads)
+    if (len(counts), sum(counts)) != (chunks, held):
+        return Infeasible(
+            reason=f"{sum(counts)} blocks in {len(counts)} chunks, the model has {held} for pp * vpp = {chunks}",
+            lacking="divisibility",
+        )
     ranges, first = [], 0
     for number, count in enumerate(counts):
         end = first + count + (embeds and number == 0) + (heads and number == chunks - 1)
@@ -128,16 +139,6 @@ def stage_chunks(model: Model, *, pp: int, vpp: int = 1, mirrored: bool = False)
     if mirrored:
         return tuple((ranges[stage], ranges[pp - 1 - stage]) for stage in range(pp))
     return tuple(tuple(ranges[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp))
-
-
-def _divide(blocks: int, chunks: int, *, spare_first: bool, spare_last: bool) -> list[int]:
-    """Blocks of each chunk: the remainder goes to the middle chunks first, then to the first, last to the last."""
-    each, left = divmod(blocks, chunks)
-    middle = [number for number in range(chunks) if not (spare_first and not number)]
-    middle = [number for number in middle if not (spare_last and number == chunks - 1)]
-    order = middle + [number for number in range(chunks) if number not in middle]
-    more = set(order[:left])
-    return [each + (number in more) for number in range(chunks)]
 
 
 def _lacking(reason: str, lacking: Literal["divisibility", "support"] = "divisibility") -> Infeasible:

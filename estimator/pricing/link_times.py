@@ -13,7 +13,7 @@ from estimator.communication.groups import Group, describe_group, pair_key
 from estimator.communication.levels import Level
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.rank_groups import AxisGroup, GroupAxis, axis_groups
+from estimator.pricing.rank_groups import AxisGroup, GroupAxis, axis_groups, first_of_run, repeats_after
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.dispatchers import Dispatcher, load_dispatcher
@@ -170,6 +170,9 @@ class LinkTimes:
         self, one: Sequence[DeviceSlot], other: Sequence[DeviceSlot], cluster: Cluster | None = None
     ) -> list[Group]:
         """Return the different ways between partners of two stages' slots."""
+        period = repeats_after(self.cluster)
+        if period is not None and all(first_of_run(self.cluster, slots) is not None for slots in (one, other)):
+            one, other = one[:period], other[:period]
         partners = {pair_key(self.cluster, *pair): pair for pair in zip(one, other, strict=False)}
         return [describe_group(cluster or self.cluster, pair) for pair in partners.values()]
 

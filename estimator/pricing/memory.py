@@ -85,13 +85,15 @@ def features_of(recipe: Recipe) -> MemoryFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Parameters on a rank outside and inside the experts, and those of them that learn; the most of a single layer,
-    and those of embedding and head."""
+    """Parameters on a rank outside and inside the experts, and those of them that learn; those of the blocks outside
+    the experts that do and do not; the most of a single layer, and those of embedding and head."""
 
     dense: Amount
     dense_learning: Amount
     experts: Amount
     experts_learning: Amount
+    matrices_learning: Amount
+    matrices_frozen: Amount
     largest_layer: Amount
     largest_learning: Amount
     ends: Amount
@@ -123,12 +125,17 @@ def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
     """What a rank of `stage` holds, however its state is sharded."""
     dense, experts = held_parameters(chunks, stage)
     works = [work for chunk in chunks for work, _ in chunk.works]
+    inner = [(work, count) for chunk in chunks for work, count in chunk.works if not work.is_end]
     blocks = [work for work in works if not work.is_end] or works
     return Holdings(
         dense=dense.held,
         dense_learning=dense.learning,
         experts=experts.held,
         experts_learning=experts.learning,
+        matrices_learning=sum(work.parameters * count for work, count in inner if not work.frozen),
+        matrices_frozen=sum(
+            (work.parameters - work.trainable_parameters) * count for work, count in inner if work.frozen
+        ),
         largest_layer=max(work.parameters + work.expert_parameters for work in blocks),
         largest_learning=max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks),
         ends=sum(work.parameters for work in works if work.is_end),
@@ -147,7 +154,10 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: 
     width = held_bytes(recipe.dtype)
     masters_as_weights = features.weights_are_masters and recipe.software.optimizer_masters and stage.zero == 3
     weight_width = 4 if masters_as_weights else width
-    states = OPTIMIZERS[recipe.optimizer].state_bytes(recipe.dtype, masters=recipe.software.optimizer_masters)
+    software = recipe.software
+    states = OPTIMIZERS[recipe.optimizer].state_bytes(
+        recipe.dtype, masters=software.optimizer_masters, narrow_moments=software.moments == "bf16"
+    )
     if masters_as_weights:
         states -= 4 if width < 4 else 0
     gradient_width: float = GRAD_WIDTH[recipe.grad_dtype]
@@ -161,9 +171,8 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: 
         return np.ceil(per_parameter * dense / over[0]) + np.ceil(per_parameter * experts / over[1])
 
     weights = state(weight_width, learning=False, sharded_from=3)
-    if recipe.dtype in NARROW_DTYPES:
-        # Operands of matrix products are held a second and third time, by rows and by columns.
-        weights = weights + state(2 * DTYPE_BYTES[recipe.dtype], learning=False, sharded_from=3)
+    if recipe.dtype in NARROW_DTYPES and software.keeps_narrow:
+        weights = weights + _narrow_bytes(recipe, stage, held, weight_width)
     step: Amount = 0.0
     if GRAD_WIDTH[recipe.grad_dtype] < 4:
         step = state(features.step_copy_bytes, learning=True, sharded_from=1)
@@ -173,6 +182,22 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: 
         optimizer=0.0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1),
         communication=_communication_bytes(held, stage, recipe, features),
         step=step,
+    )
+
+
+def _narrow_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, wide: float) -> Amount:
+    """What the narrow operands of the blocks' matrices add to weights of `wide` bytes, or save where they are all that
+    is held. A type whose scales are of blocks has two copies, by rows and by columns; with one scale a tensor the
+    second is the first transposed, which frozen weights make when they need it."""
+    software, dtype = recipe.software, recipe.dtype
+    over = (stage.sharded_over, expert_shards(stage)) if stage.zero == 3 else (1, 1)
+    learning = held.matrices_learning / over[0] + held.experts_learning / over[1]
+    frozen = held.matrices_frozen / over[0] + (held.experts - held.experts_learning) / over[1]
+    alone = wide if software.narrow_parameters else 0.0
+    learning_copies, frozen_copies = 2, 1 if dtype == "fp8" else 2
+    return np.ceil(
+        learning * (learning_copies * DTYPE_BYTES[dtype] - (0.0 if dtype == "nvfp4" else alone))
+        + frozen * (frozen_copies * DTYPE_BYTES[dtype] - alone)
     )
 
 
@@ -235,11 +260,16 @@ def cached_scratch(works: Iterable[Work], recipe: Recipe, features: MemoryFeatur
     shapes = {
         (op.shape[-2], op.shape[-1])
         for work in works
-        if not work.is_end and work.trainable_parameters
+        if not work.is_end
         for op in work.operators
-        if op.kind == "gemm"
+        if op.kind == "gemm" and _learns(op, work)
     }
     return sum(n * k for n, k in shapes) * held_bytes(recipe.dtype)
+
+
+def _learns(op: Operator, work: Work) -> bool:
+    """Whether the weight of a product learns: of a frozen layer the adapters' alone."""
+    return not work.frozen or ".lora_" in op.name
 
 
 def layer_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
@@ -266,7 +296,7 @@ def _backward_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
     most = freed = 0
     for number, op in enumerate(reversed(work.operators)):
         if number or not end:
-            scratch = _scratch_bytes(op, width, features, end=end) if work.trainable_parameters else 0
+            scratch = _scratch_bytes(op, width, features, end=end) if _learns(op, work) else 0
             most = max(most, _gradient_bytes(op, width) + scratch + carried - freed)
         freed += op.saved_bytes
     return most

@@ -17,8 +17,6 @@ from profiles.efficiencies import OperatorEfficiencies
 from profiles.vocabulary import DTYPE_BYTES, NARROW_DTYPES, Device, DType, Operator, held_bytes
 
 Pass = Literal["forward", "backward"]
-FUSED_WGRAD_BYTES = 8
-"""Traffic a weight of a product that adds its result to an fp32 buffer: read and write."""
 CAST_COPIES = 2
 """How often a cast writes its tensor in training: along its rows and, for the weight's gradient, along its columns."""
 
@@ -30,12 +28,13 @@ def time_operator(
     dtype: DType,
     efficiencies: OperatorEfficiencies,
     pass_: Pass,
-    fused_wgrad: bool = False,
+    accumulator_bytes: int = 0,
     attention_kernel: str | None = None,
 ) -> float:
     """Device seconds of `op`'s kernels in one pass, without the host's launches.
 
-    `fused_wgrad`: the product itself adds weight gradients to an fp32 buffer (Megatron's gradient accumulation fusion).
+    `accumulator_bytes`: those of an element of the buffer to which the product itself adds weight gradients (Megatron's
+    gradient accumulation fusion), 0 where it writes them.
     `attention_kernel` names the fused kernel, None the usual one. A product with backward FLOPs of one product has the
     gradient of its weight alone. ValueError if the device has no unit for `dtype` or nothing is known of that kernel.
     """
@@ -47,7 +46,7 @@ def time_operator(
         dtype,
         efficiencies,
         pass_ == "backward",
-        fused_wgrad,
+        accumulator_bytes,
         attention_kernel,
     )
 
@@ -61,7 +60,7 @@ def _cached_time(
     dtype: DType,
     known: OperatorEfficiencies,
     backward: bool,
-    fused_wgrad: bool,
+    accumulator_bytes: int,
     attention_kernel: str | None,
 ) -> float:
     moved, kernels = (op.backward_bytes, op.backward_kernels) if backward else (op.forward_bytes, op.forward_kernels)
@@ -79,7 +78,7 @@ def _cached_time(
     cast_s = _cast_beside(op, bandwidth, dtype, known, backward=backward)
     if not backward:
         return cast_s + one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
-    return cast_s + _gradients(op, peak, plain_peak, bandwidth, dtype, known, fused_wgrad)
+    return cast_s + _gradients(op, peak, plain_peak, bandwidth, dtype, known, accumulator_bytes)
 
 
 def _gradients(
@@ -89,11 +88,13 @@ def _gradients(
     bandwidth: float,
     dtype: DType,
     efficiencies: OperatorEfficiencies,
-    fused_wgrad: bool,
+    accumulator_bytes: int,
 ) -> float:
     """A product for each gradient, the forward product anew where backward has three, and the sums of a bias."""
     products = max(1, round(op.backward_flops / op.forward_flops)) if op.forward_flops else 1
-    result_bytes = FUSED_WGRAD_BYTES if fused_wgrad and op.kind != "batched_gemm" else held_bytes(dtype)
+    accumulates = accumulator_bytes and op.kind != "batched_gemm"
+    # What is added to is read and written.
+    result_bytes = 2 * accumulator_bytes if accumulates else held_bytes(dtype)
     seconds = one_product(op, "weight_grad", peak, plain_peak, bandwidth, dtype, efficiencies, result_bytes)
     if products > 1:
         seconds += one_product(op, "input_grad", peak, plain_peak, bandwidth, dtype, efficiencies, held_bytes(dtype))
@@ -113,10 +114,13 @@ def _cast_beside(
 ) -> float:
     """The kernel that casts the activation of a product with a weight, backward its output's gradient; the weight
     itself is cast once an iteration."""
-    if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm"):
+    comes_narrow = op.narrow_gradient if backward else op.narrow_input
+    if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm") or comes_narrow:
         return 0.0
     groups, m, n, k = product_sizes(op)
-    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, CAST_COPIES), bandwidth, efficiencies, 1)
+    # Of a frozen weight no product needs the copy along columns.
+    copies = CAST_COPIES if op.backward_flops > op.forward_flops else 1
+    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, copies), bandwidth, efficiencies, 1)
 
 
 def _cast_bytes(dtype: DType, copies: int) -> float:

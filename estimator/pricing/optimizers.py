@@ -29,26 +29,40 @@ class OptimizerSpec:
     extra_passes: float = 0.0
     orthogonal_iterations: int = 0
 
-    def state_bytes(self, dtype: DType, *, masters: bool = True, matrices: bool = True) -> float:
-        """Bytes per parameter that the optimizer keeps, the fp32 masters of 16-bit weights included.
+    def state_bytes(
+        self, dtype: DType, *, masters: bool = True, matrices: bool = True, narrow_moments: bool = False
+    ) -> float:
+        """Bytes per parameter that the optimizer keeps, the fp32 masters of 16-bit weights included; moments in 16
+        bits where `narrow_moments`.
 
         `masters` False: it works on the weights themselves, as fp32 training and pure 16-bit training do.
         """
         width = held_bytes(dtype)
         states = self.matrix_state_bytes if matrices else self.other_state_bytes
+        if narrow_moments and self.states_follow_weights:
+            states /= 2
         if width == 4:
             return states
         if masters:
             return states + 4
-        return states * width / 4 if self.states_follow_weights else states
+        return states * width / 4 if self.states_follow_weights and not narrow_moments else states
 
-    def step_bytes(self, dtype: DType, grad_dtype: GradDType, *, masters: bool = True, matrices: bool = True) -> float:
+    def step_bytes(
+        self,
+        dtype: DType,
+        grad_dtype: GradDType,
+        *,
+        masters: bool = True,
+        matrices: bool = True,
+        narrow_moments: bool = False,
+    ) -> float:
         """Memory traffic of a step per parameter: the gradient read, weight (master) and states read and written, the
         16-bit weight written where there is a master, and `extra_passes` over fp32 tensors."""
         width = held_bytes(dtype)
         own = masters and width < 4
         weight = 2 * (4 if own else width) + (width if own else 0)
-        states = self.state_bytes(dtype, masters=masters, matrices=matrices) - (4 if own else 0)
+        states = self.state_bytes(dtype, masters=masters, matrices=matrices, narrow_moments=narrow_moments)
+        states -= 4 if own else 0
         return GRAD_WIDTH[grad_dtype] + weight + 2 * states + 4 * self.extra_passes
 
     def step_flops(self, rows: int, columns: int) -> int:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from estimator.communication.algorithms import algorithm_lines
-from estimator.communication.groups import Group, describe_group, describe_run, lay_out
+from estimator.communication.groups import Group, describe_group, describe_run, lay_out, seat_key
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 
@@ -58,7 +58,7 @@ def axis_groups(cluster: Cluster, stage: StageSetup, axis: GroupAxis | int) -> A
     """
     ranks = len(stage.slots)
     stride, size = _layout(stage, axis)
-    start = _first_of_run(cluster, stage.slots)
+    start = first_of_run(cluster, stage.slots)
     if start is None:
         return _slowest(cluster, stage.slots, stride, size)
     return _slowest_of_run(cluster, _alike(cluster, start, ranks), ranks, stride, size)
@@ -74,7 +74,7 @@ def group_ranks(stage: StageSetup, axis: GroupAxis) -> Iterator[tuple[int, ...]]
 def place_key(cluster: Cluster, slots: Sequence[DeviceSlot]) -> Hashable:
     """Return what every group of a stage's ranks depends on, beside degrees: where `slots` sit, equal for runs of slots
     that sit alike."""
-    start = _first_of_run(cluster, slots)
+    start = first_of_run(cluster, slots)
     return tuple(slots) if start is None else (len(slots), _alike(cluster, start, len(slots)))
 
 
@@ -106,8 +106,8 @@ def _starts(ranks: int, stride: int, size: int) -> Iterator[int]:
         yield from range(block, block + stride)
 
 
-def _first_of_run(cluster: Cluster, slots: Sequence[DeviceSlot]) -> int | None:
-    """Where in the cluster's order the slots stand, if they follow it without a gap."""
+def first_of_run(cluster: Cluster, slots: Sequence[DeviceSlot]) -> int | None:
+    """Return where in the cluster's order the slots stand, if they follow it without a gap; else None."""
     if isinstance(slots, SlotRun):
         return slots.start
     first = slots[0]
@@ -155,6 +155,8 @@ def _slowest_of(
     cluster: Cluster, slots: tuple[DeviceSlot, ...], stride: int, size: int, start: int | None = None
 ) -> AxisGroup:
     """The slowest of the groups; of a run on equal nodes only those are looked at that sit differently."""
+    if size == 1:
+        return AxisGroup(group=describe_group(cluster, slots[:1]), concurrent=1)
     firsts = list(_starts(len(slots), stride, size))
     period = repeats_after(cluster)
     described: dict[tuple[Group, int], None] = {}
@@ -169,6 +171,9 @@ def _slowest_of(
                 on_node = whole.ranks_on_node[run.nodes - whole.nodes[0]]
                 described[describe_run(cluster, run), int((-(-on_node // run.ranks_on_node)).max())] = None
             firsts = []
+        else:
+            seats = {seat_key(cluster, start, len(slots), first, stride, size): first for first in reversed(firsts)}
+            firsts = [*reversed(seats.values())]
     on_node = Counter((slot.site, slot.node) for slot in slots) if firsts else Counter()
     for first in firsts:
         members = slots[first : first + stride * size : stride]

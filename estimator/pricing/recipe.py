@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind, RecomputeModule
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -18,8 +18,10 @@ from profiles.vocabulary import ZeroStage as ZeroStage
 
 Dispatch = Literal["all_to_all", "deduplicated", "hybrid"]
 Launch = Literal["eager", "compiled", "graph_router", "graph_dense", "graph_layers", "graph"]
-GroupedProducts = Literal["one_kernel", "streams", "sequential"]
+GroupedProducts = Literal["one_kernel", "streams", "fused", "sequential"]
 Modules = Literal["torch", "megatron_core", "transformer_engine"]
+TensorOverlap = Literal["backward", "pipelined"]
+Moments = Literal["as_masters", "bf16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,33 +33,58 @@ class Software:
     graph, so that the host does not limit; graph_layers: one graph a layer; graph_dense: all but experts' exchange and
     products; graph_router: experts' router alone; compiled: kernels are launched by code that a compiler wrote.
     `modules`: whose modules layers are made of; the Python of Megatron Core's and Transformer Engine's takes longer
-    than that of plain ones. `fused_cross_entropy`: no fp32 copy of the logits is kept. `optimizer_masters`: the
-    optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
-    `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
-    does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
-    one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
-    once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
-    Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
-    some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
-    `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams; sequential: each expert is a module of its own. `deterministic`: PyTorch's deterministic algorithms,
-    under which every result is filled before it is written. `memory`: what it holds besides weights, gradients,
-    optimizer state and activations. `name` is for people: no estimate looks at it.
+    than that of plain ones. `fused_cross_entropy`: no fp32 copy of the logits is kept; `loss_in_place`: the loss works
+    on that copy itself (Megatron's vocabulary-parallel loss). `optimizer_masters`: the optimizer's own fp32 copy of
+    16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does). `moments`: the optimizer's are
+    as wide as what it updates, or bf16 (Megatron's precision-aware optimizer). `keeps_narrow`: products with narrow
+    operands keep those of their inputs for backward, and those of weights from one micro-batch to the next (Transformer
+    Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the blocks' matrices are held in the
+    narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they are frozen). `narrow_activations`:
+    an activation between products keeps its input in 8 bits (Megatron Core's activation_func_fp8_input_store).
+    `lora_targets`: beside which of the blocks' matrices adapters stand. `fused_accumulation`: weight-gradient products
+    add to the accumulated gradients themselves; otherwise a second pass does. `bucket_bytes`: gradients are summed in
+    buckets of so many bytes, each waiting for its own latencies (0: in one piece). `broadcast_weights`: after a sharded
+    step each rank's weights are broadcast in turn, not gathered at once. `copies_pieces`: of what a sharded step sums
+    and gathers (ZeRO 1, 2), the host copies each rank's piece of each weight by itself, and waits for the gathering.
+    `weights_in_turn`: ZeRO 3 gathers and scatters each weight by itself, from such pieces, when it is needed, for a
+    recomputed layer once more, and waits for it. `flash_generation`: which FlashAttention the fused attention kernel is
+    (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and
+    there once to each rank, that holds some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too);
+    all_to_all: once for each expert. `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of
+    a rank; streams: one each, on a few streams; fused: as one kernel, the activation and its cast in it (Transformer
+    Engine's fused grouped MLP); sequential: each expert is a module of its own. `deterministic`: PyTorch's
+    deterministic algorithms, under which every result is filled before it is written. `selective`: the modules that
+    selective recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the
+    gradient's sum and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers
+    and scatters of both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow,
+    fused attention is in fp8 as well. `memory`: what it holds besides weights, gradients, optimizer state and
+    activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
     kernels: Kernels = "fused"
     launch: Launch = "eager"
     fused_cross_entropy: bool = False
+    loss_in_place: bool = False
     optimizer_masters: bool = True
     fused_accumulation: bool = False
+    moments: Moments = "as_masters"
+    keeps_narrow: bool = False
+    narrow_parameters: bool = False
+    narrow_activations: bool = False
+    lora_targets: AdapterTargets = "all"
     bucket_bytes: int = 0
     broadcast_weights: bool = False
+    copies_pieces: bool = False
+    weights_in_turn: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
     grouped_products: GroupedProducts = "one_kernel"
     modules: Modules = "torch"
     deterministic: bool = False
+    selective: tuple[RecomputeModule, ...] = ("core_attn",)
+    tensor_overlap: TensorOverlap = "backward"
+    fp8_attention: bool = False
     memory: MemoryFeatures = GENERIC
 
 
@@ -66,7 +93,7 @@ class Recipe:
     """Settings of a training that do not depend on where a rank sits.
 
     `global_batch` samples an iteration; `seq_len` tokens per sample. `vocabulary_multiple`: the vocabulary is padded to
-    a multiple of this times tp. `lora_rank` > 0: adapters of that rank on every matrix, everything else frozen;
+    a multiple of this times tp. `lora_rank` > 0: adapters of that rank beside the blocks' matrices, all else frozen;
     `frozen_layers`: layers [first, end) without gradients. `moe_capacity_factor` None: dropless routing.
     `moe_imbalance`: the fullest rank's tokens over the mean. `overlap`: which communication runs beside compute.
     """

@@ -16,7 +16,7 @@ from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.dispatchers import load_dispatcher
-from profiles.vocabulary import Device, Infeasible
+from profiles.vocabulary import NARROW_DTYPES, Device, Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,17 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         attention=recipe.attention,
         kernels=recipe.software.kernels,
         fused_cross_entropy=recipe.software.fused_cross_entropy,
+        loss_in_place=recipe.software.loss_in_place,
         vocabulary_multiple=recipe.vocabulary_multiple,
         recompute=stage.recompute if recomputed else "none",
+        selective=recipe.software.selective,
+        fused_experts=recipe.software.grouped_products == "fused",
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
+        lora_targets=recipe.software.lora_targets,
+        keeps_narrow=recipe.software.keeps_narrow and recipe.dtype in NARROW_DTYPES,
+        narrow_activations=recipe.software.narrow_activations,
         frozen=recipe.lora_rank > 0 or is_frozen,
         passes_gradient=passes_gradient,
     )

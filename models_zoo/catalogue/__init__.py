@@ -3,6 +3,7 @@ there is such a family, else as sizes for a function of `families`."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from models_zoo.hugging_face import config_model
 from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
 
-_ABOUT = ("family", "global_batch", "published_parameters", "source")
+_ABOUT = ("aliases", "family", "global_batch", "published_parameters", "source")
 """Keys of an entry that are no sizes."""
 
 
@@ -27,6 +28,30 @@ def _entries() -> dict[str, dict[str, Any]]:
 def model_names() -> tuple[str, ...]:
     """Return the names of all zoo models, in the catalogue's order."""
     return tuple(_entries())
+
+
+_TAILS = re.compile(r"-(hf|base|instruct|chat|it|pt|bf16)$")
+"""What a release's name says of its training or its file, not of its sizes."""
+
+
+def zoo_name(reference: str) -> str | None:
+    """Return the zoo model that `reference` names in any usual spelling, None where it is none.
+
+    >>> zoo_name("meta-llama/Llama-3.1-8B-Instruct"), zoo_name("Qwen3_30B_A3B"), zoo_name("llama")
+    ('llama3-8b', 'qwen3-30b-a3b', None)
+    """
+    return _spellings().get(_plain(reference))
+
+
+def _plain(reference: str) -> str:
+    last = reference.lower().replace("_", "-").rsplit("/", 1)[-1]
+    return re.sub(r"[-.]", "", _TAILS.sub("", last))
+
+
+@lru_cache(maxsize=1)
+def _spellings() -> dict[str, str]:
+    names = {alias: name for name, entry in _entries().items() for alias in entry.get("aliases", ())}
+    return {_plain(spelling): name for spelling, name in (names | {name: name for name in _entries()}).items()}
 
 
 def near_names(name: str) -> str:
@@ -41,6 +66,7 @@ def load_model(name: str) -> Model:
     >>> load_model("gpt2-1.3b").layers[0].vocab
     50257
     """
+    name = zoo_name(name) or name
     entry = _entries().get(name)
     if entry is None:
         raise InputError(where="model", found=repr(name), expected=f"a zoo name such as {near_names(name)}")

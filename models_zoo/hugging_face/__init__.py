@@ -40,6 +40,9 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
     "qwen3_moe": ("Qwen3Moe", experts.qwen3_moe),
     "deepseek_v2": ("DeepseekV2", experts.deepseek_v2),
     "deepseek_v3": ("DeepseekV3", experts.deepseek_v3),
+    "gpt_oss": ("GptOss", experts.gpt_oss),
+    "glm4_moe": ("Glm4Moe", experts.glm4_moe),
+    "llama4_text": ("Llama4", experts.llama4_text),
     "qwen3_next": ("Qwen3Next", hybrid.qwen3_next),
     "mamba2": ("Mamba2", hybrid.mamba2),
     "nemotron_h": ("NemotronH", hybrid.nemotron_h),
@@ -51,7 +54,7 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
 OWN_FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {"megatron": ("Megatron", megatron)}
 """As `FAMILIES`, without a class of transformers."""
 
-TEXT_PART_OF = {"gemma3": "gemma3_text"}
+TEXT_PART_OF = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 """The family of a multimodal model's `text_config` where that does not say its `model_type`."""
 
 

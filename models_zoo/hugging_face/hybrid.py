@@ -280,8 +280,6 @@ def _nemotron_part(keys: Keys, sizes: Sizes, kind: str) -> TransformerBlock:
         hidden, bias = keys.size("intermediate_size", 21504, required=True), keys.flag("mlp_bias", False)
         return rms_block(sizes, None, FeedForward(hidden=hidden, activation=act, bias=bias))
     keys.refuse("mlp_bias", default=False, meaning="a shared expert with biases")
-    if keys.get("moe_latent_size", None) is not None:
-        raise keys.wrong("moe_latent_size", keys.get("moe_latent_size", None), "null (latent experts are not modelled)")
     experts = read_experts(
         keys,
         hidden=keys.size("moe_intermediate_size", 7688, required=True),
@@ -289,4 +287,6 @@ def _nemotron_part(keys: Keys, sizes: Sizes, kind: str) -> TransformerBlock:
         top_k=2,
         shared=keys.size("moe_shared_expert_intermediate_size", 7688, least=0),
     )
-    return rms_block(sizes, None, replace(experts, expert=replace(experts.expert, gated=False, activation=act)))
+    latent = keys.optional_size("moe_latent_size") or 0
+    expert = replace(experts.expert, gated=False, activation=act)
+    return rms_block(sizes, None, replace(experts, expert=expert, latent=latent))

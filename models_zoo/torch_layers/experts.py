@@ -56,7 +56,11 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
         self.count = region.share(spec.count, "experts")
         self.first = tp.rank * self.count
         self.router = Linear(hidden, spec.count, dtype=dtype, partial_over=tp.degree)
-        self.experts = ExpertFeedForward(spec.expert, self.count, hidden, dtype)
+        self.latent_down = self.latent_up = None
+        if spec.latent:
+            self.latent_down = Linear(hidden, spec.latent, dtype=dtype, partial_over=tp.degree)
+            self.latent_up = Linear(spec.latent, hidden, dtype=dtype, partial_over=tp.degree)
+        self.experts = ExpertFeedForward(spec.expert, self.count, spec.latent or hidden, dtype)
         self.shared = self.shared_gate = None
         if spec.shared_hidden:
             dense = FeedForward(hidden=spec.shared_hidden, gated=spec.expert.gated, activation=spec.expert.activation)
@@ -67,13 +71,17 @@ class MixtureOfExperts(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, 1)
         token, share = self._route(self.router(tokens))
-        mixed = self.experts(tokens.index_select(0, token).unflatten(0, (self.count, -1))).flatten(0, 1)
+        routed = tokens if self.latent_down is None else self.latent_down(tokens)
+        mixed = self.experts(routed.index_select(0, token).unflatten(0, (self.count, -1))).flatten(0, 1)
+        # Unlike index_add, scatter_add keeps nothing but the index for backward.
+        rows = token[:, None].expand(-1, routed.shape[-1])
+        weighed = mixed * share.to(x.dtype)[:, None]
         base = torch.zeros_like(tokens) if self.shared is None else self.shared(tokens)
         if self.shared_gate is not None:
             base = base * self.shared_gate(tokens).sigmoid()
-        # Unlike index_add, scatter_add keeps nothing but the index for backward.
-        rows = token[:, None].expand(-1, x.shape[-1])
-        return base.scatter_add(0, rows, mixed * share.to(x.dtype)[:, None]).view_as(x)
+        if self.latent_up is None:
+            return base.scatter_add(0, rows, weighed).view_as(x)
+        return (base + self.latent_up(torch.zeros_like(routed).scatter_add(0, rows, weighed))).view_as(x)
 
     def _route(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """From (tokens, experts): the token in each of this rank's slots and its weight there (0 for an empty slot)."""

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from estimator.layers.graph import build_graph
-from models_zoo.catalogue import load_model, model_names
+from models_zoo.catalogue import load_model, model_names, zoo_name
 from models_zoo.layers import Bottleneck, Experts, TransformerBlock
 from models_zoo.model import ImageInput, TokenInput
 from profiles.errors import InputError
@@ -27,6 +27,39 @@ PUBLISHED_BILLIONS = {
     **{"llama3-8b": 8.03, "llama3-70b": 70.6, "llama3-405b": 405, "mixtral-8x7b": 46.7},
     **{"mamba2-2.7b": 2.7, "nemotron-h-8b": 8.1, "qwen3-next-80b-a3b": 80},
     **{"nemotron-h-56b": 56.3, "nemotron-3-nano-30b-a3b": 31.6},
+    **{
+        "llama3.2-1b": 1.24,
+        "llama3.2-3b": 3.21,
+        "mistral-7b": 7.24,
+        "mixtral-8x22b": 140.6,
+        "qwen2.5-7b": 7.62,
+        "qwen2.5-14b": 14.8,
+        "qwen2.5-32b": 32.8,
+        "qwen2.5-72b": 72.7,
+        "qwen3-0.6b": 0.6,
+        "qwen3-1.7b": 1.7,
+        "qwen3-4b": 4,
+        "qwen3-8b": 8.2,
+        "qwen3-14b": 14.8,
+        "qwen3-32b": 32.8,
+        "qwen3-30b-a3b": 30.5,
+        "qwen3-235b-a22b": 235,
+        "gpt-oss-20b": 20.9,
+        "gpt-oss-120b": 116.8,
+        "deepseek-v2-lite": 15.7,
+        "deepseek-v3": 685,
+        "kimi-k2": 1040,
+        "glm-4.5": 355,
+        "glm-4.5-air": 106,
+        "llama4-scout": 108,
+        "llama4-maverick": 400,
+        "gemma2-9b": 9.24,
+        "gemma3-4b": 3.88,
+        "gemma3-12b": 11.8,
+        "gemma3-27b": 27,
+        "nemotron-3-super-120b-a12b": 120,
+        "nemotron-3-ultra-550b-a55b": 550,
+    },
     **{"resnet-50": 0.0256, "vgg-16": 0.138, "nmt": 0.213},
 }
 
@@ -108,9 +141,25 @@ def test_translation_model_has_a_decoder_that_starts_with_its_embedding() -> Non
     assert model.layer_names[model.input.decoder_start] == "decoder.embedding"
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("gpt2-1.2b", "gpt2-1.3b"), ("llama-3-8b", "llama3-8b"), ("", "gpt-tiny")])
+@pytest.mark.parametrize(("wrong", "near"), [("gpt2-1.2b", "gpt2-1.3b"), ("llama-3-9b", "llama3-8b"), ("", "gpt-tiny")])
 def test_unknown_name_is_refused_with_near_ones(wrong: str, near: str) -> None:
     with pytest.raises(InputError) as caught:
         load_model(wrong)
     assert f"found {wrong!r}" in str(caught.value)
     assert near in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama3-8b"),
+        ("Qwen3_30B_A3B", "qwen3-30b-a3b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
+        ("llama-3.2-3b", "llama3.2-3b"),
+        ("Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+    ],
+)
+def test_usual_spellings_name_the_model(spelling: str, name: str) -> None:
+    assert zoo_name(spelling) == name
+    assert load_model(spelling).name == name

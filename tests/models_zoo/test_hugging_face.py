@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ LATENT = {
     **{"num_key_value_heads": 4, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
 }
 
+GLM = {"num_key_value_heads": 2, "head_dim": 16}
 MAIN = {"num_nextn_predict_layers": 0}
 """Its class makes no module for further tokens, whatever the config says."""
 
@@ -106,6 +108,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         SMALL | MOE | {"num_key_value_heads": 1, "decoder_sparse_step": 2, "attention_bias": True, "head_dim": 20},
         SMALL | MOE | {"mlp_only_layers": [1], "num_key_value_heads": 2, "tie_word_embeddings": True},
     ],
+    "glm4_moe": [
+        SMALL | LATENT | MAIN | GLM,
+        SMALL | LATENT | MAIN | GLM | {"use_qk_norm": True, "attention_bias": True, "first_k_dense_replace": 0},
+    ],
     "deepseek_v2": [
         SMALL | LATENT,
         SMALL | LATENT | {"q_lora_rank": None, "attention_bias": True, "first_k_dense_replace": 0},
@@ -128,6 +134,7 @@ NEMOTRON = {
     **{"num_key_value_heads": 2, "head_dim": 16, "layers_block_type": ["mamba", "mlp", "attention"]},
     **{"n_routed_experts": 6, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40},
 }
+LLAMA4 = {"num_local_experts": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size_mlp": 72}
 HYBRIDS: dict[str, list[dict[str, Any]]] = {
     "qwen3_next": [
         SMALL | MOE | NEXT,
@@ -143,7 +150,12 @@ HYBRIDS: dict[str, list[dict[str, Any]]] = {
         SMALL | NEMOTRON,
         SMALL | NEMOTRON | {"layers_block_type": ["mamba", "moe", "attention"], "use_conv_bias": False},
         SMALL | NEMOTRON | {"mlp_bias": True},
+        SMALL | NEMOTRON | {"layers_block_type": ["mamba", "moe", "attention"], "moe_latent_size": 12},
         SMALL | NEMOTRON | {"hybrid_override_pattern": "M-M*E", "layers_block_type": None, "num_hidden_layers": 5},
+    ],
+    "llama4_text": [
+        SMALL | LLAMA4 | {"attention_bias": True},
+        SMALL | LLAMA4 | {"interleave_moe_layer_step": 2, "attention_chunk_size": 4},
     ],
     "bamba": [
         SMALL | MAMBA | {"attn_layer_indices": [1], "num_key_value_heads": 2},
@@ -154,7 +166,8 @@ HYBRIDS: dict[str, list[dict[str, Any]]] = {
         SMALL | MAMBA | {"num_local_experts": 0, "shared_intermediate_size": 40, "tie_word_embeddings": True},
     ],
 }
-"""Their class in transformers runs a scan that is no product, so FLOPs are compared with our own modules alone."""
+"""Their class in transformers runs a scan that is no product, or all experts on all tokens (Llama 4): FLOPs are
+compared with our own modules alone."""
 
 
 def write_config(folder: Path, config: object, name: str = "config.json") -> Path:
@@ -245,7 +258,12 @@ def test_further_predicted_tokens_cost_a_block_a_join_and_three_norms(tmp_path: 
         ("nemotron_h", SMALL, "hybrid_override_pattern", "a letter M"),
         ("nemotron_h", SMALL | NEMOTRON | {"num_hidden_layers": 4}, "num_hidden_layers", "3, as many"),
         ("nemotron_h", SMALL | NEMOTRON | {"use_bias": True}, "use_bias", "false"),
-        ("nemotron_h", SMALL | {"hybrid_override_pattern": "MEM", "moe_latent_size": 8}, "moe_latent_size", "null"),
+        (
+            "nemotron_h",
+            SMALL | NEMOTRON | {"layers_block_type": ["moe"] * 3, "moe_latent_size": -8},
+            "moe_latent_size",
+            "an integer",
+        ),
         ("bamba", SMALL | MAMBA | {"num_key_value_heads": 4, "mamba_d_head": 8}, "mamba_n_heads", "heads that fill 96"),
         (
             "bamba",
@@ -263,8 +281,22 @@ def test_wrong_hybrids(tmp_path: Path, family: str, config: dict[str, Any], key:
     assert expected in caught.value.expected
 
 
+def test_gpt_oss_is_its_class_but_for_what_is_added_to_scores(tmp_path: Path) -> None:
+    import transformers
+
+    config = SMALL | {"num_local_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 2, "head_dim": 16}
+    reference = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model("gpt_oss", **config), attn_implementation="eager"
+    )
+    added = {name: p.numel() for name, p in reference.named_parameters() if re.search(r"sinks|router\.bias", name)}
+    model = load_config_model(write_config(tmp_path, {"model_type": "gpt_oss", **config}))
+    assert count_parameters(model) == sum(p.numel() for p in reference.parameters()) - sum(added.values())
+    assert f"({sum(added.values())} parameters)" in model.source
+    assert [block.self_attention.window for block in blocks_of(model)] == [128, None, 128]
+
+
 def test_every_family_has_variants() -> None:
-    assert (VARIANTS | HYBRIDS).keys() == FAMILIES.keys()
+    assert (VARIANTS | HYBRIDS).keys() | {"gpt_oss"} == FAMILIES.keys()
 
 
 PUBLISHED = json.loads(Path(__file__).with_name("published_configs.json").read_text())

@@ -53,7 +53,14 @@ def model_columns(row: RunRow, framework: PublishedFramework, assumed: list[str]
         return _resnet_columns(row, assumed)
     entry = _published(row.model_name, row.hidden, row.vocab)
     if "zoo" in entry:
-        return {"model_name": entry["zoo"], "model_family": "", "layers": None, "hidden": None}
+        ahead = row.mtp_layers if row.mtp_layers is not None else entry.get("mtp_layers")
+        return {
+            "model_name": entry["zoo"],
+            "model_family": "",
+            "layers": None,
+            "hidden": None,
+            "mtp_layers": ahead,
+        }
     if row.model_family and "style" not in entry and row.model_family.lower() not in STYLES:
         return {}
     columns = _sizes(row, entry, assumed)

@@ -130,6 +130,9 @@ class RunRow:
     ] = ""
     schedule: Annotated[str, Column("text", "gpipe, 1f1b, interleaved, zb-h1 or dualpipe")] = ""
     shard: Annotated[int | None, Column("count", "ranks that share what ZeRO shards (HSDP)")] = None
+    pipeline_layout: Annotated[
+        str, Column("text", "blocks of each chunk, as --pipeline-model-parallel-layout of Megatron: Ett|tt|tL")
+    ] = ""
     recompute_layers: Annotated[int | None, Column("count", "layers of a stage that are recomputed")] = None
     features: Annotated[
         str, Column("text", "features in place of what the software is declared to do: NAME=VALUE, joined by ;")
@@ -150,7 +153,6 @@ class RunRow:
             allowed=get_args(Launch),
         ),
     ] = ""
-    dropout: Annotated[bool | None, Column("flag", "whether layers have dropout")] = None
     fused_cross_entropy: Annotated[bool | None, Column("flag", "whether no fp32 copy of the logits is kept")] = None
     vocab_multiple: Annotated[
         int | None, Column("count", "the vocabulary is padded to a multiple of this times tp")
@@ -168,6 +170,7 @@ class RunRow:
     head_dim: Annotated[int | None, Column("count", "width of a head")] = None
     moe_capacity_factor: Annotated[float | None, Column("number", "static capacity of experts; blank: dropless")] = None
     image: Annotated[int | None, Column("count", "pixels of an image's side")] = None
+    dropout: Annotated[bool | None, Column("flag", "dropout in GPT's and BERT's blocks")] = None
     tied_embeddings: Annotated[bool | None, Column("flag", "whether the head has the embedding's weights")] = None
     qkv_bias: Annotated[bool | None, Column("flag", "biases of query, key and value")] = None
     output_bias: Annotated[bool | None, Column("flag", "bias of attention's output")] = None
@@ -193,6 +196,7 @@ class RunRow:
     memory_kind: Annotated[
         str, Column("text", "what peak_mem_gb is", allowed=("allocated", "reserved", "required"))
     ] = ""
+    memory_stage: Annotated[str, Column("text", "whose it is (blank: the fullest's)", allowed=("last",))] = ""
     memory_unit: Annotated[str, Column("text", "its unit", allowed=("GB", "GiB", "MiB"))] = ""
     out_of_memory: Annotated[bool | None, Column("flag", "the run ended out of memory")] = None
 

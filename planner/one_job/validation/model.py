@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
-from models_zoo.catalogue import model_names
+from models_zoo.catalogue import zoo_name
 from models_zoo.families import resnet
 from models_zoo.layers import (
     Attention,
@@ -43,7 +43,7 @@ def model_of(row: RunRow, *, dropout: bool, assumed: list[str], load: LoadModel 
         except InputError as error:
             return Skipped(reason=f"model_name: {error}")
         if model is not None:
-            return _fed(model, row, assumed)
+            return _fed(_ahead(model, row.mtp_layers or 0), row, assumed)
     if row.model_family and row.model_family.lower() not in STYLES:
         return Skipped(reason=f"model_family: {row.model_family} is no model of transformer blocks")
     sizes = sizes_of(row, seq_len=row.seq_len or 0, dropout=dropout, assumed=assumed)
@@ -55,11 +55,26 @@ def model_of(row: RunRow, *, dropout: bool, assumed: list[str], load: LoadModel 
 
 
 def load_reference(name: str) -> Model | None:
-    """Return the model of the zoo (in any case) or of the config file called `name`, None if it is neither."""
-    if name.lower() in model_names():
-        return _load(name.lower())
+    """Return the model of the zoo (however spelt) or of the config file called `name`, None if it is neither."""
+    zoo = zoo_name(name)
+    if zoo is not None:
+        return _load(zoo)
     is_file = name.endswith(".json") or (bool(name) and (Path(name) / "config.json").is_file())
     return _load(name) if is_file else None
+
+
+@lru_cache(maxsize=256)
+def _ahead(model: Model, count: int) -> Model:
+    """`model` with so many modules for further tokens (MTP), where it has none: each of its last block, or of a hybrid
+    its last block of attention and the last of a feed-forward."""
+    head = model.layers[-1]
+    blocks = [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
+    if not count or not isinstance(head, Head) or head.prediction or not blocks:
+        return model
+    mixers = [block for block in blocks if isinstance(block.attention, Attention)]
+    ends = [mixers[-1], *[block for block in blocks if block.feed_forward is not None][-1:]] if mixers else blocks[-1:]
+    prediction = Prediction(count=count, blocks=tuple(dict.fromkeys(ends)))
+    return replace(model, layers=(*model.layers[:-1], replace(head, prediction=prediction)))
 
 
 def _fed(model: Model, row: RunRow, assumed: list[str]) -> Model:

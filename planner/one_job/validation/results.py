@@ -6,14 +6,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from planner.shared.options.running import RowGrouping
 from profiles.vocabulary import Provenance
 
 MemoryKind = Literal["allocated", "reserved", "required"]
 """What a memory figure is: the allocator's peak of allocated bytes, all that the process holds (as nvidia-smi shows
 it), or a sum of the parts that was never read off a device."""
 
-GroupBy = Literal["source", "device", "parallel", "model_size"]
-GROUPS: tuple[GroupBy, ...] = get_args(GroupBy)
+GROUPS: tuple[RowGrouping, ...] = get_args(RowGrouping)
 
 Key = tuple[Hashable, ...]
 
@@ -25,13 +25,15 @@ LARGEST_CLASS = ">=100B"
 class RowResult:
     """A run of the table and its prediction; None where nothing was measured, or estimated, or stated.
 
-    `source` (the id's prefix), `device`, `parallel` and `model_size` are the groups that the row is counted in.
+    `source` (the id's prefix), `device`, its `generation`, `parallel` and `model_size` are the groups that the row is
+    counted in.
     `configuration` is what is trained on what (model, device, devices, global batch, sequence length), `plan` every
     other setting; rows that share both, and `stated` (what their source says of them, blanks as blanks), are one run
     done several times. `measured_oom`: the run ended out of memory.
 
-    `estimated_peak_memory_bytes` is the allocator's peak on the fullest rank, `estimated_held_memory_bytes` the same
-    with the reserve on top; `memory_interval_90_bytes` is the peak's.
+    `estimated_peak_memory_bytes` is the allocator's peak on the rank that was measured (the fullest, unless the row
+    says the last stage's), `estimated_held_memory_bytes` the same with the reserve on top;
+    `memory_interval_90_bytes` is the peak's.
     `oom_stage` is the stage whose ranks lack most, `oom_part` the largest part of their memory.
     `model_flops` of one iteration (no recomputation, attention in full), `peak_flops_per_s` of all devices together and
     `bubble` (1 plus the pipeline's idle share) are what the baselines need.
@@ -41,6 +43,7 @@ class RowResult:
     id: str
     source: str
     device: str
+    generation: str
     devices: int
     parallel: str
     model_size: str

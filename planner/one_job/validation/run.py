@@ -17,6 +17,7 @@ from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.report import describe_validation
 from planner.one_job.validation.results import RowResult, parallel_kind, size_class
 from profiles.errors import InputError
+from profiles.uncertainty import generation_of
 from profiles.vocabulary import Infeasible
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _skipped(row: RunRow, reason: str) -> RowResult:
         id=row.id,
         source=row.source,
         device=row.gpu or row.cluster or "unknown",
+        generation=generation_of(row.gpu or ""),
         devices=row.gpus_total or 0,
         parallel=kind,
         model_size=size_class(row.params_b * 1e9 if row.params_b else None),
@@ -146,10 +148,12 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
     work = _work_of(setup.model, setup.recipe.seq_len)
     short = outcome.out_of_memory
     measured = measured_of(row, setup)
+    looked_at = outcome.memory[-1:] if measured.of_last_stage else outcome.memory
     return RowResult(
         id=row.id,
         source=row.source,
         device="+".join(sorted(_devices(setup))),
+        generation="+".join(sorted({generation_of(device) for device in _devices(setup)})),
         devices=setup.devices,
         parallel=_parallel_kind(setup),
         model_size=size_class(work.parameters),
@@ -165,8 +169,8 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         measured_oom=measured.out_of_memory,
         estimated_iteration_time_s=outcome.iteration_time_s,
         interval_90_s=outcome.interval_90_s,
-        estimated_peak_memory_bytes=outcome.peak_memory_bytes,
-        estimated_held_memory_bytes=max(rank.needed_bytes for rank in outcome.memory),
+        estimated_peak_memory_bytes=max(rank.peak_bytes for rank in looked_at),
+        estimated_held_memory_bytes=max(rank.needed_bytes for rank in looked_at),
         memory_interval_90_bytes=outcome.memory_interval_90_bytes,
         estimated_oom=short is not None,
         oom_stage=None if short is None else short.stage,

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from estimator.pricing.build import PipelineDegrees, uniform_setup
+from estimator.pricing.pipeline_layout import blocks_by_chunk
 from estimator.pricing.recipe import (
     GradDType,
     OffloadPart,
@@ -27,6 +28,7 @@ from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.words import word_of, words_of
 from planner.shared.software_defaults import choices_in_turn, recompute_ladder
 from profiles.cluster import Cluster
+from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, DType, RecomputeKind
 
 if TYPE_CHECKING:
@@ -109,12 +111,25 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
             recompute=recompute,
             recompute_layers=row.recompute_layers,
             offload=words_of(row, "offload", OFFLOADS) or frozenset(),
+            blocks=blocks_of(row),
         )
         if isinstance(setup, Setup):
             setups.append(setup)
         elif not setups:
             return Skipped(reason=setup.reason)
     return PreparedRun(setup=setups[0], assumptions=tuple(dict.fromkeys(assumed)), instead=tuple(setups[1:]))
+
+
+def blocks_of(row: RunRow) -> tuple[int, ...] | None:
+    """Return the blocks of each chunk that the row states, None where it does not. Raise InputError for no layout."""
+    if not row.pipeline_layout:
+        return None
+    try:
+        return blocks_by_chunk(row.pipeline_layout)
+    except ValueError as error:
+        raise InputError(
+            where=row.where, key="pipeline_layout", found=repr(row.pipeline_layout), expected=str(error)
+        ) from None
 
 
 def _tried(

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator.pricing.build import stage_chunks, uniform_setup
+from estimator.pricing.pipeline_layout import blocks_by_chunk
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.catalogue import load_model
-from models_zoo.layers import ConvUnit
+from models_zoo.layers import ConvUnit, Head, Prediction, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Infeasible
@@ -68,6 +69,44 @@ def test_the_last_stage_is_spared_before_the_first() -> None:
     chunks = stage_chunks(_gpt(126), pp=16, vpp=8)
     assert not isinstance(chunks, Infeasible)
     assert (chunks[0][0], chunks[-1][-1]) == ((0, 1), (127, 128))
+
+
+def test_a_head_that_predicts_further_tokens_stands_for_blocks() -> None:
+    model = _gpt(61)
+    head = model.layers[-1]
+    assert isinstance(head, Head)
+    block = model.layers[1]
+    assert isinstance(block, TransformerBlock)
+    predicting = replace(head, prediction=Prediction(count=1, blocks=(block,)))
+    model = replace(model, layers=(*model.layers[:-1], predicting))
+    for pp, each, last in ((16, 4, 1), (8, 8, 5), (4, 16, 13)):
+        chunks = stage_chunks(model, pp=pp)
+        assert not isinstance(chunks, Infeasible)
+        sizes = [end - first for ((first, end),) in chunks]
+        assert sizes == [each + 1, *[each] * (pp - 2), last + 1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "blocks"),
+    [
+        ("Ett|tt|tt|ttL", (2, 2, 2, 2)),
+        ("Et*4|(t*4|)*14tmL", (4,) * 15 + (1,)),
+        ("E|(tt|)*3tt|L", (0, 2, 2, 2, 2, 0)),
+    ],
+)
+def test_a_layout_in_megatrons_words_says_the_blocks_of_each_chunk(layout: str, blocks: tuple[int, ...]) -> None:
+    assert blocks_by_chunk(layout) == blocks
+    setup = uniform_setup(_gpt(sum(blocks)), load_cluster("a100-80gb:16x8"), RECIPE, pp=len(blocks), blocks=blocks)
+    assert isinstance(setup, Setup)
+    held = [stage.layers for stage in setup.stages]
+    assert held == [count + (number in (0, len(blocks) - 1)) for number, count in enumerate(blocks)]
+
+
+def test_blocks_that_are_not_the_models_or_of_other_chunks_are_refused() -> None:
+    assert _infeasible(pp=2, blocks=(4, 3)).reason == "7 blocks in 2 chunks, the model has 8 for pp * vpp = 2"
+    assert _infeasible(pp=2, blocks=(4, 2, 2)).lacking == "divisibility"
+    with pytest.raises(ValueError, match="layout 'Ett,tL'"):
+        blocks_by_chunk("Ett,tL")
 
 
 def test_a_model_without_embedding_and_head_is_divided_evenly() -> None:

@@ -20,7 +20,7 @@ from estimator.pricing.software import load_framework
 from estimator.pricing.stage_work import stage_chunks
 from models_zoo.catalogue import load_model
 from profiles.cluster_file import load_cluster
-from profiles.vocabulary import Infeasible
+from profiles.vocabulary import DType, Infeasible
 from tests.zoo_families import llama, mixtral
 
 DATA = Path(__file__).resolve().parents[3] / "../shared/data"
@@ -187,6 +187,43 @@ def test_adapters_alone_have_gradients_and_state() -> None:
     assert adapted.gradient_bytes < full.gradient_bytes / 10
     assert adapted.optimizer_bytes == 3 * adapted.gradient_bytes
     assert adapted.weight_bytes > full.weight_bytes
+
+
+def in_blocks(setup: Setup, *, trainable: bool = False) -> int:
+    chunks = stage_chunks(setup, 0)
+    assert not isinstance(chunks, Infeasible)
+    name = "trainable_parameters" if trainable else "parameters"
+    return sum(getattr(work, name) * count for one in chunks for work, count in one.works if not work.is_end)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "alone", "bytes_"),
+    [("fp8", False, 4.0), ("fp8", True, 2.0), ("mxfp8", True, 2 * 33 / 32), ("nvfp4", True, 2 + 2 * 9 / 16)],
+)
+def test_matrices_are_held_by_rows_and_by_columns_in_the_narrow_type(dtype: DType, alone: bool, bytes_: float) -> None:
+    software = replace(RECIPE.software, keeps_narrow=True, narrow_parameters=alone)
+    plain, narrow = build(), build(replace(RECIPE, dtype=dtype, software=software))
+    gained = memory(narrow).weight_bytes - memory(plain).weight_bytes
+    # Embedding and head stay in 16 bits.
+    assert gained == pytest.approx((bytes_ - 2) * in_blocks(plain), abs=2)
+    cast_anew = replace(software, keeps_narrow=False)
+    assert memory(build(replace(RECIPE, dtype=dtype, software=cast_anew))).weight_bytes == memory(plain).weight_bytes
+
+
+@pytest.mark.parametrize(("dtype", "bytes_"), [("fp8", 1.0), ("mxfp8", 2 * 33 / 32), ("nvfp4", 2 * 9 / 16)])
+def test_frozen_matrices_are_held_in_the_narrow_type_alone(dtype: DType, bytes_: float) -> None:
+    software = replace(RECIPE.software, keeps_narrow=True, narrow_parameters=True)
+    plain = build(replace(RECIPE, lora_rank=8))
+    narrow = build(replace(RECIPE, lora_rank=8, dtype=dtype, software=software))
+    frozen = in_blocks(plain) - in_blocks(plain, trainable=True)
+    saved = memory(plain).weight_bytes - memory(narrow).weight_bytes
+    assert saved == pytest.approx((2 - bytes_) * frozen, abs=2)
+
+
+def test_moments_of_sixteen_bits_are_half_as_large_beside_masters() -> None:
+    setup = build(replace(RECIPE, software=replace(RECIPE.software, moments="bf16")))
+    assert memory(setup).optimizer_bytes == (4 + 2 + 2) * parameters(setup)
+    assert OPTIMIZERS["adamw"].step_bytes("bf16", "bf16", narrow_moments=True) == 2 + 2 * 4 + 2 * 4 + 2
 
 
 def test_offloaded_parts_leave_the_device() -> None:

@@ -37,13 +37,15 @@ def machine(**changes: Any) -> Machine:
         "dtype": "bf16",
         "collective_s": lambda one: one.bytes * 1e-11,
         "overlap_tp": False,
+        "tensor_overlap": "backward",
         "overlap_ep": False,
         "host": None,
         "kernels": "fused",
         "accumulation_bytes": 0,
-        "fused_accumulation": True,
+        "accumulator_bytes": 4,
         "attention_kernel": None,
         "flash_generation": 2,
+        "fp8_attention": False,
         "bandwidth_bytes_per_s": H100.memory_bandwidth_bytes_per_s,
     }
     return Machine(**values | changes)
@@ -109,8 +111,9 @@ def test_kinds_are_those_of_the_operators() -> None:
     assert {op.kind for op in chosen.operators} <= set(shares)
     for op in chosen.operators:
         seconds = time_operator(op, device=H100, dtype="bf16", efficiencies=on.efficiencies, pass_="forward")
-        qualifier = {"gemm": "h100", "attention": "flash2", "memory": "fused"}[op.kind]
-        expected[KIND_FIELDS[op.kind]] += seconds / on.parameters.of(shares[op.kind], qualifier)
+        qualifiers = {"gemm": (), "attention": ("flash2",), "memory": ("fused",)}[op.kind]
+        share = on.parameters.of(shares[op.kind], *qualifiers, "h100", "hopper")
+        expected[KIND_FIELDS[op.kind]] += seconds / share
     found = forward_pass([(chosen, 1)], on)
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
     assert found.total_s == pytest.approx(sum(expected.values()))
@@ -195,6 +198,15 @@ def test_a_captured_graph_has_no_launches() -> None:
     assert forward_pass([(work(), 1)], machine(host=None, parameters=slow)).launch_s == 0
 
 
+def test_attention_is_in_fp8_where_products_are_narrow_and_the_software_says_so() -> None:
+    share = load_training_parameters().of("fp8_attention_share")
+    for dtype, faster in (("bf16", 1.0), ("fp8", share)):
+        plain, narrow = (
+            forward_pass([(work(), 1)], machine(dtype=dtype, fp8_attention=fp8)).attention_s for fp8 in (False, True)
+        )
+        assert plain == pytest.approx(narrow * faster)
+
+
 @given(chosen=works, on=machines)
 def test_tensor_parallel_overlap_never_costs(chosen: Work, on: Machine) -> None:
     for way in WAYS:
@@ -215,6 +227,10 @@ def test_overlap_hides_the_inputs_collectives_of_backward_alone() -> None:
     assert found.gemm_s > 2e-6
     assert found.tp_s == pytest.approx(cost * len(entered) * 1e-6)
     assert forward_pass([(chosen, 1)], machine(overlap_tp=True)) == forward_pass([(chosen, 1)], machine())
+    # In pieces all but the first or last of each is hidden, forward too.
+    shared = work(tp=4, sequence_parallel=True)
+    pieces = replace(on, tensor_overlap="pipelined", collective_s=lambda _: 1e-6)
+    assert forward_pass([(shared, 1)], pieces).tp_s == pytest.approx(4e-6 * (1 - 0.75 * (1 - cost)))
     # Products cover no more than they take.
     long = backward_pass([(chosen, 1)], replace(on, collective_s=lambda one: seconds[one.phase == "backward"] * 1e6))
     assert long.tp_s == pytest.approx(2.0 - (1 - cost) * long.gemm_s)
@@ -288,10 +304,10 @@ def test_what_backward_cannot_put_off_is_never_longer_on_a_faster_device() -> No
 
 
 def test_gradients_are_accumulated_in_a_pass_of_their_own_where_products_do_not() -> None:
-    chosen, on = work(), machine(fused_accumulation=False, accumulation_bytes=10)
+    chosen, on = work(), machine(accumulator_bytes=0, accumulation_bytes=10)
     without = backward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
     added = backward_pass([(chosen, 2)], on).memory_bound_s - without.memory_bound_s
-    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused")
+    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused", *on.qualifiers)
     assert added == pytest.approx(2 * 10 * chosen.trainable_parameters / rate)
     assert forward_pass([(chosen, 2)], on) == forward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
 

@@ -92,7 +92,16 @@ def slowest_by_brute_force(cluster: Cluster, stage: StageSetup, axis: GroupAxis)
 
 
 @pytest.mark.parametrize(
-    "text", ["a100-80gb:6x8", "a100-80gb:3x8+v100-32gb:3x8", "gb200:36x4", "a100-80gb-pcie:6x8", "a40:24x2"]
+    "text",
+    [
+        "a100-80gb:6x8",
+        "a100-80gb:3x8+v100-32gb:3x8",
+        "gb200:36x4",
+        "a100-80gb-pcie:6x8",
+        "a40:24x2",
+        "tpu-v5p:24x4",
+        "a40:3x64",
+    ],
 )
 def test_the_slowest_group_equals_brute_force(text: str) -> None:
     cluster = load_cluster(text)

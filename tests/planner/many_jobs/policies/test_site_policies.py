@@ -129,7 +129,7 @@ def test_random_sites(name: str, seed: int, count: int, failing: bool, round_s: 
             assert result.status(number) == "finished", result.unfinished
     if not failing:
         assert result.summary.lost_iterations == 0
-        # A guest of two sites may find none that a link joins later: here, unlike in `simulate`, nobody passes on traffic.
+        # A guest of two sites may later find none that a link joins: unlike in `simulate`, nobody passes traffic on.
         stopped_for_good = {id_ for id_ in watch.stopped if id_ in result.unfinished}
         assert result.summary.restarts == len(watch.stopped) - len(stopped_for_good)
         assert not watch.stopped or name == "lyra"
