@@ -86,11 +86,6 @@ class Machine:
     fp8_attention: bool
     bandwidth_bytes_per_s: float
 
-    @property
-    def qualifiers(self) -> tuple[str, str]:
-        """What parameters of whole runs may be named for: the device, and its generation."""
-        return self.device.name, self.efficiencies.architecture
-
 
 def forward_pass(
     works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
@@ -169,21 +164,19 @@ class PassSum:
 
     def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
         inner = PassSum()
-        whole = work.again == work.operators
+        whole = work.runs_again
         inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
         inner.collectives(work.again_collectives, machine, phase="forward", times=times)
         for axis in ("tp_s", "cp_s", "ep_s"):
             self.seconds[axis] += inner.seconds[axis]
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
         self.host.add(inner.host)
-        self.host.checkpoints += times if whole and work.again else 0
+        self.host.checkpoints += times if whole else 0
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
         self.seconds["memory_bound_s"] += (
-            moved
-            / machine.bandwidth_bytes_per_s
-            / machine.parameters.of("memory_share", machine.kernels, *machine.qualifiers)
+            moved / machine.bandwidth_bytes_per_s / machine.parameters.of("memory_share", machine.kernels)
         )
 
     def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
@@ -275,13 +268,15 @@ def _share(op: Operator, machine: Machine) -> float:
     parameters = machine.parameters
     match op.kind:
         case "memory" | "gather":
-            return parameters.of("memory_share", machine.kernels, *machine.qualifiers)
+            return parameters.of("memory_share", machine.kernels)
         case "attention":
-            return parameters.of("attention_share", f"flash{machine.flash_generation}", *machine.qualifiers)
+            if parameters.knows("attention_share", machine.device.name):
+                return parameters.of("attention_share", machine.device.name)
+            return parameters.of("attention_share", f"flash{machine.flash_generation}")
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
-            return parameters.of("gemm_share", *machine.qualifiers)
+            return parameters.of("gemm_share", machine.device.name)
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

@@ -29,36 +29,41 @@ class Software:
     """What the training framework is declared to do; parameters of the models are told apart by these alone.
 
     `kernels` fused: bias, activation, dropout, residual, mask and softmax run as Megatron's or Transformer Engine's
-    fused kernels; eager: one kernel each. `launch` graph: kernels of the whole iteration are replayed from a captured
-    graph, so that the host does not limit; graph_layers: one graph a layer; graph_dense: all but experts' exchange and
-    products; graph_router: experts' router alone; compiled: kernels are launched by code that a compiler wrote.
-    `modules`: whose modules layers are made of; the Python of Megatron Core's and Transformer Engine's takes longer
-    than that of plain ones. `fused_cross_entropy`: no fp32 copy of the logits is kept; `loss_in_place`: the loss works
-    on that copy itself (Megatron's vocabulary-parallel loss). `optimizer_masters`: the optimizer's own fp32 copy of
-    16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does). `moments`: the optimizer's are
-    as wide as what it updates, or bf16 (Megatron's precision-aware optimizer). `keeps_narrow`: products with narrow
-    operands keep those of their inputs for backward, and those of weights from one micro-batch to the next (Transformer
-    Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the blocks' matrices are held in the
-    narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they are frozen). `narrow_activations`:
-    an activation between products keeps its input in 8 bits (Megatron Core's activation_func_fp8_input_store).
-    `lora_targets`: beside which of the blocks' matrices adapters stand. `fused_accumulation`: weight-gradient products
-    add to the accumulated gradients themselves; otherwise a second pass does. `bucket_bytes`: gradients are summed in
-    buckets of so many bytes, each waiting for its own latencies (0: in one piece). `broadcast_weights`: after a sharded
-    step each rank's weights are broadcast in turn, not gathered at once. `copies_pieces`: of what a sharded step sums
-    and gathers (ZeRO 1, 2), the host copies each rank's piece of each weight by itself, and waits for the gathering.
-    `weights_in_turn`: ZeRO 3 gathers and scatters each weight by itself, from such pieces, when it is needed, for a
-    recomputed layer once more, and waits for it. `flash_generation`: which FlashAttention the fused attention kernel is
-    (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and
-    there once to each rank, that holds some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too);
-    all_to_all: once for each expert. `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of
-    a rank; streams: one each, on a few streams; fused: as one kernel, the activation and its cast in it (Transformer
-    Engine's fused grouped MLP); sequential: each expert is a module of its own. `deterministic`: PyTorch's
-    deterministic algorithms, under which every result is filled before it is written. `selective`: the modules that
-    selective recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the
-    gradient's sum and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers
-    and scatters of both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow,
-    fused attention is in fp8 as well. `memory`: what it holds besides weights, gradients, optimizer state and
-    activations. `name` is for people: no estimate looks at it.
+    fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
+    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept; `loss_in_place`:
+    the loss works on that copy itself (Megatron's vocabulary-parallel loss). `optimizer_masters`: the
+    optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
+    `moments`: the optimizer's are as wide as what it updates, or bf16 (Megatron's precision-aware optimizer).
+    `keeps_narrow`: products with narrow operands keep those of their inputs for backward, and those of weights from one
+    micro-batch to the next (Transformer Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the
+    blocks' matrices are held in the narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they
+    are frozen). `narrow_activations`: an activation between products keeps its input in 8 bits (Megatron Core's
+    activation_func_fp8_input_store). `lora_targets`: beside which of the blocks' matrices adapters stand.
+    `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
+    does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
+    one piece; `grown_buckets`: as Megatron cuts them where they are summed beside compute, `bucket_elements`, each
+    chunk's apart). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
+    once. `copies_pieces`: of what a sharded step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of
+    each weight by itself, and waits for the gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by
+    itself, from such pieces, when it is needed, for a recomputed layer once more, and waits for it. `flash_generation`:
+    which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch`
+    deduplicated: a token goes once to each node, and there once to each rank, that holds some of its experts (DeepEP
+    and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert. `grouped_products` one_kernel: one
+    kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams; fused: as one kernel,
+    the activation and its cast in it (Transformer Engine's fused grouped MLP). `selective`: the modules that selective
+    recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
+    and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
+    both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is
+    in fp8 as well. `recomputes_needed`: what full recomputation runs again stops before a block's last product, whose
+    result nothing needs (a compiler drops it). `fused_softmax` False: scale, mask and softmax of unfused attention are
+    a kernel each. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
+    people: no estimate looks at it.
+
+    What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is replayed;
+    graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled: kernels are
+    launched by code that a compiler wrote. `modules`: whose modules layers are made of; the Python of Megatron Core's
+    and Transformer Engine's takes longer than that of plain ones. `grouped_products` sequential: each expert is a module
+    of its own. `deterministic`: PyTorch's deterministic algorithms, under which every result is filled first.
     """
 
     name: str
@@ -74,6 +79,7 @@ class Software:
     narrow_activations: bool = False
     lora_targets: AdapterTargets = "all"
     bucket_bytes: int = 0
+    grown_buckets: bool = False
     broadcast_weights: bool = False
     copies_pieces: bool = False
     weights_in_turn: bool = False
@@ -85,6 +91,8 @@ class Software:
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     tensor_overlap: TensorOverlap = "backward"
     fp8_attention: bool = False
+    recomputes_needed: bool = False
+    fused_softmax: bool = True
     memory: MemoryFeatures = GENERIC
 
 
