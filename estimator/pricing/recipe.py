@@ -59,11 +59,11 @@ class Software:
     a kernel each. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
     people: no estimate looks at it.
 
-    What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is replayed;
-    graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled: kernels are
-    launched by code that a compiler wrote. `modules`: whose modules layers are made of; the Python of Megatron Core's
-    and Transformer Engine's takes longer than that of plain ones. `grouped_products` sequential: each expert is a module
-    of its own. `deterministic`: PyTorch's deterministic algorithms, under which every result is filled first.
+    What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is
+    replayed; graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled:
+    kernels are launched by code that a compiler wrote. `modules`: whose modules layers are made of; the Python of
+    Megatron Core's and Transformer Engine's takes longer than that of plain ones. `grouped_products` sequential: each
+    expert is a module of its own. `deterministic`: PyTorch's deterministic algorithms, which fill every result first.
     """
 
     name: str
