@@ -70,7 +70,7 @@ def load_model(name: str) -> Model:
     entry = _entries().get(name)
     if entry is None:
         raise InputError(where="model", found=repr(name), expected=f"a zoo name such as {near_names(name)}")
-    sizes = {key: value for key, value in entry.items() if key not in _ABOUT}
+    sizes = {key: None if value == "null" else value for key, value in entry.items() if key not in _ABOUT}
     if "model_type" in entry:
         tokens = sizes.pop("seq_len")
         model = config_model({"max_position_embeddings": tokens, **sizes}, where="catalogue", name=name)
