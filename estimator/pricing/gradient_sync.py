@@ -61,7 +61,7 @@ def sum_partial_gradients_s(
     return seconds * (micro_batches if zero == 2 else 1)
 
 
-def gather_weights_s(learning: Learning, *, zero: int, width: int, on_axis: TimeOnAxis) -> float:
+def gather_weights_s(learning: Learning, *, zero: int, width: float, on_axis: TimeOnAxis) -> float:
     """Seconds to bring the updated shards of the weights together again (ZeRO 1 and 2)."""
     if zero not in (1, 2):
         return 0.0

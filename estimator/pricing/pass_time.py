@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
 from estimator.pricing.operator_time import time_operator
+from estimator.pricing.recipe import TensorOverlap
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Kernels, LayerTime, Operator
@@ -63,7 +64,8 @@ class Machine:
     """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
-    (0 where the product reads and writes the sum, of `accumulator_bytes` an element).
+    (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
+    `fp8_attention` as `Software` has them.
     """
 
     device: Device
@@ -72,6 +74,7 @@ class Machine:
     dtype: DType
     collective_s: Callable[[Collective], float]
     overlap_tp: bool
+    tensor_overlap: TensorOverlap
     overlap_ep: bool
     host_launches: bool
     kernels: Kernels
@@ -79,6 +82,7 @@ class Machine:
     accumulator_bytes: int
     attention_kernel: str | None
     flash_generation: int
+    fp8_attention: bool
     bandwidth_bytes_per_s: float
 
 
@@ -183,8 +187,8 @@ class PassSum:
                 self.hidable_s["cp_s"] += took
             elif machine.overlap_ep and one.axis in ("ep", "etp"):
                 self.hidable_s["ep_s"] += took
-            elif machine.overlap_tp and one.axis == "tp" and phase == "backward" and _beside(one):
-                self.hidable_s["tp_s"] += took
+            elif machine.overlap_tp and one.axis == "tp":
+                self.hidable_s["tp_s"] += took * _share_beside(one, machine.tensor_overlap)
             self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
 
     def finish(self, machine: Machine) -> PassTime:
@@ -221,9 +225,18 @@ def finish_pass(
     return done
 
 
-def _beside(one: Collective) -> bool:
-    """Whether Megatron runs it beside a product: the input's gradient sum and the input's second gathering."""
-    return one.name.endswith((".enter", ".input"))
+def _share_beside(one: Collective, tensor_overlap: TensorOverlap) -> float:
+    """Which share of a tensor-parallel collective can run beside a product.
+
+    The input's gradient sum and the input's second gathering run beside whole products (Megatron). In pieces each
+    gather runs beside the product that reads it, each scatter beside that which writes it, but for the first piece or
+    the last (Transformer Engine's userbuffers, which come with sequence parallelism).
+    """
+    if one.phase == "backward" and one.name.endswith((".enter", ".input")):
+        return 1.0
+    if tensor_overlap == "pipelined" and one.op != "all_reduce" and one.name.endswith((".enter", ".leave")):
+        return 1 - 1 / one.ranks
+    return 0.0
 
 
 def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
@@ -239,13 +252,15 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
         attention_kernel=machine.attention_kernel,
         accumulator_bytes=machine.accumulator_bytes,
     )
+    if op.kind == "attention" and machine.fp8_attention and machine.dtype in NARROW_DTYPES:
+        took /= machine.parameters.of("fp8_attention_share")
     return took / _share(op, machine)
 
 
 def _compute_dtype(op: Operator, dtype: DType) -> DType:
     """Of narrow types, products of activations with the blocks' weights alone are in them (Transformer Engine):
-    attention and the vocabulary's projection stay in bf16."""
-    narrow = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.")
+    attention, adapters and the vocabulary's projection stay in bf16."""
+    narrow = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.") and ".lora_" not in op.name
     return dtype if dtype not in NARROW_DTYPES or narrow else "bf16"
 
 

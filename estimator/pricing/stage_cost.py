@@ -31,6 +31,7 @@ from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
 from profiles.training_parameters import TrainingParameters, neutral_parameters
 from profiles.vocabulary import (
+    DTYPE_BYTES,
     CollectiveOp,
     Device,
     Infeasible,
@@ -197,7 +198,7 @@ def price_once(
             micro_batches=setup.micro_batches,
             on_axis=on_axis,
         ),
-        gather_s=gather_weights_s(learning, zero=stage.zero, width=held_bytes(recipe.dtype), on_axis=on_axis)
+        gather_s=gather_weights_s(learning, zero=stage.zero, width=gathered_bytes(recipe), on_axis=on_axis)
         + _broadcasts_s(setup, stage, known),
         optimizer_s=optimizer_s,
         offload_s=offload_s,
@@ -218,6 +219,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         dtype=recipe.dtype,
         collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
         overlap_tp="tp" in recipe.overlap,
+        tensor_overlap=recipe.software.tensor_overlap,
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
         host_launches=recipe.software.launch == "eager" and not measured_rates,
         kernels=recipe.software.kernels,
@@ -225,6 +227,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
         attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
         flash_generation=recipe.software.flash_generation,
+        fp8_attention=recipe.software.fp8_attention,
         bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
     )
 
@@ -356,8 +359,9 @@ def sharded_layer(
     gradients take to come and go."""
     width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
     sums = work.trainable_parameters * grads
-    gather_s = on_axis("all_gather", work.parameters * width, "shard")
-    gather_s += on_axis("all_gather", work.expert_parameters * width, "expert_dp")
+    gathered = gathered_bytes(recipe)
+    gather_s = on_axis("all_gather", work.parameters * gathered, "shard")
+    gather_s += on_axis("all_gather", work.expert_parameters * gathered, "expert_dp")
     scatter_s = on_axis("reduce_scatter", sums, "shard")
     scatter_s += on_axis("all_reduce", sums / sharded_over, "replicate")
     scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
@@ -371,6 +375,12 @@ def sharded_layer(
         scatter_s=scatter_s,
         copy_s=copied * width / machine.bandwidth_bytes_per_s if sharded_over > 1 else 0.0,
     )
+
+
+def gathered_bytes(recipe: Recipe) -> float:
+    """Return the bytes of a weight as it is gathered: as it is held, or as products take it."""
+    narrow = recipe.software.narrow_parameters and recipe.dtype != "nvfp4"
+    return DTYPE_BYTES[recipe.dtype] if narrow else held_bytes(recipe.dtype)
 
 
 def accumulation_bytes(setup: Setup) -> int:

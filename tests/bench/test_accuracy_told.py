@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.accuracy.adapters.frameworks import load_published_frameworks
 from bench.accuracy.adapters.published import explicit_row, prepare, read_published
 from bench.accuracy.adapters.recovered import recovered_row
 from bench.accuracy.adapters.told import read_told
@@ -15,6 +16,7 @@ from planner.one_job.validation.prepared import PreparedRun
 from profiles.errors import InputError
 from tests.planner.one_job.validation.run_row_examples import run_row
 
+SERIAL, NEMO = (load_published_frameworks()[name] for name in ("megatron-lm", "nemo"))
 EXTRA = '"{""cuda_graph"": ""full iteration"", ""moe-layer-freq"": ""([0]*3+[1]*12)"", ""blank"": null}"'
 
 
@@ -50,7 +52,7 @@ def test_a_table_is_read_with_its_settings(tmp_path: Path) -> None:
 
 def test_blanks_are_filled_and_what_the_row_states_stands() -> None:
     told = {"micro_batch": "4", "tp": "8", "vpp": "2", "recompute": "full", "grad_reduce_dtype": "bf16"}
-    row = recovered_row(_row(tp=2, recompute="none"), told, [])
+    row = recovered_row(_row(tp=2, recompute="none"), told, SERIAL, [])
     assert row.micro_batch == 4
     assert dict(row.degrees) == {"tp": 2, "vpp": 2}
     assert (row.recompute, row.grad_dtype) == ("none", "bf16")
@@ -59,15 +61,15 @@ def test_blanks_are_filled_and_what_the_row_states_stands() -> None:
 def test_a_recipes_layout_is_that_of_its_own_degrees() -> None:
     assumed: list[str] = []
     told = {"pipeline_layout": "et*2|ttt|tml", "pp": "3"}
-    assert recovered_row(_row(), told, assumed).pipeline_layout == "Et*2|ttt|tmL"
+    assert recovered_row(_row(), told, SERIAL, assumed).pipeline_layout == "Et*2|ttt|tmL"
     assert not assumed
-    assert not recovered_row(_row(), told | {"pp": "2"}, assumed).pipeline_layout
+    assert not recovered_row(_row(), told | {"pp": "2"}, SERIAL, assumed).pipeline_layout
     assert "other degrees than 2 chunks" in assumed[0]
 
 
 def test_a_data_parallel_degree_that_contradicts_the_devices_gives_way() -> None:
     assumed: list[str] = []
-    row = recovered_row(_row(dp=2), {"dp_if_consistent": "8"}, assumed)
+    row = recovered_row(_row(dp=2), {"dp_if_consistent": "8"}, SERIAL, assumed)
     assert row.degree("dp") == 8
     assert "another is printed" in assumed[0]
 
@@ -84,31 +86,62 @@ def test_a_data_parallel_degree_that_contradicts_the_devices_gives_way() -> None
     ],
 )
 def test_overlap_is_what_is_told(told: dict[str, str], overlap: str) -> None:
-    assert recovered_row(_row(), told, []).overlap == overlap
+    assert recovered_row(_row(), told, SERIAL, []).overlap == overlap
 
 
 @pytest.mark.parametrize(
-    ("modules", "kind"),
-    [("core_attn", "selective"), ("moe_act+layernorm", "none"), ("mlp", "selective"), ("", "selective")],
+    ("modules", "feature"),
+    [
+        ("core_attn", "selective=core_attn"),
+        ("moe_act+layernorm", "selective=layernorm+moe_act"),
+        ("[mlp, attn_norm]", "selective=layernorm+mlp"),
+        ("core_attn (the default)", "selective=core_attn"),
+        ("", ""),
+    ],
 )
-def test_of_recomputed_modules_the_light_ones_count_as_none(modules: str, kind: str) -> None:
+def test_recomputed_modules_are_a_feature(modules: str, feature: str) -> None:
     told = {"recompute": "selective", "recompute_modules": modules}
-    assert recovered_row(_row(), {name: word for name, word in told.items() if word}, []).recompute == kind
+    row = recovered_row(_row(), {name: word for name, word in told.items() if word}, SERIAL, [])
+    assert (row.recompute, row.features) == ("selective", feature)
+    assert not recovered_row(_row(), told | {"recompute": "full"}, SERIAL, []).features
+
+
+def test_experts_products_are_fused_where_the_operators_are() -> None:
+    assert recovered_row(_row(), {"te_op_fuser": "1"}, SERIAL, []).features == "grouped_products=fused"
+    assert not recovered_row(_row(), {"te_op_fuser": "0"}, SERIAL, []).features
 
 
 def test_full_recomputation_of_some_layers() -> None:
     told = {"recompute": "full", "recompute_method": "block", "recompute_num_layers": "5"}
-    row = recovered_row(_row(), told, [])
+    row = recovered_row(_row(), told, SERIAL, [])
     assert (row.recompute, row.recompute_layers) == ("full", 5)
 
 
 def test_features_are_told() -> None:
     told = {"moe_dispatcher": "flex:hybridep", "no_gradient_accumulation_fusion": "true", "cuda_graph_impl": "none"}
-    row = recovered_row(_row(), told, [])
+    row = recovered_row(_row(), told, SERIAL, [])
     assert row.features == "dispatch=hybrid; fused_accumulation=no"
     assert row.launch == "eager"
-    assert recovered_row(_row(), {"cpu_offload_activation_layers": "40"}, []).offload == "activations"
-    assert not recovered_row(_row(), {"cpu_offload_activation_layers": "0"}, []).offload
+    assert recovered_row(_row(), {"cpu_offload_activation_layers": "40"}, SERIAL, []).offload == "activations"
+    assert not recovered_row(_row(), {"cpu_offload_activation_layers": "0"}, SERIAL, []).offload
+
+
+@pytest.mark.parametrize(
+    ("told", "features"),
+    [
+        ({"tp_comm_overlap": "1"}, "tensor_overlap=pipelined"),
+        ({"tp_comm_overlap": "false"}, "tensor_overlap=backward"),
+        ({"fp8_attention": "1", "fp8_param_gather": "0"}, "fp8_attention=yes; narrow_parameters=no"),
+    ],
+)
+def test_precision_and_overlap_are_features(told: dict[str, str], features: str) -> None:
+    assert recovered_row(_row(), told, SERIAL, []).features == features
+
+
+def test_what_megatron_hides_unasked_stays_hidden_where_the_option_is_off() -> None:
+    told = {"overlap_grad_reduce": "1", "overlap_p2p": "0", "tp_comm_overlap": "0"}
+    assert recovered_row(_row(), told, NEMO, []).overlap == "dp+tp"
+    assert recovered_row(_row(), told, SERIAL, []).overlap == "dp"
 
 
 def test_a_mixture_of_megatrons_options_becomes_a_model() -> None:

@@ -58,7 +58,7 @@ def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
     what was taken from elsewhere."""
     assumed: list[str] = []
     framework = framework_of(row, told)
-    row = recovered_row(row, told, assumed)
+    row = recovered_row(row, told, framework, assumed)
     columns = model_columns(row, framework, assumed)
     columns |= hardware_columns(row, assumed)
     columns |= setting_columns(row, framework, assumed)

@@ -9,10 +9,12 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
+from bench.accuracy.adapters.arguments import argument_columns
+from bench.accuracy.adapters.frameworks import PublishedFramework
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
-from profiles.vocabulary import Overlap
+from profiles.vocabulary import Overlap, RecomputeModule
 
 COUNTS = {
     "micro_batch": ("micro_batch",),
@@ -27,7 +29,6 @@ COUNTS = {
 
 OVERLAPS: dict[Overlap, tuple[str, ...]] = {
     "dp": ("overlap_grad_reduce", "overlap_grad_sync"),
-    "tp": ("tp_comm_overlap",),
     "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
     "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
 }
@@ -44,12 +45,11 @@ GRAPHS = {
 }
 """How kernels are launched, by what a source calls its CUDA graphs; other words are of graphs of some modules."""
 
-RECOMPUTED_IN_FULL = frozenset({"moe", "mlp"})
-"""Modules whose recomputation alone costs about what selective recomputation of attention does, or more."""
-LIGHT_MODULES = frozenset({"layernorm", "moe_act", "mla_up_proj", "mlp_norm", "attn_norm"})
+MODULES = {name: name for name in get_args(RecomputeModule)} | dict.fromkeys(("mlp_norm", "attn_norm"), "layernorm")
+"""Recomputed modules by what sources call them."""
 
 
-def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
+def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assumed: list[str]) -> RunRow:
     """Return `row` with blanks filled by what is told of it beside its columns.
 
     Adds to `assumed` what of it the columns cannot say.
@@ -64,11 +64,12 @@ def recovered_row(row: RunRow, told: Told, assumed: list[str]) -> RunRow:
     if row.seq_parallel is None:
         columns["seq_parallel"] = flag(told, "sequence_parallel")
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
-    columns["overlap"] = row.overlap or _overlap(row, told)
+    columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
-    columns |= _recompute(row, told, assumed)
+    columns |= _recompute(row, told)
     columns |= _software(row, told)
     columns |= _experts(row, told)
+    columns |= argument_columns(row, told, assumed)
     columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
 
@@ -105,32 +106,34 @@ def _sharding(told: Told) -> str:
     return stage
 
 
-def _overlap(row: RunRow, told: Told) -> str:
+def _overlap(row: RunRow, told: Told, framework: PublishedFramework) -> str:
     """What runs beside compute; blank where nothing is told of it. Stages' messages are hidden wherever Megatron
-    interleaves, unless it is said that they are not."""
+    interleaves, unless it is said that they are not. What Megatron hides of tensor parallelism without being asked to
+    stays hidden where its option is off (the feature `tensor_overlap`)."""
     stated = {kind: flag(told, *names) for kind, names in OVERLAPS.items()}
-    if told.get("tp_comm_overlap", "").startswith("userbuffers"):
-        stated["tp"] = (row.degree("tp") or 1) > 1
     if stated["dp"] is None and stated["p2p"] is None:
         return ""
+    asked = told.get("tp_comm_overlap", "").startswith("userbuffers") or flag(told, "tp_comm_overlap")
+    stated["tp"] = asked or "tp" in framework.declared.overlap
     interleaved = (row.degree("vpp") or count(told, "vpp") or 1) > 1
     stated["p2p"] = interleaved if stated["p2p"] is None else stated["p2p"]
     return "+".join(kind for kind in get_args(Overlap) if stated.get(kind)) or "none"
 
 
-def _recompute(row: RunRow, told: Told, assumed: list[str]) -> dict[str, Any]:
-    """Recomputation by kind and number of layers. Of named modules those that cost next to nothing count as none."""
+def _recompute(row: RunRow, told: Told) -> dict[str, Any]:
+    """Recomputation by kind and number of layers."""
     kind = row.recompute or told.get("recompute", "")
-    modules = {word for word in re.split(r"[+,\s\[\]]+", told.get("recompute_modules", "")) if word} - {"none"}
-    known = modules & (LIGHT_MODULES | RECOMPUTED_IN_FULL | {"core_attn"})
-    if kind == "selective" and known and known <= LIGHT_MODULES:
-        assumed.append(f"recompute: {' and '.join(sorted(known))} alone are taken as none")
-        kind = "none"
     layers = count(told, "recompute_layers", "recompute_num_layers")
     columns: dict[str, Any] = {"recompute": kind}
     if kind == "full" and layers and told.get("recompute_method") == "block":
         columns["recompute_layers"] = layers
     return columns
+
+
+def _modules(told: Told) -> list[str]:
+    """What selective recomputation runs again, of the modules that are told."""
+    words = re.split(r"[+,\s\[\]]+", told.get("recompute_modules", ""))
+    return sorted({MODULES[word] for word in words if word in MODULES})
 
 
 def _software(row: RunRow, told: Told) -> dict[str, Any]:
@@ -142,9 +145,17 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     if dispatcher:
         name = "hybrid" if "hybridep" in dispatcher else "deduplicated" if "deepep" in dispatcher else "all_to_all"
         features.append(f"dispatch={name}")
+    if flag(told, "te_op_fuser"):
+        features.append("grouped_products=fused")
+    modules = _modules(told)
+    if modules and (row.recompute or told.get("recompute")) == "selective":
+        features.append(f"selective={'+'.join(modules)}")
+    features += _stated_features(told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     features += _memory_features(told)
+    if flag(told, "cross_entropy_loss_fusion") and told.get("cross_entropy_fusion_impl") != "te":
+        features.append("loss_in_place=no")
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
     offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
     return {
@@ -156,6 +167,19 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _stated_features(told: Told) -> list[str]:
+    """What is told of attention's precision and of tensor-parallel exchange."""
+    stated = []
+    narrow, pipelined = flag(told, "fp8_attention"), flag(told, "tp_comm_overlap")
+    if narrow is not None:
+        stated.append(f"fp8_attention={'yes' if narrow else 'no'}")
+    if told.get("tp_comm_overlap", "").startswith("userbuffers"):
+        pipelined = True
+    if pipelined is not None:
+        stated.append(f"tensor_overlap={'pipelined' if pipelined else 'backward'}")
+    return stated
 
 
 def _memory_features(told: Told) -> list[str]:

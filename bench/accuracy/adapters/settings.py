@@ -24,6 +24,9 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
 BLACKWELL_DTYPES, BLACKWELL = ("mxfp8", "nvfp4"), r"b[23]00"
 """Types that have rates on that architecture alone, and its devices."""
 
+NARROW_SOURCES, TENSOR_FP8 = r"mlcommons/training", r"\b(?:h[12]00|gb?[23]00|b[23]00|gh200)"
+"""Submissions whose language models all run with narrow products where the device, one of these, has them."""
+
 FOUR_BIT_BASE = r"(?:int4|nf4)\b.*\bbase"
 """Adapters over frozen weights of 4 bits (Q-LoRA), which every pass turns into 16: nothing here prices that."""
 
@@ -76,6 +79,9 @@ def _precision(row: RunRow, framework: PublishedFramework, assumed: list[str]) -
     if re.search(FOUR_BIT_BASE, text):
         return {"dtype": row.dtype}  # which the product refuses by name
     dtype = next((dtype for pattern, dtype in DTYPE_PATTERNS if re.search(pattern, text)), text)
+    if not dtype and re.search(NARROW_SOURCES, said(row).lower()) and re.search(TENSOR_FP8, row.gpu.lower()):
+        assumed.append("dtype: not stated; fp8, as every published script of MLPerf's language models on such devices")
+        dtype = "fp8"
     if dtype in BLACKWELL_DTYPES and not re.search(BLACKWELL, row.gpu.lower()):
         assumed.append(f"dtype: {dtype} products are taken as fp8")
         dtype = "fp8"
@@ -147,6 +153,9 @@ def _offload(row: RunRow) -> str:
 def _lora_rank(row: RunRow, assumed: list[str]) -> int | None:
     if row.lora_rank is not None or not re.search(r"\blora\b", said(row).lower()):
         return row.lora_rank
+    stated = re.search(r"\blora r(?:ank )?(\d+)", said(row).lower())
+    if stated:
+        return int(stated[1])
     assumed.append(f"lora_rank: not stated; {DEFAULT_LORA_RANK} (lora_rank)")
     return DEFAULT_LORA_RANK
 

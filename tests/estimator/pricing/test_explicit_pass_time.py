@@ -35,6 +35,7 @@ def machine(**changes: Any) -> Machine:
         "dtype": "bf16",
         "collective_s": lambda one: one.bytes * 1e-11,
         "overlap_tp": False,
+        "tensor_overlap": "backward",
         "overlap_ep": False,
         "host_launches": False,
         "kernels": "fused",
@@ -42,6 +43,7 @@ def machine(**changes: Any) -> Machine:
         "accumulator_bytes": 4,
         "attention_kernel": None,
         "flash_generation": 2,
+        "fp8_attention": False,
         "bandwidth_bytes_per_s": H100.memory_bandwidth_bytes_per_s,
     }
     return Machine(**values | changes)
@@ -181,6 +183,15 @@ def test_a_captured_graph_has_no_launches() -> None:
     assert forward_pass([(work(), 1)], machine(host_launches=False, parameters=slow)).launch_s == 0
 
 
+def test_attention_is_in_fp8_where_products_are_narrow_and_the_software_says_so() -> None:
+    share = load_training_parameters().of("fp8_attention_share")
+    for dtype, faster in (("bf16", 1.0), ("fp8", share)):
+        plain, narrow = (
+            forward_pass([(work(), 1)], machine(dtype=dtype, fp8_attention=fp8)).attention_s for fp8 in (False, True)
+        )
+        assert plain == pytest.approx(narrow * faster)
+
+
 @given(chosen=works, on=machines)
 def test_tensor_parallel_overlap_never_costs(chosen: Work, on: Machine) -> None:
     for way in WAYS:
@@ -201,6 +212,10 @@ def test_overlap_hides_the_inputs_collectives_of_backward_alone() -> None:
     assert found.gemm_s > 2e-6
     assert found.tp_s == pytest.approx(cost * len(entered) * 1e-6)
     assert forward_pass([(chosen, 1)], machine(overlap_tp=True)) == forward_pass([(chosen, 1)], machine())
+    # In pieces all but the first or last of each is hidden, forward too.
+    shared = work(tp=4, sequence_parallel=True)
+    pieces = replace(on, tensor_overlap="pipelined", collective_s=lambda _: 1e-6)
+    assert forward_pass([(shared, 1)], pieces).tp_s == pytest.approx(4e-6 * (1 - 0.75 * (1 - cost)))
     # Products cover no more than they take.
     long = backward_pass([(chosen, 1)], replace(on, collective_s=lambda one: seconds[one.phase == "backward"] * 1e6))
     assert long.tp_s == pytest.approx(2.0 - (1 - cost) * long.gemm_s)
