@@ -40,16 +40,19 @@ class Software:
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
     one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
-    once. `flash_generation`: which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer
-    Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
-    some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
-    `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams; fused: as one kernel, the activation and its cast in it (Transformer Engine's fused grouped MLP).
-    `selective`: the modules that selective recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap`
-    stands for, backward: the gradient's sum and the input's second gathering beside products (Megatron, Transformer
-    Engine); pipelined: gathers and scatters of both passes too, in pieces (userbuffers, async TP). `fp8_attention`:
-    where products are narrow, fused attention is in fp8 as well. `memory`: what it holds besides weights, gradients,
-    optimizer state and activations. `name` is for people: no estimate looks at it.
+    once. `copies_pieces`: of what a sharded step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of
+    each weight by itself, and waits for the gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by
+    itself, from such pieces, when it is needed, for a recomputed layer once more, and waits for it. `flash_generation`:
+    which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch`
+    deduplicated: a token goes once to each node, and there once to each rank, that holds some of its experts (DeepEP
+    and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert. `grouped_products` one_kernel: one
+    kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams; fused: as one kernel,
+    the activation and its cast in it (Transformer Engine's fused grouped MLP). `selective`: the modules that selective
+    recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
+    and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
+    both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is
+    in fp8 as well. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
+    people: no estimate looks at it.
     """
 
     name: str
@@ -66,6 +69,8 @@ class Software:
     lora_targets: AdapterTargets = "all"
     bucket_bytes: int = 0
     broadcast_weights: bool = False
+    copies_pieces: bool = False
+    weights_in_turn: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
     grouped_products: Literal["one_kernel", "streams", "fused"] = "one_kernel"
