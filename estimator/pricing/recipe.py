@@ -48,7 +48,8 @@ class Software:
     `frozen_as`: whether frozen matrices of blocks are held in 4 bits (Q-LoRA), and widened before each product.
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
-    one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
+    one piece; `grown_buckets`: as Megatron cuts them where they are summed beside compute, `bucket_elements`, each
+    chunk's apart). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
     once. `copies_pieces`: of what a sharded step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of
     each weight by itself, and waits for the gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by
     itself, from such pieces, when it is needed, for a recomputed layer once more, and waits for it. `flash_generation`:
@@ -78,6 +79,7 @@ class Software:
     lora_targets: AdapterTargets = "all"
     frozen_as: FrozenAs = "held"
     bucket_bytes: int = 0
+    grown_buckets: bool = False
     broadcast_weights: bool = False
     copies_pieces: bool = False
     weights_in_turn: bool = False
