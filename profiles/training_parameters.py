@@ -20,10 +20,14 @@ class TrainingParameters:
 
     values: Mapping[str, float] = field(hash=False)
 
-    def of(self, name: str, qualifier: str = "") -> float:
-        """Return the value for `qualifier`, else the plain one. Raise KeyError for a name that the file lacks."""
-        qualified = self.values.get(f"{name}.{qualifier}") if qualifier else None
-        return self.values[name] if qualified is None else qualified
+    def of(self, name: str, *qualifiers: str) -> float:
+        """Return the value for the first of `qualifiers` that has one, else the plain one. Raise KeyError for a name
+        that the file lacks."""
+        for qualifier in qualifiers:
+            qualified = self.values.get(f"{name}.{qualifier}")
+            if qualified is not None:
+                return qualified
+        return self.values[name]
 
     def knows(self, name: str, qualifier: str) -> bool:
         """Return whether `qualifier` has a value of its own."""

@@ -174,7 +174,7 @@ class PassSum:
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
         self.seconds["memory_bound_s"] += (
-            moved / machine.bandwidth_bytes_per_s / machine.parameters.of("memory_share", machine.kernels)
+            moved / machine.bandwidth_bytes_per_s / memory_share(machine, machine.kernels)
         )
 
     def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
@@ -269,15 +269,21 @@ def _share(op: Operator, machine: Machine) -> float:
     parameters = machine.parameters
     match op.kind:
         case "memory" | "gather":
-            return parameters.of("memory_share", machine.kernels)
+            return memory_share(machine, machine.kernels)
         case "attention":
-            if parameters.knows("attention_share", machine.device.name):
-                return parameters.of("attention_share", machine.device.name)
-            return parameters.of("attention_share", f"flash{machine.flash_generation}")
+            kernel = f"flash{machine.flash_generation}"
+            of_architecture = f"{kernel}-{machine.efficiencies.architecture}"
+            return parameters.of("attention_share", machine.device.name, of_architecture, kernel)
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
             return parameters.of("gemm_share", machine.device.name)
+
+
+def memory_share(machine: Machine, kernels: Kernels) -> float:
+    """Return what memory-bound kernels of that kind reach of a stream's rate: the architecture's own share where runs
+    on it tell one."""
+    return machine.parameters.of("memory_share", f"{kernels}-{machine.efficiencies.architecture}", kernels)
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:
