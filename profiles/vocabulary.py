@@ -54,6 +54,8 @@ ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]
+RecomputeModule = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"]
+"""What selective recomputation can run again, in Megatron Core's words."""
 AdapterTargets = Literal["all", "attention"]
 """Beside which of the blocks' matrices adapters stand: every one, or the projections of attention alone."""
 Kernels = Literal["fused", "eager"]
@@ -143,6 +145,8 @@ class Operator:
     does (2 per multiply-add, attention's full square, the flash kernel's recomputation of scores in backward); for
     kinds `memory` and `gather` they are 0. `*_bytes` is the memory traffic in both directions; `saved_bytes` what this
     operator newly keeps for backward (a tensor that an earlier operator already keeps counts there, once).
+    `narrow_input`, `narrow_gradient`: under a narrow compute type what a product takes forward, and its result's
+    gradient, come cast out of the operator before.
 
     `shape` by kind: gemm (m, n, k); batched_gemm and
     grouped_gemm (groups, m, n, k) with m rows per group; attention (batch, heads,
@@ -160,6 +164,8 @@ class Operator:
     saved_bytes: int = 0
     forward_kernels: int = 1
     backward_kernels: int = 1
+    narrow_input: bool = False
+    narrow_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,6 +232,8 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
 
     Besides its input the activation keeps its nonlinearity's and its unweighed result, as one that is not fused with
     the weighing does: the peaks of SMXB-0007, -0015 and -0022 hold two more tensors of the experts' inner width.
+    Fused into the products it writes its result, and reads and writes its gradients, as it goes, cast where products
+    are narrow (Transformer Engine's pull requests 2622 and 2769: two launches forward, four backward).
     """
     width, groups, m = split.width, rows.groups, rows.per_expert
     inner = spec.hidden // split.etp
@@ -241,12 +243,16 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
     kept = _kept_share(split)
     up, down = (replace(each, saved_bytes=round(each.saved_bytes * kept)) for each in (up, down))
     inputs = 2 if spec.gated else 1
+    if split.fused_experts:
+        up, down = replace(up, narrow_gradient=True), replace(down, narrow_input=True)
     weighing = memory_pass(
         "experts.activation",
         rows.computed * inner,
         split,
-        forward=inputs + 1.0,
-        backward=2.0 * inputs + 1.0,
+        forward=1.0 if split.fused_experts else inputs + 1.0,
+        backward=2.0 * inputs if split.fused_experts else 2.0 * inputs + 1.0,
+        forward_kernels=1,
+        backward_kernels=1,
         extra_bytes=ROUTING_BYTES * rows.computed,
         saved_bytes=rows.computed * ((columns + inputs * inner) * width + ROUTING_BYTES),
     )

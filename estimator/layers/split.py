@@ -14,6 +14,7 @@ from profiles.vocabulary import (
     Kernels,
     Operator,
     RecomputeKind,
+    RecomputeModule,
     held_bytes,
 )
 
@@ -24,10 +25,11 @@ class Split:
 
     `samples` of `seq_len` tokens each, of which a cp rank holds 1/cp. `ep` ranks share the experts (1: every rank holds
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
-    fullest expert rank over the mean. `frozen`: no gradients of this layer's weights; with `lora_rank` only adapters
-    have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a product with narrow operands
-    keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits. `passes_gradient` False:
-    nothing before this layer learns, so backward computes no input gradient.
+    fullest expert rank over the mean. `selective`: what selective recomputation runs again. `fused_experts`: the
+    experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
+    `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a
+    product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
 
     `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
     which know no context parallelism, split experts over tp, keep what they gather, and never drop a layer's gradient.
@@ -46,6 +48,8 @@ class Split:
     fused_cross_entropy: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
+    selective: tuple[RecomputeModule, ...] = ("core_attn",)
+    fused_experts: bool = False
     capacity_factor: float | None = None
     imbalance: float = 1.0
     lora_rank: int = 0

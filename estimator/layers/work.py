@@ -10,6 +10,7 @@ from itertools import groupby
 from estimator.layers.kind import LayerKind
 from estimator.layers.kinds import KINDS
 from estimator.layers.parts import Piece
+from estimator.layers.recomputing import Again, computed_again
 from estimator.layers.split import Split, Work
 from models_zoo.layers import Layer
 from profiles.vocabulary import Infeasible, Operator
@@ -41,24 +42,18 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
     operators = tuple(_frozen(op, split) for op in piece.operators) if split.frozen else piece.operators
     # Where neither this layer nor one before it learns, backward never comes here.
     ends_here = split.frozen and not split.lora_rank and not split.passes_gradient
-    again = () if ends_here else operators if full else piece.core if split.recompute == "selective" else ()
+    again = Again() if ends_here else computed_again(piece, operators, split, is_end=kind.is_end)
     forward = tuple(collective for collective in piece.collectives if collective.phase == "forward")
-    saved = piece.saved_bytes
-    if ends_here:
-        saved = 0
-    elif full:
-        saved = piece.input_bytes
-    elif split.recompute == "selective":
-        saved -= piece.core_saved_bytes
+    saved = 0 if ends_here else piece.saved_bytes - again.freed_bytes
     learning = 0 if split.frozen else piece.parameters
     learning_experts = 0 if split.frozen else piece.expert_parameters
     if split.lora_rank:
         learning, learning_experts = piece.adapter_parameters, 0
     return Work(
         operators=operators,
-        again=again,
+        again=again.operators,
         collectives=forward if ends_here else piece.collectives,
-        again_collectives=forward if full and not ends_here else (),
+        again_collectives=again.collectives,
         parameters=piece.parameters + (piece.adapter_parameters if split.lora_rank else 0),
         expert_parameters=piece.expert_parameters,
         trainable_parameters=learning,
@@ -67,7 +62,7 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
         frozen=split.frozen,
         is_end=kind.is_end,
         saved_bytes=saved,
-        temporary_bytes=piece.temporary_bytes + (piece.saved_bytes if full else piece.core_saved_bytes if again else 0),
+        temporary_bytes=piece.temporary_bytes + (piece.saved_bytes if full else again.freed_bytes),
         input_bytes=piece.input_bytes,
         output_bytes=piece.output_bytes,
     )

@@ -114,7 +114,8 @@ def _cast_beside(
 ) -> float:
     """The kernel that casts the activation of a product with a weight, backward its output's gradient; the weight
     itself is cast once an iteration."""
-    if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm"):
+    comes_narrow = op.narrow_gradient if backward else op.narrow_input
+    if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm") or comes_narrow:
         return 0.0
     groups, m, n, k = product_sizes(op)
     # Of a frozen weight no product needs the copy along columns.

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind
+from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind, RecomputeModule
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -34,8 +34,7 @@ class Software:
     `keeps_narrow`: products with narrow operands keep those of their inputs for backward, and those of weights from one
     micro-batch to the next (Transformer Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the
     blocks' matrices are held in the narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they
-    are frozen).
-    `narrow_activations`: an activation between products keeps its input in 8 bits (Megatron Core's
+    are frozen). `narrow_activations`: an activation between products keeps its input in 8 bits (Megatron Core's
     activation_func_fp8_input_store). `lora_targets`: beside which of the blocks' matrices adapters stand.
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
@@ -44,11 +43,12 @@ class Software:
     Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and there once to each rank, that holds
     some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert.
     `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum and the
-    input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of both
-    passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is in
-    fp8 as well. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it.
+    few streams; fused: as one kernel, the activation and its cast in it (Transformer Engine's fused grouped MLP).
+    `selective`: the modules that selective recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap`
+    stands for, backward: the gradient's sum and the input's second gathering beside products (Megatron, Transformer
+    Engine); pipelined: gathers and scatters of both passes too, in pieces (userbuffers, async TP). `fp8_attention`:
+    where products are narrow, fused attention is in fp8 as well. `memory`: what it holds besides weights, gradients,
+    optimizer state and activations. `name` is for people: no estimate looks at it.
     """
 
     name: str
@@ -66,7 +66,8 @@ class Software:
     broadcast_weights: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
-    grouped_products: Literal["one_kernel", "streams"] = "one_kernel"
+    grouped_products: Literal["one_kernel", "streams", "fused"] = "one_kernel"
+    selective: tuple[RecomputeModule, ...] = ("core_attn",)
     tensor_overlap: TensorOverlap = "backward"
     fp8_attention: bool = False
     memory: MemoryFeatures = GENERIC

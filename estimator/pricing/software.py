@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.recipe import GradDType, Overlap, Software, ZeroStage
@@ -104,6 +104,8 @@ def _inherited(name: str, entries: Mapping[str, dict[str, Any]]) -> dict[str, An
 
 def _framework(name: str, entry: dict[str, Any]) -> Framework:
     stated = {part.name: entry[part.name] for part in fields(Software) if part.name in entry}
+    if "selective" in stated:
+        stated["selective"] = tuple(stated["selective"])
     stated["memory"] = MemoryFeatures(**entry.get("memory", {}))
     return Framework(
         name=name,
@@ -127,7 +129,7 @@ def _framework(name: str, entry: dict[str, Any]) -> Framework:
 
 
 def features(software: Software) -> dict[str, Any]:
-    """Return the features of `software` by name, those of its memory among them.
+    """Return the features of `software` by name, those of its memory among them; several words joined by +.
 
     >>> features(load_framework("nanotron").software)["gradient_copy_bytes"]
     2.0
@@ -135,7 +137,8 @@ def features(software: Software) -> dict[str, Any]:
     listed = asdict(software)
     memory = listed.pop("memory")
     del listed["name"]
-    return {**listed, **memory}
+    words = {name: "+".join(value) for name, value in listed.items() if isinstance(value, tuple)}
+    return {**listed, **words, **memory}
 
 
 def describe_framework(framework: Framework) -> dict[str, Any]:
@@ -196,8 +199,12 @@ def _kinds_of_features() -> dict[str, Any]:
 
 
 def _value(word: str, kind: Any, *, where: str, key: str) -> Any:
-    """The value of a feature of type `kind` (words or numbers to choose from, a flag, a count, a factor)."""
+    """The value of a feature of type `kind` (words or numbers to choose from, several words joined by +, a flag, a
+    count, a factor)."""
     value: Any
+    if get_origin(kind) is tuple:
+        value = tuple(_value(part.strip(), get_args(kind)[0], where=where, key=key) for part in word.split("+"))
+        return tuple(sorted(set(value)))
     if kind is bool:
         value, expected = WORDS_FOR_FLAGS.get(word.lower()), "yes or no"
     elif kind in (int, float):

@@ -47,6 +47,8 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         fused_cross_entropy=recipe.software.fused_cross_entropy,
         vocabulary_multiple=recipe.vocabulary_multiple,
         recompute=stage.recompute if recomputed else "none",
+        selective=recipe.software.selective,
+        fused_experts=recipe.software.grouped_products == "fused",
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,

@@ -90,12 +90,25 @@ def test_overlap_is_what_is_told(told: dict[str, str], overlap: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("modules", "kind"),
-    [("core_attn", "selective"), ("moe_act+layernorm", "none"), ("mlp", "selective"), ("", "selective")],
+    ("modules", "feature"),
+    [
+        ("core_attn", "selective=core_attn"),
+        ("moe_act+layernorm", "selective=layernorm+moe_act"),
+        ("[mlp, attn_norm]", "selective=layernorm+mlp"),
+        ("core_attn (the default)", "selective=core_attn"),
+        ("", ""),
+    ],
 )
-def test_of_recomputed_modules_the_light_ones_count_as_none(modules: str, kind: str) -> None:
+def test_recomputed_modules_are_a_feature(modules: str, feature: str) -> None:
     told = {"recompute": "selective", "recompute_modules": modules}
-    assert recovered_row(_row(), {name: word for name, word in told.items() if word}, SERIAL, []).recompute == kind
+    row = recovered_row(_row(), {name: word for name, word in told.items() if word}, SERIAL, [])
+    assert (row.recompute, row.features) == ("selective", feature)
+    assert not recovered_row(_row(), told | {"recompute": "full"}, SERIAL, []).features
+
+
+def test_experts_products_are_fused_where_the_operators_are() -> None:
+    assert recovered_row(_row(), {"te_op_fuser": "1"}, SERIAL, []).features == "grouped_products=fused"
+    assert not recovered_row(_row(), {"te_op_fuser": "0"}, SERIAL, []).features
 
 
 def test_full_recomputation_of_some_layers() -> None:

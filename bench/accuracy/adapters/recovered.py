@@ -13,7 +13,7 @@ from bench.accuracy.adapters.frameworks import PublishedFramework
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
-from profiles.vocabulary import Overlap
+from profiles.vocabulary import Overlap, RecomputeModule
 
 COUNTS = {
     "micro_batch": ("micro_batch",),
@@ -44,9 +44,8 @@ GRAPHS = {
 }
 """How kernels are launched, by what a source calls its CUDA graphs; other words are of graphs of some modules."""
 
-RECOMPUTED_IN_FULL = frozenset({"moe", "mlp"})
-"""Modules whose recomputation alone costs about what selective recomputation of attention does, or more."""
-LIGHT_MODULES = frozenset({"layernorm", "moe_act", "mla_up_proj", "mlp_norm", "attn_norm"})
+MODULES = {name: name for name in get_args(RecomputeModule)} | dict.fromkeys(("mlp_norm", "attn_norm"), "layernorm")
+"""Recomputed modules by what sources call them."""
 
 
 def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assumed: list[str]) -> RunRow:
@@ -66,7 +65,7 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
     columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
-    columns |= _recompute(row, told, assumed)
+    columns |= _recompute(row, told)
     columns |= _software(row, told)
     columns |= _experts(row, told)
     columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
@@ -119,19 +118,20 @@ def _overlap(row: RunRow, told: Told, framework: PublishedFramework) -> str:
     return "+".join(kind for kind in get_args(Overlap) if stated.get(kind)) or "none"
 
 
-def _recompute(row: RunRow, told: Told, assumed: list[str]) -> dict[str, Any]:
-    """Recomputation by kind and number of layers. Of named modules those that cost next to nothing count as none."""
+def _recompute(row: RunRow, told: Told) -> dict[str, Any]:
+    """Recomputation by kind and number of layers."""
     kind = row.recompute or told.get("recompute", "")
-    modules = {word for word in re.split(r"[+,\s\[\]]+", told.get("recompute_modules", "")) if word} - {"none"}
-    known = modules & (LIGHT_MODULES | RECOMPUTED_IN_FULL | {"core_attn"})
-    if kind == "selective" and known and known <= LIGHT_MODULES:
-        assumed.append(f"recompute: {' and '.join(sorted(known))} alone are taken as none")
-        kind = "none"
     layers = count(told, "recompute_layers", "recompute_num_layers")
     columns: dict[str, Any] = {"recompute": kind}
     if kind == "full" and layers and told.get("recompute_method") == "block":
         columns["recompute_layers"] = layers
     return columns
+
+
+def _modules(told: Told) -> list[str]:
+    """What selective recomputation runs again, of the modules that are told."""
+    words = re.split(r"[+,\s\[\]]+", told.get("recompute_modules", ""))
+    return sorted({MODULES[word] for word in words if word in MODULES})
 
 
 def _software(row: RunRow, told: Told) -> dict[str, Any]:
@@ -143,6 +143,11 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     if dispatcher:
         name = "hybrid" if "hybridep" in dispatcher else "deduplicated" if "deepep" in dispatcher else "all_to_all"
         features.append(f"dispatch={name}")
+    if flag(told, "te_op_fuser"):
+        features.append("grouped_products=fused")
+    modules = _modules(told)
+    if modules and (row.recompute or told.get("recompute")) == "selective":
+        features.append(f"selective={'+'.join(modules)}")
     features += _stated_features(told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")

@@ -1,0 +1,97 @@
+"""What backward computes again of a layer: all of it, or the modules that selective recomputation names.
+
+The modules are Megatron Core's (`--recompute-modules`, megatron/core/transformer/transformer_config.py): `core_attn`
+attention without its projections; `moe_act` the experts' activation; `layernorm` the norms before attention and
+feed-forward; `mla_up_proj` latent attention's up projections with their rotation; `mlp` a dense feed-forward; `moe` a
+mixture with its exchanges; `shared_experts` its shared expert. A module that ends in another's input keeps that no
+longer; `mlp`, `moe` and `shared_experts` keep their own input alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from estimator.layers.parts import Piece
+from estimator.layers.split import Split
+from profiles.vocabulary import Collective, Operator, RecomputeModule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """What runs once more in backward, and the saved bytes that it makes unnecessary."""
+
+    operators: tuple[Operator, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    freed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Module:
+    """The operators of a module by what their names begin with, but for `beside`, and those whose kept tensors it makes
+    again."""
+
+    again: tuple[str, ...]
+    frees: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+
+
+MODULES: dict[RecomputeModule, _Module] = {
+    "moe_act": _Module(again=("experts.activation",), frees=("experts.down",)),
+    "layernorm": _Module(
+        again=("attention.norm", "mlp.norm"),
+        frees=("attention.qkv", "attention.query_down", "experts.router", "mlp.up"),
+    ),
+    "mla_up_proj": _Module(
+        again=("attention.query_up", "attention.key_value_up", "attention.assemble", "attention.rotary"),
+        frees=("attention.flash",),
+    ),
+    "mlp": _Module(again=("mlp.up", "mlp.activation", "mlp.down"), frees=("mlp.activation", "mlp.down")),
+    "moe": _Module(again=("experts.",), frees=("experts.",), beside=("experts.router",)),
+    "shared_experts": _Module(
+        again=("experts.shared.",), frees=("experts.shared.activation", "experts.shared.down", "experts.shared.gating")
+    ),
+}
+"""All modules but `core_attn`, which pieces tell themselves (`Piece.core`)."""
+
+
+def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, *, is_end: bool) -> Again:
+    """Return what of `piece`, which runs as `operators`, backward computes again under the split's recomputation; an
+    embedding or a head is never run again as a whole."""
+    if split.recompute == "full" and not is_end:
+        return Again(
+            operators=operators,
+            collectives=_forward(piece.collectives),
+            freed_bytes=piece.saved_bytes - piece.input_bytes,
+        )
+    if split.recompute != "selective":
+        return Again()
+    parts = [MODULES[name] for name in split.selective if name in MODULES]
+    core = piece.core if "core_attn" in split.selective else ()
+    return Again(
+        operators=(*core, *(op for op in operators if any(op.name.startswith(part.again) for part in parts))),
+        collectives=tuple(each for each in _forward(piece.collectives) if _is_exchange(each, split)),
+        freed_bytes=(piece.core_saved_bytes if core else 0)
+        + sum(_freed_bytes(op) for op in operators if any(_frees(part, op) for part in parts)),
+    )
+
+
+def _forward(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    return tuple(each for each in collectives if each.phase == "forward")
+
+
+def _is_exchange(collective: Collective, split: Split) -> bool:
+    return "moe" in split.selective and collective.name.startswith("experts.")
+
+
+def _frees(part: _Module, op: Operator) -> bool:
+    return op.name.startswith(part.frees) and op.name not in part.beside
+
+
+def _freed_bytes(op: Operator) -> int:
+    """What an operator keeps; of attention, which keeps its result too, the queries', keys' and values' part."""
+    if op.kind != "attention":
+        return op.saved_bytes
+    _, queries, kv, _, _, qk_dim, v_dim, _ = op.shape
+    inputs = queries * qk_dim + kv * (qk_dim + v_dim)
+    return op.saved_bytes * inputs // (inputs + queries * v_dim)
