@@ -173,9 +173,7 @@ class PassSum:
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
-        self.seconds["memory_bound_s"] += (
-            moved / machine.bandwidth_bytes_per_s / memory_share(machine, machine.kernels)
-        )
+        self.seconds["memory_bound_s"] += moved / machine.bandwidth_bytes_per_s / memory_share(machine, machine.kernels)
 
     def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
         for one in collectives:
