@@ -85,6 +85,11 @@ class Machine:
     fp8_attention: bool
     bandwidth_bytes_per_s: float
 
+    @property
+    def qualifiers(self) -> tuple[str, str]:
+        """What parameters of whole runs may be named for: the device, and its generation."""
+        return self.device.name, self.efficiencies.architecture
+
 
 def forward_pass(
     works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
@@ -173,7 +178,11 @@ class PassSum:
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
-        self.seconds["memory_bound_s"] += moved / machine.bandwidth_bytes_per_s / memory_share(machine, machine.kernels)
+        self.seconds["memory_bound_s"] += (
+            moved
+            / machine.bandwidth_bytes_per_s
+            / machine.parameters.of("memory_share", machine.kernels, *machine.qualifiers)
+        )
 
     def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
         for one in collectives:
@@ -267,21 +276,15 @@ def _share(op: Operator, machine: Machine) -> float:
     parameters = machine.parameters
     match op.kind:
         case "memory" | "gather":
-            return memory_share(machine, machine.kernels)
+            return parameters.of("memory_share", machine.kernels, *machine.qualifiers)
         case "attention":
+            device, architecture = machine.qualifiers
             kernel = f"flash{machine.flash_generation}"
-            of_architecture = f"{kernel}-{machine.efficiencies.architecture}"
-            return parameters.of("attention_share", machine.device.name, of_architecture, kernel)
+            return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
-            return parameters.of("gemm_share", machine.device.name)
-
-
-def memory_share(machine: Machine, kernels: Kernels) -> float:
-    """Return what memory-bound kernels of that kind reach of a stream's rate: the architecture's own share where runs
-    on it tell one."""
-    return machine.parameters.of("memory_share", f"{kernels}-{machine.efficiencies.architecture}", kernels)
+            return parameters.of("gemm_share", *machine.qualifiers)
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

@@ -25,7 +25,6 @@ from estimator.pricing.pass_time import (
     attention_kernel_of,
     backward_pass,
     forward_pass,
-    memory_share,
 )
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
@@ -261,7 +260,7 @@ def _optimizer_s(
     measured_s = _measured_step_s(chunks, profiles, updated)
     if measured_s is not None:
         return measured_s, 0.0
-    stream = machine.bandwidth_bytes_per_s * memory_share(machine, "fused")
+    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused", *machine.qualifiers)
     return updated * each / stream + _orthogonal_s(optimizer, stage, chunks, machine), 0.0
 
 
@@ -294,7 +293,7 @@ def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[
         if op.kind in ("gemm", "grouped_gemm")
     )
     peak = machine.device.peak("bf16") or machine.device.peak(machine.dtype) or 0.0
-    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", machine.device.name)
+    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", *machine.qualifiers)
     return flops / stage.sharded_over / (peak * share) if peak else 0.0
 
 
