@@ -39,7 +39,8 @@ class Software:
     activation_func_fp8_input_store). `lora_targets`: beside which of the blocks' matrices adapters stand.
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
-    one piece). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
+    one piece; `grown_buckets`: as Megatron cuts them where they are summed beside compute, `bucket_elements`, each
+    chunk's apart). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
     once. `copies_pieces`: of what a sharded step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of
     each weight by itself, and waits for the gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by
     itself, from such pieces, when it is needed, for a recomputed layer once more, and waits for it. `flash_generation`:
@@ -68,6 +69,7 @@ class Software:
     narrow_activations: bool = False
     lora_targets: AdapterTargets = "all"
     bucket_bytes: int = 0
+    grown_buckets: bool = False
     broadcast_weights: bool = False
     copies_pieces: bool = False
     weights_in_turn: bool = False
