@@ -249,7 +249,7 @@ def _math(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split,
     rows, width = split.rows, split.width
     groups, m = split.samples * heads.queries, split.seq_len // split.cp
     scores = groups * m * split.seq_len
-    fused, dropped = split.kernels == "fused", block.dropout
+    fused, dropped = split.kernels == "fused" and split.fused_softmax, block.dropout
     qk = rows * (heads.queries + heads.kv) * heads.qk_dim * width
     values = rows * heads.kv * heads.v_dim * width
     core = [

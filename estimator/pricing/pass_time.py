@@ -166,14 +166,14 @@ class PassSum:
 
     def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
         inner = PassSum()
-        whole = work.again == work.operators
+        whole = work.runs_again
         inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
         inner.collectives(work.again_collectives, machine, phase="forward", times=times)
         for axis in ("tp_s", "cp_s", "ep_s"):
             self.seconds[axis] += inner.seconds[axis]
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
         self.kernels += inner.kernels
-        self.checkpoints += times if whole and work.again else 0
+        self.checkpoints += times if whole else 0
         self.collectives_launched += inner.collectives_launched
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:

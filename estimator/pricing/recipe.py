@@ -52,7 +52,9 @@ class Software:
     recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
     and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
     both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is
-    in fp8 as well. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
+    in fp8 as well. `recomputes_needed`: what full recomputation runs again stops before a block's last product, whose
+    result nothing needs (a compiler drops it). `fused_softmax` False: scale, mask and softmax of unfused attention are
+    a kernel each. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
     people: no estimate looks at it.
     """
 
@@ -79,6 +81,8 @@ class Software:
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     tensor_overlap: TensorOverlap = "backward"
     fp8_attention: bool = False
+    recomputes_needed: bool = False
+    fused_softmax: bool = True
     memory: MemoryFeatures = GENERIC
 
 
