@@ -83,7 +83,6 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
     )
 
 
-<<<<<<< HEAD
 def _by_operator(piece: Piece, operators: tuple[Operator, ...], split: Split) -> Again:
     """What runs again where every other product keeps its result; nothing after the last product need."""
     attention = next((op for op in operators if op.kind == "attention"), None)
@@ -127,11 +126,12 @@ def _part(product: Operator, share: float) -> Operator:
         forward_flops=product.forward_flops * some // columns,
         forward_bytes=product.forward_bytes * some // columns,
     )
-=======
+
+
 def _needed(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """What of a layer backward needs again: all before its last product, whose result is only added to the residual
     stream. Products of experts stay: the gradient of a token's weight is taken with their result."""
-    last = max((place for place, op in enumerate(operators) if op.kind in ("gemm", "grouped_gemm")), default=None)
+    last = max((place for place, op in enumerate(operators) if op.kind in PRODUCTS), default=None)
     return operators if last is None or operators[last].kind != "gemm" else operators[:last]
 
 
@@ -139,7 +139,6 @@ def _left_out(collective: Collective, operators: tuple[Operator, ...]) -> bool:
     """Whether `collective` sums the result of one of `operators`, the products that do not run again."""
     branches = {op.name.rsplit(".", 1)[0] for op in operators if op.kind == "gemm"}
     return collective.name.endswith(".leave") and collective.name.rsplit(".", 1)[0] in branches
->>>>>>> main
 
 
 def _forward(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
