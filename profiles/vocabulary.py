@@ -244,7 +244,8 @@ class LayerTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceNode:
-    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to."""
+    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to. `host_cpu`: the processor
+    that drives the devices ("": any)."""
 
     devices: int
     island_link: str
@@ -252,6 +253,7 @@ class ReferenceNode:
     host_link: str
     nic_link: str
     nics: int
+    host_cpu: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from estimator.pricing.gradient_sync import (
     sum_partial_gradients_s,
 )
 from estimator.pricing.held import held_parameters
+from estimator.pricing.host_time import host_of
 from estimator.pricing.layer_times import slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.measured import measured_times
@@ -221,17 +222,17 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
     recipe, efficiencies = setup.recipe, pricing.efficiencies_of(device.name)
     if recipe.software.grouped_products == "streams":
         efficiencies = efficiencies.in_streams()
-    measured_rates = device.peak_basis != "datasheet"
+    parameters = pricing.parameters if device.peak_basis == "datasheet" else neutral_parameters()
     return Machine(
         device=device,
         efficiencies=efficiencies,
-        parameters=neutral_parameters() if measured_rates else pricing.parameters,
+        parameters=parameters,
         dtype=recipe.dtype,
         collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
         overlap_tp="tp" in recipe.overlap,
         tensor_overlap=recipe.software.tensor_overlap,
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
-        host_launches=recipe.software.launch == "eager" and not measured_rates,
+        host=host_of(recipe.software, device, recipe.dtype, parameters),
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
         accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
