@@ -56,8 +56,10 @@ ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]
-RecomputeModule = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"]
-"""What selective recomputation can run again, in Megatron Core's words."""
+RecomputeModule = Literal[
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", "by_operator"
+]
+"""What selective recomputation can run again, in Megatron Core's words; PyTorch's policy of operators."""
 AdapterTargets = Literal["all", "attention"]
 """Beside which of the blocks' matrices adapters stand: every one, or the projections of attention alone."""
 FrozenAs = Literal["held", "nf4", "gptq"]
@@ -251,7 +253,8 @@ class LayerTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceNode:
-    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to."""
+    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to. `host_cpu`: the processor
+    that drives the devices ("": any)."""
 
     devices: int
     island_link: str
@@ -259,6 +262,7 @@ class ReferenceNode:
     host_link: str
     nic_link: str
     nics: int
+    host_cpu: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
