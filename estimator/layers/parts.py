@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from estimator.layers.operators import elementwise, gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
-from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
+from profiles.vocabulary import WIDENED_BYTES, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,8 @@ def linear(
     again: tuple[Collective, ...] = ()
     learns = bool(split.lora_rank) or not split.frozen
     if sliced and split.tp > 1 and learns:
-        again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
+        size = round(rows * k * split.gathered_width)
+        again = (_collective("all_gather", f"{name}.input", size, "backward", split.tp),)
     if not learns or split.keeps_narrow:
         product = replace(product, saved_bytes=round(rows * k * width) if saves_input and learns else 0)
     parameters = n * (k + int(bias))
@@ -153,7 +154,27 @@ def linear(
         replicated=_replicated(parameters, gradient_ranks),
         saved_bytes=kept if saves_input and learns else 0,
     )
+    widening = _widened(name, n=n, k=k, split=split)
+    if widening is not None:
+        piece = replace(piece, operators=(widening, product))
     return join((piece, _adapter(name, rows=rows, n=n, k=k, split=split))) if split.lora_rank else piece
+
+
+def _widened(name: str, *, n: int, k: int, split: Split) -> Operator | None:
+    """A frozen weight of 4 bits turned into 16 before its product, and before that of its input's gradient."""
+    moved, kernels = WIDENED_BYTES[split.frozen_as if split.frozen else "held"]
+    if not kernels:
+        return None
+    count = round(n * k * moved)
+    return Operator(
+        name=f"{name}.widen",
+        kind="memory",
+        shape=(n * k,),
+        forward_bytes=count,
+        backward_bytes=count,
+        forward_kernels=kernels,
+        backward_kernels=kernels,
+    )
 
 
 def _adapter(name: str, *, rows: int, n: int, k: int, split: Split) -> Piece:
@@ -279,13 +300,14 @@ def all_reduce(name: str, size_bytes: int, split: Split, *, phase: Phase = "forw
 
 def enter(name: str, hidden: int, split: Split) -> Piece:
     """Into the parallel region: the gradient is summed in backward, or tokens gathered forward, scattered backward."""
-    size = split.rows * hidden * split.width
+    elements = split.rows * hidden
+    size = elements * split.width
     if split.tp == 1:
         return Piece()
     if split.sequence_parallel:
         return Piece(
             collectives=(
-                _collective("all_gather", name, size, "forward", split.tp),
+                _collective("all_gather", name, round(elements * split.gathered_width), "forward", split.tp),
                 _collective("reduce_scatter", name, size, "backward", split.tp),
             ),
             temporary_bytes=size,
@@ -295,14 +317,15 @@ def enter(name: str, hidden: int, split: Split) -> Piece:
 
 def leave(name: str, hidden: int, split: Split) -> Piece:
     """Out of the parallel region: partial sums added forward, or scattered forward and gathered backward."""
-    size = split.rows * hidden * split.width
+    elements = split.rows * hidden
+    size = elements * split.width
     if split.tp == 1:
         return Piece()
     if split.sequence_parallel:
         return Piece(
             collectives=(
                 _collective("reduce_scatter", name, size, "forward", split.tp),
-                _collective("all_gather", name, size, "backward", split.tp),
+                _collective("all_gather", name, round(elements * split.gathered_gradient_width), "backward", split.tp),
             ),
             temporary_bytes=size,
         )

@@ -4,10 +4,9 @@ The modules are Megatron Core's (`--recompute-modules`, megatron/core/transforme
 attention without its projections; `moe_act` the experts' activation; `layernorm` the norms before attention and
 feed-forward; `mla_up_proj` latent attention's up projections with their rotation; `mlp` a dense feed-forward; `moe` a
 mixture with its exchanges; `shared_experts` its shared expert. A module that ends in another's input keeps that no
-longer; `mlp`, `moe` and `shared_experts` keep their own input alone.
-
-`every_second_product` is torchtitan's selective checkpointing by operator (its models' parallelize, _save_list): what
-attention and every second matrix product give is kept, all else of a block runs again.
+longer; `mlp`, `moe` and `shared_experts` keep their own input alone. `by_operator` is PyTorch's selective
+checkpointing as torchtitan sets it (torchtitan, distributed/activation_checkpoint.py): attention's kernel and every
+other product of a block keep their results, all else runs again.
 """
 
 from __future__ import annotations
@@ -55,11 +54,8 @@ MODULES: dict[RecomputeModule, _Module] = {
         again=("experts.shared.",), frees=("experts.shared.activation", "experts.shared.down", "experts.shared.gating")
     ),
 }
-"""All modules but `core_attn`, which pieces tell themselves (`Piece.core`)."""
-
-
-LOG_SUM_BYTES = 4
-"""The fused attention kernel's log-sum-exp of a row and head, in fp32."""
+"""All modules but `core_attn`, which pieces tell themselves (`Piece.core`), and the policy `by_operator`."""
+PRODUCTS = ("gemm", "grouped_gemm")
 
 
 def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, *, is_end: bool) -> Again:
@@ -75,8 +71,8 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
         )
     if split.recompute != "selective":
         return Again()
-    if "every_second_product" in split.selective and not is_end:
-        return _every_second(piece, operators, split)
+    if "by_operator" in split.selective:
+        return Again() if is_end else _by_operator(piece, operators, split)
     parts = [MODULES[name] for name in split.selective if name in MODULES]
     core = piece.core if "core_attn" in split.selective else ()
     return Again(
@@ -87,45 +83,55 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
     )
 
 
-def _every_second(piece: Piece, operators: tuple[Operator, ...], split: Split) -> Again:
-    """Of products in turn the result of one is kept, the next runs again; of gate and up, which are one product here,
-    half does. The last one's result nobody needs again."""
-    kept, again, number = piece.input_bytes, list[Operator](), 0
-    for op in operators:
+def _by_operator(piece: Piece, operators: tuple[Operator, ...], split: Split) -> Again:
+    """What runs again where every other product keeps its result; nothing after the last product need."""
+    attention = next((op for op in operators if op.kind == "attention"), None)
+    last = max((place for place, op in enumerate(operators) if op.kind in PRODUCTS), default=-1)
+    again: list[Operator] = []
+    kept, products = float(piece.input_bytes), 0
+    for place, op in enumerate(operators[: last + 1]):
         if op.kind == "attention":
-            batch, queries, _, q_len, _, _, v_dim, _ = op.shape
-            kept += batch * q_len * queries * (v_dim * split.width + LOG_SUM_BYTES)
-        elif op.kind != "gemm":
+            kept += op.saved_bytes - _freed_bytes(op)
+        elif op.kind not in PRODUCTS:
             again.append(op)
-        elif op.name.endswith(".up"):
-            kept += op.shape[0] * op.shape[1] * split.width // 2
-            again.append(_half(op))
-        elif not op.name.endswith(".down"):
-            kept += 0 if number % 2 else op.shape[0] * op.shape[1] * split.width
-            again += [op] if number % 2 else []
-            number += 1
-    freed = max(0, piece.saved_bytes - kept)
-    # What is reduced and scattered is kept, what is gathered is not.
-    gathers = tuple(each for each in _forward(piece.collectives) if each.op != "reduce_scatter")
-    return Again(operators=tuple(again), collectives=gathers, freed_bytes=freed)
+        else:
+            columns = _columns_of_modules(op, attention)
+            dropped = sum(columns[1 - products % 2 :: 2]) / sum(columns)
+            products += len(columns)
+            kept += (1 - dropped) * op.forward_flops / 2 / op.shape[-1] * split.width
+            if dropped and place < last:
+                again.append(_part(op, dropped))
+    return Again(operators=tuple(again), freed_bytes=max(0, round(piece.saved_bytes - kept)))
 
 
-def _half(op: Operator) -> Operator:
-    """The product with half of its columns."""
-    m, n, k = op.shape
+def _columns_of_modules(product: Operator, attention: Operator | None) -> tuple[int, ...]:
+    """Columns of each product that PyTorch's modules run where one is described here: queries, keys and values; the
+    gate and what it gates."""
+    columns = product.shape[-2]
+    if attention is not None and product.name.endswith(".qkv"):
+        _, queries, kv, _, _, qk_dim, v_dim, _ = attention.shape
+        return queries * qk_dim, kv * qk_dim, kv * v_dim
+    if product.name.endswith(".up"):
+        return columns // 2, columns - columns // 2
+    return (columns,)
+
+
+def _part(product: Operator, share: float) -> Operator:
+    """`share` of a product's columns, forward."""
+    *rows, columns, inner = product.shape
+    some = max(1, round(columns * share))
     return replace(
-        op,
-        shape=(m, n // 2, k),
-        forward_flops=op.forward_flops // 2,
-        forward_bytes=op.forward_bytes // 2,
-        saved_bytes=0,
+        product,
+        shape=(*rows, some, inner),
+        forward_flops=product.forward_flops * some // columns,
+        forward_bytes=product.forward_bytes * some // columns,
     )
 
 
 def _needed(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """What of a layer backward needs again: all before its last product, whose result is only added to the residual
     stream. Products of experts stay: the gradient of a token's weight is taken with their result."""
-    last = max((place for place, op in enumerate(operators) if op.kind in ("gemm", "grouped_gemm")), default=None)
+    last = max((place for place, op in enumerate(operators) if op.kind in PRODUCTS), default=None)
     return operators if last is None or operators[last].kind != "gemm" else operators[:last]
 
 

@@ -11,6 +11,7 @@ from profiles.vocabulary import (
     AttentionKernel,
     Collective,
     DType,
+    FrozenAs,
     Kernels,
     Operator,
     RecomputeKind,
@@ -27,8 +28,9 @@ class Split:
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
     fullest expert rank over the mean. `selective`: what selective recomputation runs again. `fused_experts`: the
     experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
-    `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a
-    product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names; `frozen_as`: how frozen
+    matrices are held. `keeps_narrow`: a product with narrow operands keeps its input as such. `narrow_activations`: an
+    activation keeps its input in 8 bits.
     `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel each all the same.
     `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
     `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
@@ -60,6 +62,7 @@ class Split:
     imbalance: float = 1.0
     lora_rank: int = 0
     lora_targets: AdapterTargets = "all"
+    frozen_as: FrozenAs = "held"
     keeps_narrow: bool = False
     narrow_activations: bool = False
     frozen: bool = False
@@ -74,6 +77,17 @@ class Split:
     def kept_width(self) -> float:
         """Bytes of an element of what a block's product with a weight keeps of its input."""
         return min(self.width, DTYPE_BYTES[self.dtype]) if self.keeps_narrow else self.width
+
+    @property
+    def gathered_width(self) -> float:
+        """Bytes of an element that tensor-parallel ranks gather for a block's product: of its operand where software
+        keeps that (Transformer Engine's quantized gathers); an adapter beside it reads 16 bits."""
+        return self.width if self.lora_rank else self.kept_width
+
+    @property
+    def gathered_gradient_width(self) -> float:
+        """The same of a gradient, which two products read: one copy serves both where a tensor has one scale."""
+        return min(self.width, self.gathered_width * (1 if self.dtype == "fp8" else 2))
 
     @property
     def rows(self) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from models_zoo.layers import Attention, Experts, FeedForward, Head, TransformerBlock
-from profiles.vocabulary import AdapterTargets, DType
+from profiles.vocabulary import AdapterTargets, DType, FrozenAs
 
 ROWS, HIDDEN, HEADS, KV_HEADS, INNER, RANK = 32, 64, 8, 2, 160, 4
 DIM = HIDDEN // HEADS
@@ -152,19 +152,21 @@ def test_a_loss_on_its_fp32_logits_holds_these_and_the_16_bit_ones(in_place: boo
     assert fused.saved_bytes == ROWS * vocab * 2 + ROWS * HIDDEN * 2
 
 
-def test_every_second_product_is_kept_with_attentions_result() -> None:
-    """torchtitan's list of what is saved: of qkv, output, gate and up, down the first, half of the third, and
-    attention's result; nobody needs the last one's."""
-    described = work(recompute="selective", selective=("every_second_product",))
-    columns = (HEADS + 2 * KV_HEADS) * DIM
-    attention = ROWS * (2 * HIDDEN + 4 * HEADS)
-    assert described.saved_bytes == ROWS * 2 * (HIDDEN + columns + INNER) + attention
-    again = {op.name: op.forward_flops for op in described.again if op.kind == "gemm"}
-    plain = {op.name: op.forward_flops for op in described.operators if op.kind == "gemm"}
-    assert again == {"attention.output": plain["attention.output"], "mlp.up": plain["mlp.up"] // 2}
-
-
 def test_an_activation_that_weighs_keeps_its_input_alone() -> None:
     block = replace(BLOCK, feed_forward=Experts(count=4, top_k=2, expert=FeedForward(hidden=INNER, gated=True)))
     apart, together = work(block), work(block, weighs_inside=True)
     assert apart.saved_bytes - together.saved_bytes == 2 * ROWS * 2 * INNER * 2
+
+
+@pytest.mark.parametrize(("held", "moved"), [("nf4", 2.52), ("gptq", 16.5)])
+def test_frozen_weights_of_four_bits_are_widened_before_each_product(held: FrozenAs, moved: float) -> None:
+    plain, described = (work(lora_rank=RANK, frozen=True, frozen_as=kind) for kind in ("held", held))
+    weights = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * DIM + 3 * HIDDEN * INNER
+    for passed in ("forward_bytes", "backward_bytes"):
+        more = sum(getattr(op, passed) for op in described.operators) - sum(
+            getattr(op, passed) for op in plain.operators
+        )
+        assert more == pytest.approx(moved * weights, rel=1e-3)
+    assert described.saved_bytes == plain.saved_bytes
+    # What learns is held as always.
+    assert work(frozen_as=held).operators == work().operators
