@@ -200,6 +200,8 @@ def softwares(draw: st.DrawFn) -> Software:
         fused_accumulation=draw(st.booleans()),
         bucket_bytes=draw(st.sampled_from([0, 10_000_000])),
         broadcast_weights=draw(st.booleans()),
+        copies_pieces=draw(st.booleans()),
+        weights_in_turn=draw(st.booleans()),
     )
 
 

@@ -107,7 +107,7 @@ def compare(row: RunRow) -> Compared | str:
         sizes = [_state_bytes(each) + each.activation_bytes for each in memory]
     else:
         sizes = [each.peak_bytes if measured.memory_kind == "allocated" else each.needed_bytes for each in memory]
-    most = max(range(len(memory)), key=lambda stage: sizes[stage])
+    most = len(memory) - 1 if measured.of_last_stage else max(range(len(memory)), key=lambda stage: sizes[stage])
     return Compared(
         id=row.id,
         source=row.source,

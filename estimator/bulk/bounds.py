@@ -84,7 +84,8 @@ def least_in_memory_s(
     waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
     in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
     least = np.where(waits[:, None], np.maximum(least, in_turn_s), least) + pipeline.iteration_s
-    if not (pipeline.pricing.link_tables or pipeline.setup.recipe.software.bucket_bytes):
+    software = pipeline.setup.recipe.software
+    if not (pipeline.pricing.link_tables or software.bucket_bytes or software.copies_pieces):
         for column, state in enumerate(states):
             if (least[:, column] < below_s).any():
                 on_device = replace(state, offload=frozenset())

@@ -29,7 +29,7 @@ from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.stage_cost import layer_passes_s, sharded_layer
+from estimator.pricing.sharded_layers import layer_passes_s, sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes

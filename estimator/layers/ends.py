@@ -237,7 +237,8 @@ def _cross_entropy(split: Split, vocab: int) -> Piece:
         forward=1.0 + (3.0 if alone else 9.0) * scale,
         backward=1.0 + (6.0 if alone else 5.0) * scale,
         saved_bytes=4 * logits + targets,
-        temporary_bytes=8 * logits,
+        # In place: beside the fp32 copy the 16-bit logits, or their gradient; else exponentials and gradients apart.
+        temporary_bytes=(split.width if split.loss_in_place else 8) * logits,
         forward_kernels=3 if alone else 12,
         backward_kernels=3 if alone else 6,
     )

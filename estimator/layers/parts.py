@@ -26,8 +26,8 @@ class Piece:
     `core` are the operators that selective recomputation runs again (attention's inner part) and `core_saved_bytes`
     what it then need not keep. `adapter_parameters`: what a LoRA adapter of the split's rank would add. `replicated`
     holds (ranks, parameters) pairs: which of the parameters other tp ranks hold too, and over how many consecutive ones
-    their gradient must be summed (1: it is whole already). `input_bytes` and `output_bytes` are a whole layer's
-    boundary activations, 0 of a part of one.
+    their gradient must be summed (1: it is whole already). `vectors` counts biases and norms' weights. `input_bytes`
+    and `output_bytes` are a whole layer's boundary activations, 0 of a part of one.
     """
 
     operators: tuple[Operator, ...] = ()
@@ -36,6 +36,7 @@ class Piece:
     parameters: int = 0
     expert_parameters: int = 0
     adapter_parameters: int = 0
+    vectors: int = 0
     replicated: tuple[tuple[int, int], ...] = ()
     saved_bytes: int = 0
     core_saved_bytes: int = 0
@@ -58,7 +59,7 @@ def join(pieces: Iterable[Piece]) -> Piece:
     core: list[Operator] = []
     collectives: list[Collective] = []
     replicated: list[tuple[int, int]] = []
-    parameters = experts = adapters = saved = core_saved = temporary = 0
+    parameters = experts = adapters = vectors = saved = core_saved = temporary = 0
     for piece in pieces:
         operators += piece.operators
         core += piece.core
@@ -67,6 +68,7 @@ def join(pieces: Iterable[Piece]) -> Piece:
         parameters += piece.parameters
         experts += piece.expert_parameters
         adapters += piece.adapter_parameters
+        vectors += piece.vectors
         saved += piece.saved_bytes
         core_saved += piece.core_saved_bytes
         temporary = max(temporary, piece.temporary_bytes)
@@ -77,6 +79,7 @@ def join(pieces: Iterable[Piece]) -> Piece:
         parameters=parameters,
         expert_parameters=experts,
         adapter_parameters=adapters,
+        vectors=vectors,
         replicated=tuple(replicated),
         saved_bytes=saved,
         core_saved_bytes=core_saved,
@@ -84,11 +87,12 @@ def join(pieces: Iterable[Piece]) -> Piece:
     )
 
 
-def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = None) -> Piece:
+def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = None, vectors: int = 0) -> Piece:
     """Return the piece that is `operator` alone, with what it keeps and its weights, held as `held` has it."""
     return Piece(
         operators=(operator,),
         parameters=parameters,
+        vectors=vectors,
         replicated=_replicated(parameters, gradient_ranks),
         saved_bytes=operator.saved_bytes,
     )
@@ -96,7 +100,7 @@ def of(operator: Operator, *, parameters: int = 0, gradient_ranks: int | None = 
 
 def held(parameters: int, gradient_ranks: int | None) -> Piece:
     """Weights: this rank's alone, or (with `gradient_ranks`) held by all and their gradient summed over so many."""
-    return Piece(parameters=parameters, replicated=_replicated(parameters, gradient_ranks))
+    return Piece(parameters=parameters, vectors=1, replicated=_replicated(parameters, gradient_ranks))
 
 
 def copied(parameters: int, ranks: int | None) -> Piece:
@@ -145,6 +149,7 @@ def linear(
         operators=(product,),
         collectives=again,
         parameters=parameters,
+        vectors=int(bias),
         replicated=_replicated(parameters, gradient_ranks),
         saved_bytes=kept if saves_input and learns else 0,
     )
@@ -176,7 +181,8 @@ def whole_linear(
 
     `gradient_ranks` None: those of a weight that sees this rank's tokens there."""
     product = gemm(name, m=rows, n=n, k=k, width=split.width, bias=bias, saves_input=saves_input)
-    return of(product, parameters=n * (k + int(bias)), gradient_ranks=gradient_ranks or split.outside_ranks)
+    parameters = n * (k + int(bias))
+    return of(product, parameters=parameters, gradient_ranks=gradient_ranks or split.outside_ranks, vectors=int(bias))
 
 
 def memory_pass(
@@ -235,7 +241,8 @@ def norm(
         saved_bytes=kept + (8 if layernorm else 4) * rows,
         backward_kernels=2,
     )
-    return of(operator, parameters=size * (1 + int(layernorm and bias)), gradient_ranks=gradient_ranks)
+    vectors = 1 + int(layernorm and bias)
+    return of(operator, parameters=size * vectors, gradient_ranks=gradient_ranks, vectors=vectors)
 
 
 def gradient_sum(name: str, elements: int, split: Split, *, consumers: int) -> Piece:

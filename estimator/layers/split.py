@@ -46,6 +46,7 @@ class Split:
     attention: AttentionKernel = "flash"
     kernels: Kernels | Literal["zoo"] = "fused"
     fused_cross_entropy: bool = False
+    loss_in_place: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
@@ -102,10 +103,10 @@ class Work:
     `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
-    `trainable_*` those that learn; `frozen`: none of the layer's own weights does. `partial_gradients` as `Piece` has
-    them: sums over tensor-parallel ranks, once an iteration. `is_end`: an embedding or a head.
-    `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only while this layer runs (a
-    second copy of activations, gathered tensors).
+    `trainable_*` those that learn; `vectors` counts biases and norms' weights; `frozen`: none of the layer's own
+    weights does. `partial_gradients` as `Piece` has them: sums over tensor-parallel ranks, once an iteration. `is_end`:
+    an embedding or a head. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only
+    while this layer runs (a second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
@@ -116,6 +117,7 @@ class Work:
     expert_parameters: int = 0
     trainable_parameters: int = 0
     trainable_expert_parameters: int = 0
+    vectors: int = 0
     partial_gradients: tuple[tuple[int, int], ...] = ()
     frozen: bool = False
     is_end: bool = False

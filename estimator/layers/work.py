@@ -58,6 +58,7 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
         expert_parameters=piece.expert_parameters,
         trainable_parameters=learning,
         trainable_expert_parameters=learning_experts,
+        vectors=piece.vectors,
         partial_gradients=() if split.frozen else piece.partial_gradients,
         frozen=split.frozen,
         is_end=kind.is_end,

@@ -16,9 +16,14 @@ from estimator.pricing.recipe import Recipe, ScheduleName
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp
 
-FLAT_COPY_PASSES = (2, 4)
-"""Reads and writes of a layer's weights (forward and backward each) and of its gradients that a flat buffer takes:
-weights written by the gather, both ways; gradients joined into the buffer, then scaled (PyTorch's FlatParameter)."""
+FLAT_COPY_PASSES = (1, 4)
+"""Reads and writes of a layer's weights at each gather, and of its gradients, that a flat buffer takes: weights written
+by the gather; gradients joined into the buffer, then scaled (PyTorch's FlatParameter)."""
+
+PIECE_COPY_PASSES = 4
+"""The same at each gather of a weight from a list of ranks' pieces: copied out of the collective's buffer into the
+list, then joined (torch.distributed.all_gather, torch.cat: DeepSpeed's partition_parameters.py before its pull request
+1188)."""
 
 TimeOnAxis = Callable[[CollectiveOp, float, str | int], float]
 """Seconds of a collective of so many bytes on the groups of an axis (dp, shard, replicate, expert_dp), or on groups of
@@ -73,18 +78,21 @@ def gather_weights_s(learning: Learning, *, zero: int, width: float, on_axis: Ti
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedLayer:
     """One layer under ZeRO 3, a micro-batch: its compute, what its weights' gathering and gradients' scattering take,
-    and `copy_s`, the passes over memory that put weights and gradients into the buffers of these collectives."""
+    and `copy_s`, the passes over memory that put weights and gradients into the buffers of these collectives. Weights
+    are gathered so many times; `in_turn`: each waits for its collectives."""
 
     forward_s: float
     backward_s: float
     gather_s: float
     scatter_s: float
     copy_s: float = 0.0
+    gathers: int = 2
+    in_turn: bool = False
 
     @property
     def moved_s(self) -> float:
         """What weights and gradients take to come and go, both passes together."""
-        return 2 * self.gather_s + self.scatter_s
+        return self.gathers * self.gather_s + self.scatter_s
 
     @property
     def waited_s(self) -> float:
@@ -104,7 +112,7 @@ def exposed_sharding_s(
     """
     copied_s = sum(count * layer.copy_s for layer, count in layers)
     moved_s = sum(count * layer.moved_s for layer, count in layers)
-    if not overlapped:
+    if not overlapped or any(layer.in_turn for layer, _ in layers):
         return copied_s + moved_s
     waited_s = sum(count * layer.waited_s for layer, count in layers)
     ends_s = layers[0][0].gather_s + layers[-1][0].scatter_s
@@ -154,7 +162,7 @@ def hiding_of(
     return Hiding(
         overlap_cost=parameters.of("overlap_cost", "dp"),
         sums=sums[0] if len(sums) == 1 else np.array(sums),
-        gathers=0.0 if recipe.software.broadcast_weights else beside,
+        gathers=0.0 if recipe.software.broadcast_weights or recipe.software.copies_pieces else beside,
     )
 
 

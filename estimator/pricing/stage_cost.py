@@ -6,13 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from estimator.layers.split import Work
 from estimator.pricing.gradient_sync import (
-    FLAT_COPY_PASSES,
     Learning,
-    ShardedLayer,
     TimeOnAxis,
-    exposed_sharding_s,
     gather_weights_s,
     reduce_gradients_s,
     sum_partial_gradients_s,
@@ -26,12 +22,12 @@ from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
 from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
-from estimator.pricing.recipe import Recipe, Setup, StageSetup
+from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.sharded_layers import gathered_bytes, pieces_s, sharding_s
 from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
 from profiles.training_parameters import TrainingParameters, neutral_parameters
 from profiles.vocabulary import (
-    DTYPE_BYTES,
     CollectiveOp,
     Device,
     Infeasible,
@@ -96,20 +92,20 @@ def price_stage(
     on_axis = links.on_axes_of(stage)
     device = stage_device(setup, stage).among(_workers(setup))
     machine = stage_machine(setup, device, links.pricing, on_axis)
-    sharding_s = tuple(
-        _sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
+    sharded_s = tuple(
+        sharding_s(chunk, found, machine, stage, setup, on_axis) for chunk, found in zip(chunks, profiles, strict=True)
     )
     offload_s = tuple(
         activations_over_host_link_s(setup, stage, chunk.works, ahead.total_s, back.total_s + sharding)
         if "activations" in stage.offload
         else (0.0, 0.0)
-        for chunk, ahead, back, sharding in zip(chunks, forward, backward, sharding_s, strict=True)
+        for chunk, ahead, back, sharding in zip(chunks, forward, backward, sharded_s, strict=True)
     )
     return StageCost(
         forward=forward,
         backward=backward,
         offload_s=offload_s,
-        sharding_s=sharding_s,
+        sharding_s=sharded_s,
         once=price_once(setup, stage, chunks, profiles, machine, on_axis, links.pricing.parameters),
         chunks=chunks,
         profiles=profiles,
@@ -181,6 +177,7 @@ def price_once(
         for ranks, parameters in work.partial_gradients:
             partial[ranks] += parameters * count
     learning = Learning(dense=dense.learning, experts=experts.learning, partial=tuple(sorted(partial.items())))
+    copied_s = pieces_s(chunks, stage, recipe, known)
     optimizer_s, offload_s = _optimizer_s(setup, stage, chunks, machine, profiles)
     return OnceCost(
         reduce_s=reduce_gradients_s(
@@ -190,7 +187,8 @@ def price_once(
             gradient_width=GRAD_WIDTH[recipe.grad_dtype],
             micro_batches=setup.micro_batches,
             on_axis=_in_buckets(on_axis, recipe.software.bucket_bytes),
-        ),
+        )
+        + copied_s * (setup.micro_batches if stage.zero == 2 else 1),
         partial_s=sum_partial_gradients_s(
             learning,
             zero=stage.zero,
@@ -199,7 +197,8 @@ def price_once(
             on_axis=on_axis,
         ),
         gather_s=gather_weights_s(learning, zero=stage.zero, width=gathered_bytes(recipe), on_axis=on_axis)
-        + _broadcasts_s(setup, stage, known),
+        + _broadcasts_s(setup, stage, known)
+        + copied_s,
         optimizer_s=optimizer_s,
         offload_s=offload_s,
     )
@@ -313,74 +312,6 @@ def _in_buckets(on_axis: TimeOnAxis, bucket_bytes: int) -> TimeOnAxis:
         return buckets * on_axis(op, size_bytes / buckets, axis)
 
     return seconds
-
-
-def _sharding_s(
-    chunk: ChunkWork,
-    profiles: Sequence[LayerTime | None],
-    machine: Machine,
-    stage: StageSetup,
-    setup: Setup,
-    on_axis: TimeOnAxis,
-) -> float:
-    """What ZeRO 3 adds to a micro-batch through a chunk."""
-    if stage.zero != 3 or stage.dp * stage.cp == 1:
-        return 0.0
-    recipe = setup.recipe
-    layers = [
-        (
-            sharded_layer(work, layer_passes_s(work, profile, machine), machine, stage.sharded_over, recipe, on_axis),
-            count,
-        )
-        for (work, count), profile in zip(chunk.works, profiles, strict=True)
-    ]
-    return exposed_sharding_s(
-        layers,
-        overlap_cost=machine.parameters.of("overlap_cost", "fsdp"),
-        overlapped="dp" in recipe.overlap,
-    )
-
-
-def layer_passes_s(work: Work, profile: LayerTime | None, machine: Machine) -> tuple[float, float]:
-    """Return the seconds of one micro-batch forward and backward through one layer by itself."""
-    both = forward_pass([(work, 1)], machine, [profile]), backward_pass([(work, 1)], machine, [profile])
-    return both[0].total_s, both[1].total_s
-
-
-def sharded_layer(
-    work: Work,
-    passes_s: tuple[float, float],
-    machine: Machine,
-    sharded_over: int,
-    recipe: Recipe,
-    on_axis: TimeOnAxis,
-) -> ShardedLayer:
-    """Return one layer under ZeRO 3 over so many ranks: its passes (`layer_passes_s`), and what its weights and
-    gradients take to come and go."""
-    width, grads = held_bytes(recipe.dtype), GRAD_WIDTH[recipe.grad_dtype]
-    sums = work.trainable_parameters * grads
-    gathered = gathered_bytes(recipe)
-    gather_s = on_axis("all_gather", work.parameters * gathered, "shard")
-    gather_s += on_axis("all_gather", work.expert_parameters * gathered, "expert_dp")
-    scatter_s = on_axis("reduce_scatter", sums, "shard")
-    scatter_s += on_axis("all_reduce", sums / sharded_over, "replicate")
-    scatter_s += on_axis("reduce_scatter", work.trainable_expert_parameters * grads, "expert_dp")
-    weights = work.parameters + work.expert_parameters
-    learning = work.trainable_parameters + work.trainable_expert_parameters
-    copied = FLAT_COPY_PASSES[0] * weights + FLAT_COPY_PASSES[1] * learning
-    return ShardedLayer(
-        forward_s=passes_s[0],
-        backward_s=passes_s[1],
-        gather_s=gather_s,
-        scatter_s=scatter_s,
-        copy_s=copied * width / machine.bandwidth_bytes_per_s if sharded_over > 1 else 0.0,
-    )
-
-
-def gathered_bytes(recipe: Recipe) -> float:
-    """Return the bytes of a weight as it is gathered: as it is held, or as products take it."""
-    narrow = recipe.software.narrow_parameters and recipe.dtype != "nvfp4"
-    return DTYPE_BYTES[recipe.dtype] if narrow else held_bytes(recipe.dtype)
 
 
 def accumulation_bytes(setup: Setup) -> int:

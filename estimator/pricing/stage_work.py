@@ -45,6 +45,7 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         attention=recipe.attention,
         kernels=recipe.software.kernels,
         fused_cross_entropy=recipe.software.fused_cross_entropy,
+        loss_in_place=recipe.software.loss_in_place,
         vocabulary_multiple=recipe.vocabulary_multiple,
         recompute=stage.recompute if recomputed else "none",
         selective=recipe.software.selective,

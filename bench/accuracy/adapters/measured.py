@@ -24,12 +24,14 @@ MEMORY_PATTERNS: tuple[tuple[str, str, str], ...] = (
     (r"max allocated [\d.]+ GiB", "allocated", "GiB"),
     (r"torchtitan|pytorch/ao", "reserved", "GiB"),
     (r"torchtune", "allocated", "GiB"),
+    (r"qwenlm/qwen", "reserved", "GB"),
     (r"nanotron", "allocated", "GiB"),
     (r"max(?:imum)?[ _]allocated|memory_allocated", "allocated", "GB"),
 )
 """Where no column states kind and unit: pattern in the row's text, kind of figure, unit. torchtitan (which
 torchao's tables are of) prints the allocator's peak of reserved memory in GiB, torchtune that of allocated memory in
-GiB (its get_memory_stats divides by 1024^3), nanotron that of allocated memory over 1024^3 (its `Mem Alloc (GB)`)."""
+GiB (its get_memory_stats divides by 1024^3), nanotron that of allocated memory over 1024^3 (its `Mem Alloc (GB)`).
+Qwen's tables are of decimal GB: what its models of 1.8B to 14B hold beside weights and adapters is then one 0.9 GiB."""
 
 SUMMED_STEPS_PATTERNS = (r"futuredata/gavel",)
 """Sources whose steps per second are those of all data-parallel workers added up, so that an iteration of them all
@@ -82,6 +84,6 @@ def _memory(row: RunRow) -> dict[str, Any]:
     value = row.peak_mem_gb
     if value is not None and "memory over all GPUs" in row.notes:
         value /= row.gpus_total or 1
-    if unit == "GB" and kind == "reserved":
+    if unit == "GB" and kind == "reserved" and not match:
         unit, value = "MiB", None if value is None else value * 1000
     return {**out, "memory_kind": kind, "memory_unit": unit, "peak_mem_gb": value}

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
+from bench.accuracy.adapters.arguments import argument_columns
 from bench.accuracy.adapters.frameworks import PublishedFramework
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
@@ -68,6 +69,7 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     columns |= _recompute(row, told)
     columns |= _software(row, told)
     columns |= _experts(row, told)
+    columns |= argument_columns(row, told, assumed)
     columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
 
@@ -152,6 +154,8 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     features += _memory_features(told)
+    if flag(told, "cross_entropy_loss_fusion") and told.get("cross_entropy_fusion_impl") != "te":
+        features.append("loss_in_place=no")
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
     offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
     return {

@@ -153,6 +153,9 @@ def _offload(row: RunRow) -> str:
 def _lora_rank(row: RunRow, assumed: list[str]) -> int | None:
     if row.lora_rank is not None or not re.search(r"\blora\b", said(row).lower()):
         return row.lora_rank
+    stated = re.search(r"\blora r(?:ank )?(\d+)", said(row).lower())
+    if stated:
+        return int(stated[1])
     assumed.append(f"lora_rank: not stated; {DEFAULT_LORA_RANK} (lora_rank)")
     return DEFAULT_LORA_RANK
 

@@ -163,6 +163,7 @@ class RunRow:
     head_dim: Annotated[int | None, Column("count", "width of a head")] = None
     moe_capacity_factor: Annotated[float | None, Column("number", "static capacity of experts; blank: dropless")] = None
     image: Annotated[int | None, Column("count", "pixels of an image's side")] = None
+    dropout: Annotated[bool | None, Column("flag", "dropout in GPT's and BERT's blocks")] = None
     tied_embeddings: Annotated[bool | None, Column("flag", "whether the head has the embedding's weights")] = None
     qkv_bias: Annotated[bool | None, Column("flag", "biases of query, key and value")] = None
     output_bias: Annotated[bool | None, Column("flag", "bias of attention's output")] = None
@@ -188,6 +189,7 @@ class RunRow:
     memory_kind: Annotated[
         str, Column("text", "what peak_mem_gb is", allowed=("allocated", "reserved", "required"))
     ] = ""
+    memory_stage: Annotated[str, Column("text", "whose it is (blank: the fullest's)", allowed=("last",))] = ""
     memory_unit: Annotated[str, Column("text", "its unit", allowed=("GB", "GiB", "MiB"))] = ""
     out_of_memory: Annotated[bool | None, Column("flag", "the run ended out of memory")] = None
 

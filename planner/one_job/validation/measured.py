@@ -30,12 +30,14 @@ UNITS = {"": 10**9, "GB": 10**9, "GiB": 2**30, "MiB": 2**20}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Seconds of an iteration and bytes of the fullest device, None where the row does not tell; the bytes' kind."""
+    """Seconds of an iteration and bytes of the fullest device, or of one of the last stage, None where the row does not
+    tell; the bytes' kind."""
 
     iteration_time_s: float | None
     memory_bytes: float | None
     memory_kind: MemoryKind
     out_of_memory: bool
+    of_last_stage: bool = False
 
 
 def measured_of(row: RunRow, setup: Setup | None = None) -> Measured:
@@ -45,6 +47,7 @@ def measured_of(row: RunRow, setup: Setup | None = None) -> Measured:
         memory_bytes=None if row.peak_mem_gb is None else row.peak_mem_gb * UNITS[row.memory_unit],
         memory_kind=MEMORY_KINDS[row.memory_kind],
         out_of_memory=bool(row.out_of_memory),
+        of_last_stage=row.memory_stage == "last",
     )
 
 

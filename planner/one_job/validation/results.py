@@ -30,8 +30,9 @@ class RowResult:
     other setting; rows that share both, and `stated` (what their source says of them, blanks as blanks), are one run
     done several times. `measured_oom`: the run ended out of memory.
 
-    `estimated_peak_memory_bytes` is the allocator's peak on the fullest rank, `estimated_held_memory_bytes` the same
-    with the reserve on top; `memory_interval_90_bytes` is the peak's.
+    `estimated_peak_memory_bytes` is the allocator's peak on the rank that was measured (the fullest, unless the row
+    says the last stage's), `estimated_held_memory_bytes` the same with the reserve on top;
+    `memory_interval_90_bytes` is the peak's.
     `oom_stage` is the stage whose ranks lack most, `oom_part` the largest part of their memory.
     `model_flops` of one iteration (no recomputation, attention in full), `peak_flops_per_s` of all devices together and
     `bubble` (1 plus the pipeline's idle share) are what the baselines need.

@@ -146,6 +146,7 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
     work = _work_of(setup.model, setup.recipe.seq_len)
     short = outcome.out_of_memory
     measured = measured_of(row, setup)
+    looked_at = outcome.memory[-1:] if measured.of_last_stage else outcome.memory
     return RowResult(
         id=row.id,
         source=row.source,
@@ -165,8 +166,8 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         measured_oom=measured.out_of_memory,
         estimated_iteration_time_s=outcome.iteration_time_s,
         interval_90_s=outcome.interval_90_s,
-        estimated_peak_memory_bytes=outcome.peak_memory_bytes,
-        estimated_held_memory_bytes=max(rank.needed_bytes for rank in outcome.memory),
+        estimated_peak_memory_bytes=max(rank.peak_bytes for rank in looked_at),
+        estimated_held_memory_bytes=max(rank.needed_bytes for rank in looked_at),
         memory_interval_90_bytes=outcome.memory_interval_90_bytes,
         estimated_oom=short is not None,
         oom_stage=None if short is None else short.stage,

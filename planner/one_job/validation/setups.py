@@ -83,7 +83,8 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     nodes = cluster.sites[0].nodes[0]
     training = _training(row, nodes.device.name, assumed)
     framework = training.framework
-    model = model_of(row, dropout=framework.dropout, assumed=assumed, load=load)
+    dropout = framework.dropout if row.dropout is None else row.dropout
+    model = model_of(row, dropout=dropout, assumed=assumed, load=load)
     if isinstance(model, Skipped):
         return model
     devices = row.gpus_total or len(cluster.free_slots)

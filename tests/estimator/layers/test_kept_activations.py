@@ -13,7 +13,7 @@ from torch import Tensor
 
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
-from models_zoo.layers import Attention, Experts, FeedForward, TransformerBlock
+from models_zoo.layers import Attention, Experts, FeedForward, Head, TransformerBlock
 from profiles.vocabulary import AdapterTargets, DType
 
 ROWS, HIDDEN, HEADS, KV_HEADS, INNER, RANK = 32, 64, 8, 2, 160, 4
@@ -137,3 +137,16 @@ def test_experts_keep_the_narrow_copy_of_what_they_multiply(dtype: DType) -> Non
     assert wide.saved_bytes - narrow.saved_bytes == pytest.approx(expected, abs=4)
     frozen_experts = work(block, lora_rank=RANK, frozen=True, lora_targets="attention")
     assert wide.saved_bytes - frozen_experts.saved_bytes == 2 * inputs - 2 * ROWS * RANK * 2
+
+
+@pytest.mark.parametrize(("in_place", "bytes_"), [(True, 4 + 2), (False, 4 + 8)])
+def test_a_loss_on_its_fp32_logits_holds_these_and_the_16_bit_ones(in_place: bool, bytes_: int) -> None:
+    """Megatron's vocabulary-parallel loss exponentiates, divides and takes the gradient in one buffer."""
+    vocab = 1000
+    head = Head(hidden=HIDDEN, vocab=vocab, norm=None, tied=False)
+    described = layer_work(head, Split(samples=1, seq_len=ROWS, loss_in_place=in_place))
+    assert isinstance(described, Work)
+    assert described.saved_bytes + described.temporary_bytes == ROWS * vocab * bytes_ + ROWS * HIDDEN * 2
+    fused = layer_work(head, Split(samples=1, seq_len=ROWS, fused_cross_entropy=True))
+    assert isinstance(fused, Work)
+    assert fused.saved_bytes == ROWS * vocab * 2 + ROWS * HIDDEN * 2

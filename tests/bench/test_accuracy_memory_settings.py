@@ -1,0 +1,71 @@
+"""What publishers tell of memory, and of runs of Megatron-LM all of whose arguments are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.accuracy.adapters.published import explicit_row, prepare
+from planner.one_job.validation.columns import RunRow
+from planner.one_job.validation.measured import measured_of
+from planner.one_job.validation.prepared import PreparedRun
+from tests.planner.one_job.validation.run_row_examples import run_row
+
+GPT = {"model_family": "gpt", "vocab": 50257, "flash_attn": True, "framework": "megatron-core"}
+
+
+def told(words: dict[str, str], **fields: Any) -> RunRow:
+    return explicit_row(run_row(**fields), words)
+
+
+def prepared(row: RunRow) -> PreparedRun:
+    run = prepare(row)
+    assert isinstance(run, PreparedRun), run
+    return run
+
+
+def test_arguments_that_are_not_given_have_megatrons_defaults() -> None:
+    row = told({"transformer_impl": "transformer_engine"}, **GPT)
+    recipe = prepared(row).setup.recipe
+    assert (row.dropout, row.model_family, row.memory_stage) == (True, "gpt", "last")
+    assert (recipe.attention, recipe.software.fused_cross_entropy, recipe.software.loss_in_place) == (
+        "flash",
+        False,
+        True,
+    )
+    assert measured_of(row).of_last_stage
+    assert not told({"transformer_impl": "transformer_engine", "attention_dropout": "0.0"}, **GPT).dropout
+    assert prepared(told({"transformer_impl": "local"}, **GPT)).setup.recipe.attention == "math"
+
+
+def test_fused_losses_differ_by_their_implementation() -> None:
+    words = {"transformer_impl": "transformer_engine", "cross_entropy_loss_fusion": "true"}
+    native = prepared(told(words, **GPT)).setup.recipe.software
+    assert (native.fused_cross_entropy, native.loss_in_place) == (False, False)
+    engine = prepared(told({**words, "cross_entropy_fusion_impl": "te"}, **GPT)).setup.recipe.software
+    assert engine.fused_cross_entropy
+
+
+@pytest.mark.parametrize(
+    ("words", "features"),
+    [
+        ({"exp_avg_dtype": "bfloat16"}, {"moments": "bf16"}),
+        ({"fp8_param_gather": "1"}, {"narrow_parameters": True}),
+        ({"fp8_param_gather": "false"}, {"narrow_parameters": False}),
+        ({"lora": "rank 16, attention qkv and projection"}, {"lora_targets": "attention", "narrow_activations": True}),
+    ],
+)
+def test_how_weights_and_moments_are_held(words: dict[str, str], features: dict[str, object]) -> None:
+    software = prepared(told(words, **GPT)).setup.recipe.software
+    assert {name: getattr(software, name) for name in features} == features
+
+
+def test_the_rank_of_adapters_is_read_from_the_words() -> None:
+    setup = prepared(told({}, optimizer_notes="LoRA r64 on c_attn, c_proj, w1, w2", **GPT)).setup
+    assert setup.recipe.lora_rank == 64
+
+
+def test_qwens_tables_are_of_decimal_gigabytes() -> None:
+    row = explicit_row(run_row(source_repo_or_paper="QwenLM/Qwen", peak_mem_gb=10.0, gpus_total=1))
+    assert measured_of(row).memory_bytes == 10e9
