@@ -45,8 +45,8 @@ BESIDE = {
     "blackwell": Beside(start_s=31e-6, bandwidth_share=0.6),
 }
 """By architecture, fitted with the products on the fitted rows (`--fit`): start_s of one and of the other add up, of
-which a product's is taken as 5 us, as that of the seven or so kernels beside is 3 to 5. Their passes reach at least what
-the operator model gives reads and writes by an index (`gather_share`): with less, products come out above the peak."""
+which a product's is taken as 5 us, as that of the seven or so kernels beside is 3 to 5. Their passes reach at least
+what the operator model gives reads and writes by an index (`gather_share`): with less, products come out too fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
