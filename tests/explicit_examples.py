@@ -199,6 +199,7 @@ def softwares(draw: st.DrawFn) -> Software:
         fused_cross_entropy=draw(st.booleans()),
         fused_accumulation=draw(st.booleans()),
         bucket_bytes=draw(st.sampled_from([0, 10_000_000])),
+        grown_buckets=draw(st.booleans()),
         broadcast_weights=draw(st.booleans()),
         copies_pieces=draw(st.booleans()),
         weights_in_turn=draw(st.booleans()),

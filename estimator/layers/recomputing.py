@@ -59,9 +59,11 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
     """Return what of `piece`, which runs as `operators`, backward computes again under the split's recomputation; an
     embedding or a head is never run again as a whole."""
     if split.recompute == "full" and not is_end:
+        needed = _needed(operators) if split.recomputes_needed else operators
+        left_out = operators[len(needed) :]
         return Again(
-            operators=operators,
-            collectives=_forward(piece.collectives),
+            operators=needed,
+            collectives=tuple(each for each in _forward(piece.collectives) if not _left_out(each, left_out)),
             freed_bytes=piece.saved_bytes - piece.input_bytes,
         )
     if split.recompute != "selective":
@@ -74,6 +76,19 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
         freed_bytes=(piece.core_saved_bytes if core else 0)
         + sum(_freed_bytes(op) for op in operators if any(_frees(part, op) for part in parts)),
     )
+
+
+def _needed(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """What of a layer backward needs again: all before its last product, whose result is only added to the residual
+    stream. Products of experts stay: the gradient of a token's weight is taken with their result."""
+    last = max((place for place, op in enumerate(operators) if op.kind in ("gemm", "grouped_gemm")), default=None)
+    return operators if last is None or operators[last].kind != "gemm" else operators[:last]
+
+
+def _left_out(collective: Collective, operators: tuple[Operator, ...]) -> bool:
+    """Whether `collective` sums the result of one of `operators`, the products that do not run again."""
+    branches = {op.name.rsplit(".", 1)[0] for op in operators if op.kind == "gemm"}
+    return collective.name.endswith(".leave") and collective.name.rsplit(".", 1)[0] in branches
 
 
 def _forward(collectives: Iterable[Collective]) -> tuple[Collective, ...]:

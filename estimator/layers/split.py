@@ -30,7 +30,9 @@ class Split:
     pages; `sends_once`: a token goes once to each rank that holds some of its experts. `frozen`: no gradients of this
     layer's weights; with `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names.
     `keeps_narrow`: a product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps
-    its input in 8 bits. `passes_gradient` False: nothing before this layer learns, so backward computes no input
+    its input in 8 bits. `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel
+    each all the same. `recomputes_needed`: full recomputation stops before a block's last product, whose result
+    backward does not need. `passes_gradient` False: nothing before this layer learns, so backward computes no input
     gradient.
 
     `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
@@ -51,6 +53,8 @@ class Split:
     loss_in_place: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
+    recomputes_needed: bool = False
+    fused_softmax: bool = True
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     fused_experts: bool = False
     stashes_experts: bool = False
@@ -104,13 +108,14 @@ class Split:
 class Work:
     """What a rank does for one micro-batch of a layer.
 
-    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
+    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward: under full
+    recomputation all, or all before the last product (`Split.recomputes_needed`).
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
     `trainable_*` those that learn; `vectors` counts biases and norms' weights; `frozen`: none of the layer's own
     weights does. `partial_gradients` as `Piece` has them: sums over tensor-parallel ranks, once an iteration. `is_end`:
-    an embedding or a head. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only
-    while this layer runs (a second copy of activations, gathered tensors).
+    an embedding or a head; `runs_again`: recomputed in full. `saved_bytes` is kept from forward to backward,
+    `temporary_bytes` the most that lives only while this layer runs (a second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
@@ -125,6 +130,7 @@ class Work:
     partial_gradients: tuple[tuple[int, int], ...] = ()
     frozen: bool = False
     is_end: bool = False
+    runs_again: bool = False
     saved_bytes: int = 0
     temporary_bytes: int = 0
     input_bytes: int = 0

@@ -17,7 +17,9 @@ from profiles.vocabulary import ScheduleName as ScheduleName
 from profiles.vocabulary import ZeroStage as ZeroStage
 
 Dispatch = Literal["all_to_all", "networked", "deduplicated", "hybrid"]
-Launch = Literal["eager", "graph"]
+Launch = Literal["eager", "compiled", "graph_router", "graph_dense", "graph_layers", "graph"]
+GroupedProducts = Literal["one_kernel", "streams", "fused", "sequential"]
+Modules = Literal["torch", "megatron_core", "transformer_engine"]
 TensorOverlap = Literal["backward", "pipelined"]
 Moments = Literal["as_masters", "bf16"]
 
@@ -38,22 +40,30 @@ class Software:
     an activation between products keeps its input in 8 bits (Megatron Core's activation_func_fp8_input_store).
     `lora_targets`: beside which of the blocks' matrices adapters stand. `fused_accumulation`: weight-gradient products
     add to the accumulated gradients themselves; otherwise a second pass does. `bucket_bytes`: gradients are summed in
-    buckets of so many bytes, each waiting for its own latencies (0: in one piece). `broadcast_weights`: after a sharded
-    step each rank's weights are broadcast in turn, not gathered at once. `copies_pieces`: of what a sharded step sums
-    and gathers (ZeRO 1, 2), the host copies each rank's piece of each weight by itself, and waits for the gathering.
-    `weights_in_turn`: ZeRO 3 gathers and scatters each weight by itself, from such pieces, when it is needed, for a
-    recomputed layer once more, and waits for it. `flash_generation`: which FlashAttention the fused attention kernel is
-    (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch` deduplicated: a token goes once to each node, and
-    there once to each rank, that holds some of its experts (DeepEP and its like; hybrid: HybridEP, in a rack too);
-    all_to_all: once for each expert; networked: so too, and out of a node by its NICs alone. `grouped_products`
-    one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams; fused:
-    as one kernel, the activation and its cast in it (Transformer Engine's fused grouped MLP). `paged_stash`: what
-    experts keep for backward is copied into pages and back. `selective`: the modules that selective recomputation runs
-    again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum and the input's
-    second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of both passes too,
-    in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is in fp8 as well.
-    `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for people: no
-    estimate looks at it.
+    buckets of so many bytes, each waiting for its own latencies (0: in one piece; `grown_buckets`: as Megatron cuts
+    them where they are summed beside compute, `bucket_elements`, each chunk's apart). `broadcast_weights`: after a
+    sharded step each rank's weights are broadcast in turn, not gathered at once. `copies_pieces`: of what a sharded
+    step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of each weight by itself, and waits for the
+    gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by itself, from such pieces, when it is
+    needed, for a recomputed layer once more, and waits for it. `flash_generation`: which FlashAttention the fused
+    attention kernel is (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch` deduplicated: a token goes once
+    to each node, and there once to each rank, that holds some of its experts (DeepEP and its like; hybrid: HybridEP, in
+    a rack too); all_to_all: once for each expert; networked: so too, and out of a node by its NICs alone.
+    `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
+    few streams; fused: as one kernel, the activation and its cast in it (Transformer Engine's fused grouped MLP).
+    `paged_stash`: what experts keep for backward is copied into pages and back. `selective`: the modules that selective
+    recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
+    and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
+    both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is
+    in fp8 as well. `recomputes_needed`: what full recomputation runs again stops before a block's last product, whose
+    result nothing needs (a compiler drops it). `fused_softmax` False: scale, mask and softmax of unfused attention are
+    a kernel each. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
+    people: no estimate looks at it. What the host has to do for it (`estimator.pricing.host_time`): `launch`
+    graph_layers: one graph a layer is replayed; graph_dense: of all but experts' exchange and products; graph_router:
+    of experts' router alone; compiled: kernels are launched by code that a compiler wrote. `modules`: whose modules
+    layers are made of; the Python of Megatron Core's and Transformer Engine's takes longer than that of plain ones.
+    `grouped_products` sequential: each expert is a module of its own. `deterministic`: PyTorch's deterministic
+    algorithms, which fill every result first.
     """
 
     name: str
@@ -69,16 +79,21 @@ class Software:
     narrow_activations: bool = False
     lora_targets: AdapterTargets = "all"
     bucket_bytes: int = 0
+    grown_buckets: bool = False
     broadcast_weights: bool = False
     copies_pieces: bool = False
     weights_in_turn: bool = False
     flash_generation: Literal[1, 2, 3] = 2
     dispatch: Dispatch = "all_to_all"
-    grouped_products: Literal["one_kernel", "streams", "fused"] = "one_kernel"
+    grouped_products: GroupedProducts = "one_kernel"
+    modules: Modules = "torch"
+    deterministic: bool = False
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     paged_stash: bool = False
     tensor_overlap: TensorOverlap = "backward"
     fp8_attention: bool = False
+    recomputes_needed: bool = False
+    fused_softmax: bool = True
     memory: MemoryFeatures = GENERIC
 
 

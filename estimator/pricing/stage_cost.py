@@ -14,6 +14,7 @@ from estimator.pricing.gradient_sync import (
     sum_partial_gradients_s,
 )
 from estimator.pricing.held import held_parameters
+from estimator.pricing.host_time import host_of
 from estimator.pricing.layer_times import slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.measured import measured_times
@@ -22,7 +23,7 @@ from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
 from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
-from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.sharded_layers import gathered_bytes, pieces_s, sharding_s
 from estimator.pricing.stage_work import ChunkWork, stage_chunks, stage_device
 from profiles.cluster import most_on_one_node
@@ -178,6 +179,11 @@ def price_once(
             partial[ranks] += parameters * count
     learning = Learning(dense=dense.learning, experts=experts.learning, partial=tuple(sorted(partial.items())))
     copied_s = pieces_s(chunks, stage, recipe, known)
+    gathered, elements = gathered_bytes(recipe), bucket_elements(recipe, stage)
+    buckets, gather_buckets = _in_buckets(on_axis, recipe.software.bucket_bytes), on_axis
+    if elements:
+        buckets = _in_even_buckets(on_axis, elements * GRAD_WIDTH[recipe.grad_dtype], len(chunks))
+        gather_buckets = _in_even_buckets(on_axis, elements * gathered, len(chunks))
     optimizer_s, offload_s = _optimizer_s(setup, stage, chunks, machine, profiles)
     return OnceCost(
         reduce_s=reduce_gradients_s(
@@ -186,7 +192,7 @@ def price_once(
             sharded_over=stage.sharded_over,
             gradient_width=GRAD_WIDTH[recipe.grad_dtype],
             micro_batches=setup.micro_batches,
-            on_axis=_in_buckets(on_axis, recipe.software.bucket_bytes),
+            on_axis=buckets,
         )
         + copied_s * (setup.micro_batches if stage.zero == 2 else 1),
         partial_s=sum_partial_gradients_s(
@@ -196,7 +202,7 @@ def price_once(
             micro_batches=setup.micro_batches,
             on_axis=on_axis,
         ),
-        gather_s=gather_weights_s(learning, zero=stage.zero, width=gathered_bytes(recipe), on_axis=on_axis)
+        gather_s=gather_weights_s(learning, zero=stage.zero, width=gathered, on_axis=gather_buckets)
         + _broadcasts_s(setup, stage, known)
         + copied_s,
         optimizer_s=optimizer_s,
@@ -210,17 +216,17 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
     recipe, efficiencies = setup.recipe, pricing.efficiencies_of(device.name)
     if recipe.software.grouped_products == "streams":
         efficiencies = efficiencies.in_streams()
-    measured_rates = device.peak_basis != "datasheet"
+    parameters = pricing.parameters if device.peak_basis == "datasheet" else neutral_parameters()
     return Machine(
         device=device,
         efficiencies=efficiencies,
-        parameters=neutral_parameters() if measured_rates else pricing.parameters,
+        parameters=parameters,
         dtype=recipe.dtype,
         collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
         overlap_tp="tp" in recipe.overlap,
         tensor_overlap=recipe.software.tensor_overlap,
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
-        host_launches=recipe.software.launch == "eager" and not measured_rates,
+        host=host_of(recipe.software, device, recipe.dtype, parameters),
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
         accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
@@ -300,6 +306,28 @@ def _broadcasts_s(setup: Setup, stage: StageSetup, known: TrainingParameters) ->
     if len(nodes) == 1:
         return 0.0
     return known.of("broadcast_s") * stage.sharded_over * stage.tp
+
+
+def bucket_elements(recipe: Recipe, stage: StageSetup) -> int:
+    """Return the gradients of a bucket of software that grows it with the ranks that share it, else 0: 40 million, or
+    a million for each rank, so that latencies of rings do not grow (Megatron-LM, distributed_data_parallel.py); without
+    overlap there are none. Trees, which sum what is not sharded, are taken in buckets of 40 million throughout: theirs
+    hardly grow."""
+    software = recipe.software
+    if not software.grown_buckets or software.bucket_bytes or "dp" not in recipe.overlap:
+        return 0
+    return max(40_000_000, 1_000_000 * stage.sharded_over)
+
+
+def _in_even_buckets(on_axis: TimeOnAxis, bucket_bytes: float, least: int) -> TimeOnAxis:
+    """`on_axis` with what is sent cut into so many bytes on average, and into `least` buckets at least: a part of
+    layers takes its share of the whole model's time, or more."""
+
+    def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+        buckets = max(float(least), size_bytes / bucket_bytes)
+        return buckets * on_axis(op, size_bytes / buckets, axis)
+
+    return seconds
 
 
 def _in_buckets(on_axis: TimeOnAxis, bucket_bytes: int) -> TimeOnAxis:

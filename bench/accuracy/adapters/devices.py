@@ -69,6 +69,12 @@ SITES = (
         link="omni-path100",
         basis="Jean Zay, where BigScience trained: four Omni-Path 100 links a node (IDRIS, description of the machine)",
     ),
+    SiteFacts(
+        pattern="futuredata/gavel",
+        nics=1,
+        link="ethernet-10g",
+        basis="virtual machines of public clouds, of 10 Gbit/s Ethernet (gavel, physical clusters on AWS)",
+    ),
     SiteFacts(pattern="selene", nics=8, link="ib-hdr200", basis="Selene: eight HDR InfiniBand NICs a node"),
 )
 

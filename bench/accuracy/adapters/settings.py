@@ -14,6 +14,7 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"fp4", "nvfp4"),
     (r"mx-?fp8|fp8-?mx", "mxfp8"),
     (r"fp8|float8|e4m3|hybrid", "fp8"),
+    (r"int8|aqt", "int8"),
     (r"bf16|bfloat16", "bf16"),
     (r"fp16|half|amp", "fp16"),
     (r"tf32", "tf32"),
