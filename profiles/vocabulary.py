@@ -56,8 +56,10 @@ ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]
-RecomputeModule = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"]
-"""What selective recomputation can run again, in Megatron Core's words."""
+RecomputeModule = Literal[
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", "by_operator"
+]
+"""What selective recomputation can run again, in Megatron Core's words; PyTorch's policy of operators."""
 AdapterTargets = Literal["all", "attention"]
 """Beside which of the blocks' matrices adapters stand: every one, or the projections of attention alone."""
 Kernels = Literal["fused", "eager"]

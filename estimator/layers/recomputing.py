@@ -4,13 +4,15 @@ The modules are Megatron Core's (`--recompute-modules`, megatron/core/transforme
 attention without its projections; `moe_act` the experts' activation; `layernorm` the norms before attention and
 feed-forward; `mla_up_proj` latent attention's up projections with their rotation; `mlp` a dense feed-forward; `moe` a
 mixture with its exchanges; `shared_experts` its shared expert. A module that ends in another's input keeps that no
-longer; `mlp`, `moe` and `shared_experts` keep their own input alone.
+longer; `mlp`, `moe` and `shared_experts` keep their own input alone. `by_operator` is PyTorch's selective
+checkpointing as torchtitan sets it (torchtitan, distributed/activation_checkpoint.py): attention's kernel and every
+other product of a block keep their results, all else runs again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from estimator.layers.parts import Piece
 from estimator.layers.split import Split
@@ -52,7 +54,8 @@ MODULES: dict[RecomputeModule, _Module] = {
         again=("experts.shared.",), frees=("experts.shared.activation", "experts.shared.down", "experts.shared.gating")
     ),
 }
-"""All modules but `core_attn`, which pieces tell themselves (`Piece.core`)."""
+"""All modules but `core_attn`, which pieces tell themselves (`Piece.core`), and the policy `by_operator`."""
+PRODUCTS = ("gemm", "grouped_gemm")
 
 
 def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, *, is_end: bool) -> Again:
@@ -68,6 +71,8 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
         )
     if split.recompute != "selective":
         return Again()
+    if "by_operator" in split.selective:
+        return Again() if is_end else _by_operator(piece, operators, split)
     parts = [MODULES[name] for name in split.selective if name in MODULES]
     core = piece.core if "core_attn" in split.selective else ()
     return Again(
@@ -78,10 +83,55 @@ def computed_again(piece: Piece, operators: tuple[Operator, ...], split: Split, 
     )
 
 
+def _by_operator(piece: Piece, operators: tuple[Operator, ...], split: Split) -> Again:
+    """What runs again where every other product keeps its result; nothing after the last product need."""
+    attention = next((op for op in operators if op.kind == "attention"), None)
+    last = max((place for place, op in enumerate(operators) if op.kind in PRODUCTS), default=-1)
+    again: list[Operator] = []
+    kept, products = float(piece.input_bytes), 0
+    for place, op in enumerate(operators[: last + 1]):
+        if op.kind == "attention":
+            kept += op.saved_bytes - _freed_bytes(op)
+        elif op.kind not in PRODUCTS:
+            again.append(op)
+        else:
+            columns = _columns_of_modules(op, attention)
+            dropped = sum(columns[1 - products % 2 :: 2]) / sum(columns)
+            products += len(columns)
+            kept += (1 - dropped) * op.forward_flops / 2 / op.shape[-1] * split.width
+            if dropped and place < last:
+                again.append(_part(op, dropped))
+    return Again(operators=tuple(again), freed_bytes=max(0, round(piece.saved_bytes - kept)))
+
+
+def _columns_of_modules(product: Operator, attention: Operator | None) -> tuple[int, ...]:
+    """Columns of each product that PyTorch's modules run where one is described here: queries, keys and values; the
+    gate and what it gates."""
+    columns = product.shape[-2]
+    if attention is not None and product.name.endswith(".qkv"):
+        _, queries, kv, _, _, qk_dim, v_dim, _ = attention.shape
+        return queries * qk_dim, kv * qk_dim, kv * v_dim
+    if product.name.endswith(".up"):
+        return columns // 2, columns - columns // 2
+    return (columns,)
+
+
+def _part(product: Operator, share: float) -> Operator:
+    """`share` of a product's columns, forward."""
+    *rows, columns, inner = product.shape
+    some = max(1, round(columns * share))
+    return replace(
+        product,
+        shape=(*rows, some, inner),
+        forward_flops=product.forward_flops * some // columns,
+        forward_bytes=product.forward_bytes * some // columns,
+    )
+
+
 def _needed(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """What of a layer backward needs again: all before its last product, whose result is only added to the residual
     stream. Products of experts stay: the gradient of a token's weight is taken with their result."""
-    last = max((place for place, op in enumerate(operators) if op.kind in ("gemm", "grouped_gemm")), default=None)
+    last = max((place for place, op in enumerate(operators) if op.kind in PRODUCTS), default=None)
     return operators if last is None or operators[last].kind != "gemm" else operators[:last]
 
 

@@ -79,6 +79,17 @@ class Split:
         return min(self.width, DTYPE_BYTES[self.dtype]) if self.keeps_narrow else self.width
 
     @property
+    def gathered_width(self) -> float:
+        """Bytes of an element that tensor-parallel ranks gather for a block's product: of its operand where software
+        keeps that (Transformer Engine's quantized gathers); an adapter beside it reads 16 bits."""
+        return self.width if self.lora_rank else self.kept_width
+
+    @property
+    def gathered_gradient_width(self) -> float:
+        """The same of a gradient, which two products read: one copy serves both where a tensor has one scale."""
+        return min(self.width, self.gathered_width * (1 if self.dtype == "fp8" else 2))
+
+    @property
     def rows(self) -> int:
         """Tokens of a micro-batch inside the tensor-parallel region."""
         return self.samples * self.seq_len // self.cp

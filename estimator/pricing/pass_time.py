@@ -86,6 +86,11 @@ class Machine:
     fp8_attention: bool
     bandwidth_bytes_per_s: float
 
+    @property
+    def qualifiers(self) -> tuple[str, str]:
+        """What parameters of whole runs may be named for: the device, and its generation."""
+        return self.device.name, self.efficiencies.architecture
+
 
 def forward_pass(
     works: Sequence[tuple[Work, int]], machine: Machine, measured: Sequence[LayerTime | None] = ()
@@ -176,7 +181,9 @@ class PassSum:
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
         self.seconds["memory_bound_s"] += (
-            moved / machine.bandwidth_bytes_per_s / machine.parameters.of("memory_share", machine.kernels)
+            moved
+            / machine.bandwidth_bytes_per_s
+            / machine.parameters.of("memory_share", machine.kernels, *machine.qualifiers)
         )
 
     def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
@@ -268,15 +275,15 @@ def _share(op: Operator, machine: Machine) -> float:
     parameters = machine.parameters
     match op.kind:
         case "memory" | "gather":
-            return parameters.of("memory_share", machine.kernels)
+            return parameters.of("memory_share", machine.kernels, *machine.qualifiers)
         case "attention":
-            if parameters.knows("attention_share", machine.device.name):
-                return parameters.of("attention_share", machine.device.name)
-            return parameters.of("attention_share", f"flash{machine.flash_generation}")
+            device, architecture = machine.qualifiers
+            kernel = f"flash{machine.flash_generation}"
+            return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
-            return parameters.of("gemm_share", machine.device.name)
+            return parameters.of("gemm_share", *machine.qualifiers)
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

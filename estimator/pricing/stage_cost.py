@@ -20,7 +20,13 @@ from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.measured import measured_times
 from estimator.pricing.offload import activations_over_host_link_s, optimizer_on_host_s
 from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
-from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
+from estimator.pricing.pass_time import (
+    Machine,
+    PassTime,
+    attention_kernel_of,
+    backward_pass,
+    forward_pass,
+)
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
@@ -260,7 +266,7 @@ def _optimizer_s(
     measured_s = _measured_step_s(chunks, profiles, updated)
     if measured_s is not None:
         return measured_s, 0.0
-    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
+    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused", *machine.qualifiers)
     return updated * each / stream + _orthogonal_s(optimizer, stage, chunks, machine), 0.0
 
 
@@ -293,7 +299,7 @@ def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[
         if op.kind in ("gemm", "grouped_gemm")
     )
     peak = machine.device.peak("bf16") or machine.device.peak(machine.dtype) or 0.0
-    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", machine.device.name)
+    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", *machine.qualifiers)
     return flops / stage.sharded_over / (peak * share) if peak else 0.0
 
 

@@ -111,8 +111,9 @@ def test_kinds_are_those_of_the_operators() -> None:
     assert {op.kind for op in chosen.operators} <= set(shares)
     for op in chosen.operators:
         seconds = time_operator(op, device=H100, dtype="bf16", efficiencies=on.efficiencies, pass_="forward")
-        qualifier = {"gemm": "h100", "attention": "flash2", "memory": "fused"}[op.kind]
-        expected[KIND_FIELDS[op.kind]] += seconds / on.parameters.of(shares[op.kind], qualifier)
+        qualifiers = {"gemm": (), "attention": ("flash2",), "memory": ("fused",)}[op.kind]
+        share = on.parameters.of(shares[op.kind], *qualifiers, "h100", "hopper")
+        expected[KIND_FIELDS[op.kind]] += seconds / share
     found = forward_pass([(chosen, 1)], on)
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
     assert found.total_s == pytest.approx(sum(expected.values()))
@@ -306,7 +307,7 @@ def test_gradients_are_accumulated_in_a_pass_of_their_own_where_products_do_not(
     chosen, on = work(), machine(accumulator_bytes=0, accumulation_bytes=10)
     without = backward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
     added = backward_pass([(chosen, 2)], on).memory_bound_s - without.memory_bound_s
-    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused")
+    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused", *on.qualifiers)
     assert added == pytest.approx(2 * 10 * chosen.trainable_parameters / rate)
     assert forward_pass([(chosen, 2)], on) == forward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
 
