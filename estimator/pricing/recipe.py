@@ -8,7 +8,15 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind, RecomputeModule
+from profiles.vocabulary import (
+    AdapterTargets,
+    AttentionKernel,
+    DType,
+    FrozenAs,
+    Kernels,
+    RecomputeKind,
+    RecomputeModule,
+)
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -30,27 +38,30 @@ class Software:
 
     `kernels` fused: bias, activation, dropout, residual, mask and softmax run as Megatron's or Transformer Engine's
     fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
-    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept; `loss_in_place`: the loss
-    works on that copy itself (Megatron's vocabulary-parallel loss). `optimizer_masters`: the optimizer's own fp32 copy
-    of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does). `moments`: the optimizer's
-    are as wide as what it updates, or bf16 (Megatron's precision-aware optimizer). `keeps_narrow`: products with narrow
-    operands keep those of their inputs for backward, and those of weights from one micro-batch to the next (Transformer
-    Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the blocks' matrices are held in the
-    narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they are frozen). `narrow_activations`:
-    an activation between products keeps its input in 8 bits (Megatron Core's activation_func_fp8_input_store).
-    `lora_targets`: beside which of the blocks' matrices adapters stand. `fused_accumulation`: weight-gradient products
-    add to the accumulated gradients themselves; otherwise a second pass does. `bucket_bytes`: gradients are summed in
-    buckets of so many bytes, each waiting for its own latencies (0: in one piece; `grown_buckets`: as Megatron cuts
-    them where they are summed beside compute, `bucket_elements`, each chunk's apart). `broadcast_weights`: after a
-    sharded step each rank's weights are broadcast in turn, not gathered at once. `copies_pieces`: of what a sharded
-    step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of each weight by itself, and waits for the
-    gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by itself, from such pieces, when it is
-    needed, for a recomputed layer once more, and waits for it. `flash_generation`: which FlashAttention the fused
-    attention kernel is (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch` deduplicated: a token goes once
-    to each node, and there once to each rank, that holds some of its experts (DeepEP and its like; hybrid: HybridEP, in
-    a rack too); all_to_all: once for each expert; networked: so too, and out of a node by its NICs alone.
-    `grouped_products` one_kernel: one kernel multiplies the tokens of all experts of a rank; streams: one each, on a
-    few streams; fused: as one kernel, the activation and its cast in it (Transformer Engine's fused grouped MLP).
+    launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept; `loss_in_place`:
+    the loss works on that copy itself (Megatron's vocabulary-parallel loss). `optimizer_masters`: the
+    optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
+    `moments`: the optimizer's are as wide as what it updates, or bf16 (Megatron's precision-aware optimizer).
+    `keeps_narrow`: products with narrow operands keep those of their inputs for backward, and those of weights from one
+    micro-batch to the next (Transformer Engine; False: they are cast from 16 bits each time). `narrow_parameters`: the
+    blocks' matrices are held in the narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they
+    are frozen). `narrow_activations`: an activation between products keeps its input in 8 bits (Megatron Core's
+    activation_func_fp8_input_store). `lora_targets`: beside which of the blocks' matrices adapters stand.
+    `frozen_as`: whether frozen matrices of blocks are held in 4 bits (Q-LoRA), and widened before each product.
+    `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
+    does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
+    one piece; `grown_buckets`: as Megatron cuts them where they are summed beside compute, `bucket_elements`, each
+    chunk's apart). `broadcast_weights`: after a sharded step each rank's weights are broadcast in turn, not gathered at
+    once. `copies_pieces`: of what a sharded step sums and gathers (ZeRO 1, 2), the host copies each rank's piece of
+    each weight by itself, and waits for the gathering. `weights_in_turn`: ZeRO 3 gathers and scatters each weight by
+    itself, from such pieces, when it is needed, for a recomputed layer once more, and waits for it. `flash_generation`:
+    which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch`
+    deduplicated: a token goes once to each node, and there once to each rank, that holds some of its experts (DeepEP
+    and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert;
+    networked: so too, and out of a node by its NICs alone.
+    `grouped_products` one_kernel: one
+    kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams; fused: as one kernel,
+    the activation and its cast in it (Transformer Engine's fused grouped MLP).
     `paged_stash`: what experts keep for backward is copied into pages and back. `selective`: the modules that selective
     recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
     and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
@@ -78,6 +89,7 @@ class Software:
     narrow_parameters: bool = False
     narrow_activations: bool = False
     lora_targets: AdapterTargets = "all"
+    frozen_as: FrozenAs = "held"
     bucket_bytes: int = 0
     grown_buckets: bool = False
     broadcast_weights: bool = False

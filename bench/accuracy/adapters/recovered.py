@@ -64,6 +64,9 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     columns["degrees"] = _degrees(row, told, assumed)
     if row.seq_parallel is None:
         columns["seq_parallel"] = flag(told, "sequence_parallel")
+    if row.flash_attn is None and flag(told, "transformer_engine") is False:
+        assumed.append("attention: of XLA itself, without Transformer Engine's fused kernel (flash_attn)")
+        columns["flash_attn"] = False
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
     columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
