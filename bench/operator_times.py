@@ -33,7 +33,7 @@ def operator_times(model: Model, cluster: Cluster, device: Device) -> Lookup:
         setup = Setup(model=model, cluster=cluster, recipe=recipe, stages=(stage,), micro_batch=1)
         machine = stage_machine(setup, device, Pricing(), lambda *_: 0.0)
         alone = [(replace(work, collectives=(), again_collectives=()), 1)]
-        stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
+        stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused", *machine.qualifiers)
         each = OPTIMIZERS[recipe.optimizer].step_bytes(recipe.dtype, recipe.grad_dtype)
         return LayerTime(
             forward_s=forward_pass(alone, machine).total_s,

@@ -28,6 +28,7 @@ class GemmEfficiency:
     of its rate, a batched one on the plain units at `plain_share` of their fp32 peak. Every product takes `start_s` on
     top, until its first tile runs. Where the parameters are of a device under lasting load, as training is, a burst of
     some milliseconds runs `burst_gain` faster, less the longer it lasts (half of it lost at `burst_half_s`).
+    `backward_loss`: the extra time of both gradients where training asks for more exact sums in them than forward.
     """
 
     peak_share: float
@@ -48,19 +49,25 @@ class GemmEfficiency:
     start_s: float = 0.0
     burst_gain: float = 0.0
     burst_half_s: float = 1.0
+    backward_loss: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("peak_share", "unaligned_share", "plain_share", "batch_bandwidth", "bandwidth"):
             _check_share(f"gemm: {name}", getattr(self, name))
         for name in ("fill", "stall", "power_loss", "weight_grad_loss", "group_floor_s", "group_stall", "batch_stall"):
             _check_not_negative(f"gemm: {name}", getattr(self, name))
-        for name in ("start_s", "burst_gain"):
+        for name in ("start_s", "burst_gain", "backward_loss"):
             _check_not_negative(f"gemm: {name}", getattr(self, name))
         if not self.tiles or not 0 <= self.wave_loss <= 1 or min(self.power_half_s, self.burst_half_s) <= 0:
             raise ValueError(
                 f"gemm: {len(self.tiles)} tiles, wave_loss={self.wave_loss}, power_half_s={self.power_half_s},"
                 f" burst_half_s={self.burst_half_s}; expected at least one tile, wave_loss in 0..1, halves above 0 s"
             )
+
+    def turned(self, *, weight: bool) -> float:
+        """Return how much longer the gradient of an input takes than a forward product of its sizes, or (`weight`) that
+        of a weight."""
+        return (1 + self.backward_loss) * (1 + self.weight_grad_loss if weight else 1.0)
 
     def in_bursts(self) -> GemmEfficiency:
         """Return how products run in bursts of some milliseconds, as benchmarks of single kernels time them; as here

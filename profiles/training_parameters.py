@@ -14,20 +14,21 @@ from typing import Any
 class TrainingParameters:
     """Parameters fitted on whole runs, by name; the file says what each means and which rows it rests on.
 
-    A name may have a value for a device, a link or a declared feature (`gemm_share.h100`) beside the plain one
-    (`gemm_share`), which everything else carries over.
+    A name may have a value for a device, a generation of devices, a link or a declared feature (`gemm_share.hopper`)
+    beside the plain one (`gemm_share`), which everything else carries over.
     """
 
     values: Mapping[str, float] = field(hash=False)
 
-    def of(self, name: str, qualifier: str = "") -> float:
-        """Return the value for `qualifier`, else the plain one. Raise KeyError for a name that the file lacks."""
-        qualified = self.values.get(f"{name}.{qualifier}") if qualifier else None
-        return self.values[name] if qualified is None else qualified
+    def of(self, name: str, *qualifiers: str) -> float:
+        """Return the value for the first of `qualifiers` that has one, else the plain one.
 
-    def knows(self, name: str, qualifier: str) -> bool:
-        """Return whether `qualifier` has a value of its own."""
-        return f"{name}.{qualifier}" in self.values
+        Raise KeyError for a name that the file lacks.
+        """
+        for qualifier in qualifiers:
+            if (value := self.values.get(f"{name}.{qualifier}")) is not None:
+                return value
+        return self.values[name]
 
 
 @cache

@@ -16,11 +16,12 @@ from typing import Literal, get_args
 Provenance = Literal["measured", "modelled", "mixed"]
 """Where a figure comes from: read off hardware, computed by a model, or a sum that holds both."""
 
-DType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
+DType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp8_block", "mxfp8", "nvfp4"]
 """Compute types; tf32 holds everything in fp32 and rounds the operands of matrix products inside the matrix units.
 
-Of the narrow ones, which hold operands of matrix products alone, fp8 has one scale a tensor, fp8_block one for 128
-elements (128 x 128 of a weight), mxfp8 one for 32, and nvfp4, of 4 bits, one for 16.
+Of the narrow ones, which hold operands of matrix products alone, fp8 has one scale a tensor, int8 (as TPUs train in,
+AQT) one a row or column, fp8_block one for 128 elements (128 x 128 of a weight), mxfp8 one for 32, and nvfp4, of 4
+bits, one for 16.
 """
 
 DTYPE_BYTES: dict[DType, float] = {
@@ -29,13 +30,14 @@ DTYPE_BYTES: dict[DType, float] = {
     "bf16": 2,
     "fp16": 2,
     "fp8": 1,
+    "int8": 1,
     "fp8_block": 1 + 4 / 128,
     "mxfp8": 1 + 1 / 32,
     "nvfp4": 1 / 2 + 1 / 16,
 }
 """Bytes of one element of a product's operand, its part of a scale included."""
 
-NARROW_DTYPES: tuple[DType, ...] = ("fp8", "fp8_block", "mxfp8", "nvfp4")
+NARROW_DTYPES: tuple[DType, ...] = ("fp8", "int8", "fp8_block", "mxfp8", "nvfp4")
 """Those that only the operands of products with weights are in; all else stays in bf16."""
 
 
@@ -54,8 +56,10 @@ ZeroStage = Literal[0, 1, 2, 3]
 AttentionKernel = Literal["flash", "math"]
 Recompute = Literal["none", "full"]
 RecomputeKind = Literal["none", "selective", "full"]
-RecomputeModule = Literal["core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"]
-"""What selective recomputation can run again, in Megatron Core's words."""
+RecomputeModule = Literal[
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", "by_operator"
+]
+"""What selective recomputation can run again, in Megatron Core's words; PyTorch's policy of operators."""
 AdapterTargets = Literal["all", "attention"]
 """Beside which of the blocks' matrices adapters stand: every one, or the projections of attention alone."""
 Kernels = Literal["fused", "eager"]
@@ -240,7 +244,8 @@ class LayerTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceNode:
-    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to."""
+    """The vendor's usual node of a device: what the short form `a100-80gb:16x8` expands to. `host_cpu`: the processor
+    that drives the devices ("": any)."""
 
     devices: int
     island_link: str
@@ -248,6 +253,7 @@ class ReferenceNode:
     host_link: str
     nic_link: str
     nics: int
+    host_cpu: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

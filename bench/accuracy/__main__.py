@@ -37,9 +37,8 @@ from bench.accuracy.report import (
     write_worst,
 )
 from bench.accuracy.runs import Run, load_runs, thin_runs, timed_runs, with_intervals
-from bench.accuracy.unseen import covered_by_others, leave_out, write_unseen
+from bench.accuracy.unseen import covered_by_others, describe_unseen, leave_out, write_unseen
 from planner.one_job.validation.plot import draw_runs
-from planner.one_job.validation.report import describe_row
 from profiles.files import write_atomically
 from profiles.training_parameters import load_training_parameters, load_training_rows
 from profiles.uncertainty import generation_of, load_uncertainty
@@ -88,8 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left_out = _left_out(runs, slopes, before, anew=options.left_out)
     name = f"{RUNS} and {MORE_RUNS}" if (options.data / MORE_RUNS).is_file() else RUNS
     write_atomically(results, describe(runs, slopes, unseen, left_out, name=name))
-    drawn = [describe_row(run.result) for run in timed_runs(runs)]
-    write_atomically(options.out / PLOT, draw_runs(drawn, by="source"))
+    write_atomically(options.out / PLOT, draw_runs(list(map(describe_unseen, by_source)), by="generation"))
     print(f"written: {results} and {options.out / PLOT}")
     return 0
 

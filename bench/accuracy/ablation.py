@@ -25,6 +25,7 @@ from planner.one_job.validation.baselines import best_mfu
 from profiles.cluster import Cluster, NodeGroup
 from profiles.efficiencies import AttentionEfficiency, OperatorEfficiencies, load_operator_efficiencies
 from profiles.training_parameters import TrainingParameters
+from profiles.uncertainty import generation_of
 from profiles.vocabulary import Link
 
 Seconds = Callable[[Run], float]
@@ -213,7 +214,10 @@ def _constant_gemm_shares(runs: Sequence[Run], values: Values) -> Values:
             ratios[run.device].append(flat / shaped)
     every = median([ratio for found in ratios.values() for ratio in found]) if ratios else 1.0
     known = TrainingParameters(values=values)
-    shares = {f"gemm_share.{name}": known.of("gemm_share", name) * median(found) for name, found in ratios.items()}
+    shares = {
+        f"gemm_share.{name}": known.of("gemm_share", name, generation_of(name)) * median(found)
+        for name, found in ratios.items()
+    }
     return {"gemm_share": values["gemm_share"] * every} | shares
 
 

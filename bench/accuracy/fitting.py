@@ -23,7 +23,12 @@ from profiles.training_parameters import TrainingParameters, load_training_rows
 
 Values = dict[str, float]
 
-FITTED_SOURCES = frozenset({"VTM", "VTS", "KORT", "SC21", "BSA", "MPT", "IEVO", "SMXB"})
+FITTED_SOURCES = frozenset(
+    (
+        *("VTM", "VTS", "KORT", "SC21", "BSA", "MPT", "IEVO", "SMXB", "MLP", "DGXC", "MBR", "NEMO", "NTRN", "XTUN"),
+        *("TAO", "FMS", "GCPR", "TTUN", "QWEN", "LAMB", "MXT", "TPUR", "BSV", "DLE", "SMXA", "MNGP"),
+    )
+)
 """Sources whose runs state their settings. Parameters of whole runs rest on half of their rows; no row of any other
 source is ever fitted on."""
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
+from typing import Any
 
 from bench.accuracy.left_out import Slopes, refit_without, relative_errors
 from bench.accuracy.markdown import percent, table
 from bench.accuracy.runs import Run, as_timed, model_kind, timed_runs
 from estimator.pricing.interval import WorkKind, work_kind
+from planner.one_job.validation.report import describe_row
 from profiles.uncertainty import Uncertainty, generation_of
 
 Progress = Callable[[str], None]
@@ -89,6 +91,14 @@ def leave_out(runs: Iterable[Run], known: Slopes, by: Callable[[Run], str], prog
             Unseen(run=run, error=error, fitted=bool(fitted)) for run, error in zip(members, errors, strict=True)
         ]
     return tuple(unseen)
+
+
+def describe_unseen(each: Unseen) -> dict[str, Any]:
+    """Return the row for plots, with the time that its source had no say in."""
+    measured_s = each.run.result.measured_iteration_time_s
+    if measured_s is None:
+        raise ValueError(f"{each.run.row.id} has no measured time, expected one")
+    return describe_row(replace(each.run.result, estimated_iteration_time_s=measured_s * (1 + each.error)))
 
 
 def covered_by_others(

@@ -10,18 +10,19 @@ from dataclasses import fields
 import numpy as np
 
 from estimator.pricing.amounts import Floats
+from estimator.pricing.host_time import HOST_WORK, HostWork
 from estimator.pricing.pass_time import Machine, PassSum, PassTime, finish_pass
 
 SECONDS = tuple(part.name for part in fields(PassTime))
 HIDABLE = ("cp_s", "tp_s", "ep_s")
-NAMES = (*SECONDS, "kernels", "collectives", "checkpoints", *(f"hidable_{axis}" for axis in HIDABLE))
+NAMES = (*SECONDS, *HOST_WORK, *(f"hidable_{axis}" for axis in HIDABLE))
 
 
 def vector_of(total: PassSum) -> tuple[float, ...]:
     """A sum as a vector in the order of NAMES."""
-    counts = (total.kernels, total.collectives_launched, total.checkpoints)
+    driven = (float(getattr(total.host, name)) for name in HOST_WORK)
     hidable = (total.hidable_s[axis] for axis in HIDABLE)
-    return (*(total.seconds[name] for name in SECONDS), *map(float, counts), *hidable)
+    return (*(total.seconds[name] for name in SECONDS), *driven, *hidable)
 
 
 def finish(sums: Floats, machine: Machine) -> tuple[Floats, Floats]:
@@ -30,7 +31,7 @@ def finish(sums: Floats, machine: Machine) -> tuple[Floats, Floats]:
     done = finish_pass(
         {name: columns[name] for name in SECONDS},
         {axis: columns[f"hidable_{axis}"] for axis in HIDABLE},
-        (columns["kernels"], columns["collectives"], columns["checkpoints"]),
+        HostWork(**{name: columns[name] for name in HOST_WORK}),
         machine,
     )
     total_s = sum(seconds for name, seconds in done.items() if name != "weight_s")

@@ -215,8 +215,8 @@ def _rotary(name: str, turned: int, split: Split) -> Piece:
 
 def _flash(_block: TransformerBlock, spec: Attention, heads: _Heads, split: Split, name: str) -> Piece:
     """The fused kernel keeps queries, keys, values, its result and a log-sum-exp a row. A context-parallel rank's
-    queries meet all keys; causal work is balanced over ranks, so it is 1/cp of the triangle. Under a window a block of
-    queries meets the window's keys and the block's own."""
+    queries meet all keys, a rank's at a time; causal work is balanced over ranks, so it is 1/cp of the triangle. Under
+    a window a block of queries meets the window's keys and the block's own."""
     rows, width = split.rows, split.width
     kept = rows * (
         (heads.queries * (heads.qk_dim + heads.v_dim) + heads.kv * (heads.qk_dim + heads.kept_v_dim)) * width
@@ -240,6 +240,7 @@ def _flash(_block: TransformerBlock, spec: Attention, heads: _Heads, split: Spli
         causal=causal,
         width=width,
         saved_bytes=kept,
+        steps=split.cp,
     )
     return Piece(operators=(operator,), core=(operator,), saved_bytes=kept, core_saved_bytes=0)
 
@@ -249,7 +250,7 @@ def _math(block: TransformerBlock, spec: Attention, heads: _Heads, split: Split,
     rows, width = split.rows, split.width
     groups, m = split.samples * heads.queries, split.seq_len // split.cp
     scores = groups * m * split.seq_len
-    fused, dropped = split.kernels == "fused", block.dropout
+    fused, dropped = split.kernels == "fused" and split.fused_softmax, block.dropout
     qk = rows * (heads.queries + heads.kv) * heads.qk_dim * width
     values = rows * heads.kv * heads.v_dim * width
     core = [

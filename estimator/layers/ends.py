@@ -48,7 +48,7 @@ def embedding_piece(layer: Embedding, split: Split) -> Piece:
     ]
     if split.tp > 1:
         pieces.append(memory_pass("embedding.mask", rows * columns, split, forward=2.0, backward=2.0, saved_bytes=rows))
-        pieces.append(leave("embedding", columns, split))
+        pieces.append(leave("embedding", columns, replace(split, keeps_narrow=False)))
     if layer.factor:
         pieces.append(whole_linear("embedding.project", rows=local, n=layer.hidden, k=layer.factor, split=split))
     elements = local * layer.hidden

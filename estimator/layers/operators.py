@@ -86,10 +86,12 @@ def flash_attention(
     causal: bool,
     width: int,
     saved_bytes: int,
+    steps: int = 1,
 ) -> Operator:
     """Fused attention. Counted in full even when causal, as torch does; backward computes the scores again.
 
-    Forward 2 products (QK^T, PV); backward 5 (scores again, dV, dP, dQ, dK).
+    Forward 2 products (QK^T, PV); backward 5 (scores again, dV, dP, dQ, dK). In so many `steps`, keys after keys, each
+    but the first brings its result and its gradients to those before it, with two kernels each.
     """
     square = 2 * batch * heads * q_len * kv_len
     q, k, v, out = heads * q_len * qk_dim, kv_heads * kv_len * qk_dim, kv_heads * kv_len * v_dim, heads * q_len * v_dim
@@ -102,7 +104,8 @@ def flash_attention(
         forward_bytes=batch * (q + k + v + out) * width,
         backward_bytes=batch * (2 * (q + k + v) + 2 * out) * width,
         saved_bytes=saved_bytes,
-        backward_kernels=3,
+        forward_kernels=3 * steps - 2,
+        backward_kernels=5 * steps - 2,
     )
 
 

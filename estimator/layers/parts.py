@@ -141,7 +141,8 @@ def linear(
     again: tuple[Collective, ...] = ()
     learns = bool(split.lora_rank) or not split.frozen
     if sliced and split.tp > 1 and learns:
-        again = (_collective("all_gather", f"{name}.input", rows * k * split.width, "backward", split.tp),)
+        size = round(rows * k * split.gathered_width)
+        again = (_collective("all_gather", f"{name}.input", size, "backward", split.tp),)
     if not learns or split.keeps_narrow:
         product = replace(product, saved_bytes=round(rows * k * width) if saves_input and learns else 0)
     parameters = n * (k + int(bias))
@@ -279,13 +280,14 @@ def all_reduce(name: str, size_bytes: int, split: Split, *, phase: Phase = "forw
 
 def enter(name: str, hidden: int, split: Split) -> Piece:
     """Into the parallel region: the gradient is summed in backward, or tokens gathered forward, scattered backward."""
-    size = split.rows * hidden * split.width
+    elements = split.rows * hidden
+    size = elements * split.width
     if split.tp == 1:
         return Piece()
     if split.sequence_parallel:
         return Piece(
             collectives=(
-                _collective("all_gather", name, size, "forward", split.tp),
+                _collective("all_gather", name, round(elements * split.gathered_width), "forward", split.tp),
                 _collective("reduce_scatter", name, size, "backward", split.tp),
             ),
             temporary_bytes=size,
@@ -295,14 +297,15 @@ def enter(name: str, hidden: int, split: Split) -> Piece:
 
 def leave(name: str, hidden: int, split: Split) -> Piece:
     """Out of the parallel region: partial sums added forward, or scattered forward and gathered backward."""
-    size = split.rows * hidden * split.width
+    elements = split.rows * hidden
+    size = elements * split.width
     if split.tp == 1:
         return Piece()
     if split.sequence_parallel:
         return Piece(
             collectives=(
                 _collective("reduce_scatter", name, size, "forward", split.tp),
-                _collective("all_gather", name, size, "backward", split.tp),
+                _collective("all_gather", name, round(elements * split.gathered_gradient_width), "backward", split.tp),
             ),
             temporary_bytes=size,
         )

@@ -29,6 +29,8 @@ class Split:
     experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
     `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a
     product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel each all the same.
+    `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
     `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
 
     `kernels` fused or eager are a training framework's; `zoo`: the modules of `models_zoo` as eager torch runs them,
@@ -49,6 +51,8 @@ class Split:
     loss_in_place: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
+    recomputes_needed: bool = False
+    fused_softmax: bool = True
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     fused_experts: bool = False
     capacity_factor: float | None = None
@@ -69,6 +73,17 @@ class Split:
     def kept_width(self) -> float:
         """Bytes of an element of what a block's product with a weight keeps of its input."""
         return min(self.width, DTYPE_BYTES[self.dtype]) if self.keeps_narrow else self.width
+
+    @property
+    def gathered_width(self) -> float:
+        """Bytes of an element that tensor-parallel ranks gather for a block's product: of its operand where software
+        keeps that (Transformer Engine's quantized gathers); an adapter beside it reads 16 bits."""
+        return self.width if self.lora_rank else self.kept_width
+
+    @property
+    def gathered_gradient_width(self) -> float:
+        """The same of a gradient, which two products read: one copy serves both where a tensor has one scale."""
+        return min(self.width, self.gathered_width * (1 if self.dtype == "fp8" else 2))
 
     @property
     def rows(self) -> int:
@@ -100,13 +115,14 @@ class Split:
 class Work:
     """What a rank does for one micro-batch of a layer.
 
-    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward.
+    `operators` run once each way; `again` are those of them whose forward runs a second time, in backward: under full
+    recomputation all, or all before the last product (`Split.recomputes_needed`).
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
     `trainable_*` those that learn; `vectors` counts biases and norms' weights; `frozen`: none of the layer's own
     weights does. `partial_gradients` as `Piece` has them: sums over tensor-parallel ranks, once an iteration. `is_end`:
-    an embedding or a head. `saved_bytes` is kept from forward to backward, `temporary_bytes` the most that lives only
-    while this layer runs (a second copy of activations, gathered tensors).
+    an embedding or a head; `runs_again`: recomputed in full. `saved_bytes` is kept from forward to backward,
+    `temporary_bytes` the most that lives only while this layer runs (a second copy of activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
@@ -121,6 +137,7 @@ class Work:
     partial_gradients: tuple[tuple[int, int], ...] = ()
     frozen: bool = False
     is_end: bool = False
+    runs_again: bool = False
     saved_bytes: int = 0
     temporary_bytes: int = 0
     input_bytes: int = 0

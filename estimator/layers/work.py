@@ -54,6 +54,7 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
         again=again.operators,
         collectives=forward if ends_here else piece.collectives,
         again_collectives=again.collectives,
+        runs_again=full and not ends_here,
         parameters=piece.parameters + (piece.adapter_parameters if split.lora_rank else 0),
         expert_parameters=piece.expert_parameters,
         trainable_parameters=learning,

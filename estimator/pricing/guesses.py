@@ -93,7 +93,7 @@ def _settings(
         )
     if breakdown.launch_s:
         yield Guess(
-            what="the host's launching of kernels: seconds a kernel as fitted on published launch-bound runs",
+            what="the host's launching of kernels: seconds a module and a kernel as fitted on launch-bound runs",
             seconds=breakdown.launch_s,
             remedy="cellplan profile MODEL --device cuda:0 (a profile holds the host's launches)",
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 
 from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
+from estimator.pricing.host_time import Host, HostWork
 from estimator.pricing.operator_time import time_operator
 from estimator.pricing.recipe import TensorOverlap
 from profiles.efficiencies import OperatorEfficiencies
@@ -65,7 +66,7 @@ class Machine:
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
     (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
-    `fp8_attention` as `Software` has them.
+    `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
     """
 
     device: Device
@@ -76,7 +77,7 @@ class Machine:
     overlap_tp: bool
     tensor_overlap: TensorOverlap
     overlap_ep: bool
-    host_launches: bool
+    host: Host | None
     kernels: Kernels
     accumulation_bytes: int
     accumulator_bytes: int
@@ -84,6 +85,11 @@ class Machine:
     flash_generation: int
     fp8_attention: bool
     bandwidth_bytes_per_s: float
+
+    @property
+    def qualifiers(self) -> tuple[str, str]:
+        """What parameters of whole runs may be named for: the device, and its generation."""
+        return self.device.name, self.efficiencies.architecture
 
 
 def forward_pass(
@@ -112,9 +118,7 @@ class PassSum:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys((part.name for part in fields(PassTime)), 0.0)
-        self.kernels = 0
-        self.collectives_launched = 0
-        self.checkpoints = 0
+        self.host = HostWork()
         self.hidable_s = {"cp_s": 0.0, "tp_s": 0.0, "ep_s": 0.0}
 
     def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
@@ -122,6 +126,8 @@ class PassSum:
         profiled_s = None if profile is None else profile.forward_s
         self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
         self.collectives(work.collectives, machine, phase="forward", times=times)
+        if profile is None:
+            self.host.steps += times * work.is_end
 
     def add_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch backward through them, with what is computed again."""
@@ -144,37 +150,40 @@ class PassSum:
         profiled_s: float | None = None,
         learns: bool = True,
     ) -> None:
-        found = [(op, _operator_s(op, machine, backward=backward)) for op in operators]
+        listed = tuple(operators)
+        timed = [(op, _operator_s(op, machine, backward=backward)) for op in listed]
         scale = float(times)
+        if profiled_s is None and machine.host is not None:
+            driven = machine.host.backward(listed, learns=learns) if backward else machine.host.forward(listed)
+            self.host.add(driven, times)
         if profiled_s is not None:
-            modelled_s = sum(seconds for _, seconds in found)
+            modelled_s = sum(seconds for _, seconds in timed)
             scale = times * profiled_s / modelled_s if modelled_s else 0.0
             if not modelled_s:
                 self.seconds["memory_bound_s"] += times * profiled_s
-        for op, seconds in found:
+        for op, seconds in timed:
             took = scale * seconds
             self.seconds[KIND_FIELDS[op.kind]] += took
-            if profiled_s is None:
-                self.kernels += times * (op.backward_kernels if backward else op.forward_kernels)
             if backward and learns and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
                 self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
 
     def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
         inner = PassSum()
-        whole = work.again == work.operators
+        whole = work.runs_again
         inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
         inner.collectives(work.again_collectives, machine, phase="forward", times=times)
         for axis in ("tp_s", "cp_s", "ep_s"):
             self.seconds[axis] += inner.seconds[axis]
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
-        self.kernels += inner.kernels
-        self.checkpoints += times if whole and work.again else 0
-        self.collectives_launched += inner.collectives_launched
+        self.host.add(inner.host)
+        self.host.checkpoints += times if whole else 0
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
         self.seconds["memory_bound_s"] += (
-            moved / machine.bandwidth_bytes_per_s / machine.parameters.of("memory_share", machine.kernels)
+            moved
+            / machine.bandwidth_bytes_per_s
+            / machine.parameters.of("memory_share", machine.kernels, *machine.qualifiers)
         )
 
     def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
@@ -182,7 +191,7 @@ class PassSum:
             if one.phase != phase:
                 continue
             took = times * machine.collective_s(one)
-            self.collectives_launched += times
+            self.host.collectives += times if machine.host is None or machine.host.launches(one) else 0
             if one.axis == "cp":
                 self.hidable_s["cp_s"] += took
             elif machine.overlap_ep and one.axis in ("ep", "etp"):
@@ -192,18 +201,17 @@ class PassSum:
             self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
 
     def finish(self, machine: Machine) -> PassTime:
-        launches = (self.kernels, self.collectives_launched, self.checkpoints)
-        return PassTime(**finish_pass(self.seconds, self.hidable_s, launches, machine))  # type: ignore[arg-type]
+        return PassTime(**finish_pass(self.seconds, self.hidable_s, self.host, machine))  # type: ignore[arg-type]
 
 
 def finish_pass(
     seconds: Mapping[str, Amount],
     hidable_s: Mapping[str, Amount],
-    launches: tuple[Amount, Amount, Amount],
+    host: HostWork,
     machine: Machine,
 ) -> dict[str, Amount]:
     """Return the seconds of passes by kind, as `PassTime` names them, from what their layers add up to: `seconds` by
-    kind, communication that products could hide, and how many kernels, collectives and checkpoints the host launches.
+    kind, communication that products could hide, and what the host does for them.
 
     Communication beside products is hidden up to what those take, at the cost of what it takes from them. Experts'
     exchanges hide behind another micro-batch's passes, as DualPipe and Megatron's 1F1B overlap have it.
@@ -213,12 +221,10 @@ def finish_pass(
     cover_s = {"cp_s": done["attention_s"], "tp_s": done["gemm_s"], "ep_s": compute_s}
     for axis, most_s in hidable_s.items():
         done[axis] = done[axis] - least(most_s, cover_s[axis]) * (1 - parameters.of("overlap_cost", "tp"))
-    if not machine.host_launches:
+    if machine.host is None:
         return done
     device_s = sum(value for name, value in done.items() if name != "weight_s")
-    costs = (parameters.of(name) for name in ("launch_s", "launch_collective_s", "launch_checkpoint_s"))
-    host_s = sum(count * cost for count, cost in zip(launches, costs, strict=True))
-    took_s = norm_where_both(device_s, host_s, parameters.of("launch_norm"))
+    took_s = norm_where_both(device_s, machine.host.seconds(host), machine.host.norm)
     done["launch_s"] = took_s - device_s
     # What only makes weight gradients is launched too.
     done["weight_s"] = done["weight_s"] * ratio_or_one(took_s, device_s)
@@ -269,15 +275,15 @@ def _share(op: Operator, machine: Machine) -> float:
     parameters = machine.parameters
     match op.kind:
         case "memory" | "gather":
-            return parameters.of("memory_share", machine.kernels)
+            return parameters.of("memory_share", machine.kernels, *machine.qualifiers)
         case "attention":
-            if parameters.knows("attention_share", machine.device.name):
-                return parameters.of("attention_share", machine.device.name)
-            return parameters.of("attention_share", f"flash{machine.flash_generation}")
+            device, architecture = machine.qualifiers
+            kernel = f"flash{machine.flash_generation}"
+            return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
-            return parameters.of("gemm_share", machine.device.name)
+            return parameters.of("gemm_share", *machine.qualifiers)
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
-from profiles.efficiencies import GroupedEfficiency, OperatorEfficiencies, load_operator_efficiencies
+from profiles.efficiencies import GemmEfficiency, GroupedEfficiency, OperatorEfficiencies, load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.kernels import KernelGrid, kernel_grid
 from profiles.vocabulary import DTYPE_BYTES, Device, DType, Operator, OperatorKind, held_bytes
@@ -135,7 +135,7 @@ def _weighted(
     if grid is None:
         seconds = _tiled(groups, m, n, k, peak, bandwidth, dtype, known, product, result_bytes, kind)
     else:
-        turned = 1 + known.gemm_of(dtype).weight_grad_loss if product == "weight_grad" else 1.0
+        turned = _turned(known.gemm_of(dtype), product)
         # The table's results are written once, in bf16.
         beside = m * n * (result_bytes - held_bytes(dtype)) / (bandwidth * known.bandwidth_share)
         seconds = _measured((m, n, k), peak, bandwidth, dtype, known, grid) * turned + max(0.0, beside)
@@ -143,6 +143,11 @@ def _weighted(
         seconds /= known.gemm_of(dtype).unaligned_share
     floor = groups * known.gemm.group_floor_s if kind == "grouped_gemm" else 0.0
     return max(known.kernel_floor_s, floor, seconds)
+
+
+def _turned(rates: GemmEfficiency, product: Product) -> float:
+    """How much longer a gradient takes than a forward product of its sizes."""
+    return 1.0 if product == "forward" else rates.turned(weight=product == "weight_grad")
 
 
 def measured_products(efficiencies: OperatorEfficiencies, dtype: DType) -> KernelGrid | None:
@@ -194,7 +199,7 @@ def _one_kernel(
     Neither waves nor the rows that a tile is not filled with are counted: no row of TensorRT-LLM's, SGLang's or vLLM's
     kernels tells them (`python -m bench.accuracy.grouped`), as their tiles follow the rows of a group.
     """
-    turned = 1 + known.gemm_of(dtype).weight_grad_loss if product == "weight_grad" else 1.0
+    turned = _turned(known.gemm_of(dtype), product)
     fill = rates.fill * 2 / DTYPE_BYTES[dtype]
     arithmetic = turned * 2 * groups * m * n * (k + fill) / (peak * rates.share_of(dtype))
     moved = groups * ((m * k + k * n) * DTYPE_BYTES[dtype] + m * n * result_bytes)
@@ -244,7 +249,7 @@ def _tiled(
         stream, stall = stream * rates.batch_bandwidth, rates.batch_stall
     else:
         stream, stall = stream * rates.bandwidth, rates.group_stall if kind == "grouped_gemm" else stall
-    turned = 1 + rates.weight_grad_loss if product == "weight_grad" else 1.0
+    turned = _turned(rates, product)
     best = float("inf")
     for rows, columns, share in rates.tiles:
         tiles = groups * ceil(m / rows) * ceil(n / columns)

@@ -14,12 +14,19 @@ from estimator.pricing.gradient_sync import (
     sum_partial_gradients_s,
 )
 from estimator.pricing.held import held_parameters
+from estimator.pricing.host_time import host_of
 from estimator.pricing.layer_times import slowed
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.measured import measured_times
 from estimator.pricing.offload import activations_over_host_link_s, optimizer_on_host_s
 from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS, OptimizerSpec
-from estimator.pricing.pass_time import Machine, PassTime, attention_kernel_of, backward_pass, forward_pass
+from estimator.pricing.pass_time import (
+    Machine,
+    PassTime,
+    attention_kernel_of,
+    backward_pass,
+    forward_pass,
+)
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_kinds import rank_kinds
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
@@ -215,17 +222,17 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
     recipe, efficiencies = setup.recipe, pricing.efficiencies_of(device.name)
     if recipe.software.grouped_products == "streams":
         efficiencies = efficiencies.in_streams()
-    measured_rates = device.peak_basis != "datasheet"
+    parameters = pricing.parameters if device.peak_basis == "datasheet" else neutral_parameters()
     return Machine(
         device=device,
         efficiencies=efficiencies,
-        parameters=neutral_parameters() if measured_rates else pricing.parameters,
+        parameters=parameters,
         dtype=recipe.dtype,
         collective_s=lambda one: on_axis(one.op, one.bytes, one.axis),
         overlap_tp="tp" in recipe.overlap,
         tensor_overlap=recipe.software.tensor_overlap,
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
-        host_launches=recipe.software.launch == "eager" and not measured_rates,
+        host=host_of(recipe.software, device, recipe.dtype, parameters),
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
         accumulator_bytes=GRAD_WIDTH[recipe.grad_dtype] if recipe.software.fused_accumulation else 0,
@@ -259,7 +266,7 @@ def _optimizer_s(
     measured_s = _measured_step_s(chunks, profiles, updated)
     if measured_s is not None:
         return measured_s, 0.0
-    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused")
+    stream = machine.bandwidth_bytes_per_s * machine.parameters.of("memory_share", "fused", *machine.qualifiers)
     return updated * each / stream + _orthogonal_s(optimizer, stage, chunks, machine), 0.0
 
 
@@ -292,7 +299,7 @@ def _orthogonal_s(optimizer: OptimizerSpec, stage: StageSetup, chunks: Sequence[
         if op.kind in ("gemm", "grouped_gemm")
     )
     peak = machine.device.peak("bf16") or machine.device.peak(machine.dtype) or 0.0
-    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", machine.device.name)
+    share = machine.efficiencies.gemm.peak_share * machine.parameters.of("gemm_share", *machine.qualifiers)
     return flops / stage.sharded_over / (peak * share) if peak else 0.0
 
 

@@ -48,6 +48,8 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         loss_in_place=recipe.software.loss_in_place,
         vocabulary_multiple=recipe.vocabulary_multiple,
         recompute=stage.recompute if recomputed else "none",
+        recomputes_needed=recipe.software.recomputes_needed,
+        fused_softmax=recipe.software.fused_softmax,
         selective=recipe.software.selective,
         fused_experts=recipe.software.grouped_products == "fused",
         capacity_factor=recipe.moe_capacity_factor,

@@ -7,7 +7,13 @@ from typing import Any
 
 from planner.cli.output import format_bytes, format_figure, format_seconds, print_notes, print_table, print_text, spans
 
-GROUP_WORDS = {"source": "source", "device": "device", "parallel": "parallel kind", "model_size": "model size"}
+GROUP_WORDS = {
+    "source": "source",
+    "device": "device",
+    "generation": "generation",
+    "parallel": "parallel kind",
+    "model_size": "model size",
+}
 """What rows are grouped by, and how that is called."""
 
 MOST_ROWS = 40
@@ -101,8 +107,9 @@ def _error_cells(errors: dict[str, Any] | None) -> tuple[str, ...]:
 
 
 def _print_comparison(word: str, named: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """Ours beside the baselines on the same rows, the order of plans, and the interval."""
-    columns = (word, "ours", "MFU", "+ bubble", "own MFU", "tau", "its tau", "regret", "sets", "in 90%", "held out")
+    """Ours beside the baselines on the same rows, the order of plans, and the interval with its width."""
+    baselines, order = ("MFU", "+ bubble", "own MFU"), ("tau", "its tau", "regret", "sets")
+    columns = (word, "ours", *baselines, *order, "in 90%", "held out", "width")
     rows = [(name, *_comparison_cells(group)) for name, group in named if group["iteration_time"] is not None]
     if rows:
         print_table(f"Against constant MFU, and the order of plans, by {word}", columns, rows)
@@ -122,6 +129,7 @@ def _comparison_cells(group: dict[str, Any]) -> tuple[str, ...]:
         _figure(ranking, "", "sets"),
         _share(group["coverage_90"]),
         _share(group["coverage_90"], "held_out_share"),
+        _figure(group["coverage_90"], ".0%", "mean_width"),
     )
 
 

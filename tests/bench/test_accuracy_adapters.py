@@ -434,3 +434,25 @@ def test_times_from_tflops_agree_with_those_that_the_table_derives() -> None:
             compared += 1
             assert measured_time_s(explicit, outcome.setup) == pytest.approx(row.derived_iter_time_s, rel=1e-4)
     assert compared
+
+
+def test_public_recipe_fills_what_a_run_on_tpus_leaves_blank_and_stated_settings_stand() -> None:
+    told = {"gpu": "TPU v5p", "gpus_total": 512, "model_name": "GPT3-175B (MLPerf)", "framework": "maxtext"}
+    sizes = {
+        "layers": 96,
+        "hidden": 12288,
+        "heads": 96,
+        "vocab": 51200,
+        "seq_len": 2048,
+        "dtype": "",
+        "micro_batch": None,
+    }
+    row = _explicit(**told, **sizes, global_batch=2048)
+    assert (row.dtype, row.degree("tp"), row.shard, row.recompute, row.grad_accum) == ("int8", 8, 64, "full", 1)
+    stated = _explicit(**told, **sizes, tp=4)
+    assert stated.degree("tp") == 4
+    half = _explicit(**{**told, "gpus_total": 1024}, **sizes)
+    assert half.recompute_layers == 48
+    tpus = {"gpu": "TPU v5e", "gpus_total": 1024, "framework": "maxtext", "notes": "4x v5e-256"}
+    slices = _explicit(**tpus, model_name="MaxText-32B", micro_batch=None, global_batch=None)
+    assert (slices.global_batch, slices.shard) == (4096, 256)

@@ -47,7 +47,7 @@ def test_what_is_no_object_is_refused(tmp_path: Path, extra: str) -> None:
 def test_a_table_is_read_with_its_settings(tmp_path: Path) -> None:
     (tmp_path / "settings_y.csv").write_text("id,micro_batch\nA-1,4\n", encoding="utf-8")
     (row,) = read_published(_table(tmp_path, '"{""cuda_graph"": ""layer""}"'))
-    assert (row.explicit.micro_batch, row.explicit.launch, row.published.micro_batch) == (4, "graph", None)
+    assert (row.explicit.micro_batch, row.explicit.launch, row.published.micro_batch) == (4, "graph_layers", None)
 
 
 def test_blanks_are_filled_and_what_the_row_states_stands() -> None:

@@ -47,9 +47,9 @@ DEVICE_PATTERNS: tuple[tuple[str, str], ...] = (
 """The device by the first pattern in the row's words, lower case; {0} is what the pattern's group caught."""
 
 
-CAPPED = {("SMXB", "b200"): "b200-capped"}
+CAPPED = {("SMXB", "b200"): "b200-capped", ("TAO", "h100"): "h100-96gb"}
 """Machines that hold less of their clock than others of their kind, by source and device: what the source's own sweep
-of single operators says of them."""
+of single operators says of them; PyTorch's H100, of which torchtitan says what they are (96 GB of HBM2e, 500 W)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,12 @@ SITES = (
         nics=4,
         link="omni-path100",
         basis="Jean Zay, where BigScience trained: four Omni-Path 100 links a node (IDRIS, description of the machine)",
+    ),
+    SiteFacts(
+        pattern="futuredata/gavel",
+        nics=1,
+        link="ethernet-10g",
+        basis="virtual machines of public clouds, of 10 Gbit/s Ethernet (gavel, physical clusters on AWS)",
     ),
     SiteFacts(pattern="selene", nics=8, link="ib-hdr200", basis="Selene: eight HDR InfiniBand NICs a node"),
 )
@@ -108,7 +114,7 @@ def hardware_columns(row: RunRow, assumed: list[str]) -> dict[str, Any]:
     capped = CAPPED.get((row.source, name))
     columns: dict[str, Any] = {"gpu": capped or (row.gpu if _is_alias(row.gpu) else name)}
     if capped:
-        assumed.append(f"gpu: {capped}, as the source's own sweep of operators shows")
+        assumed.append(f"gpu: {capped}, as the source's own sweep of operators, or its publisher elsewhere, says")
     per_node = row.gpus_per_node
     network = row.inter_node_link.lower()
     if "unconsolidated" in network:

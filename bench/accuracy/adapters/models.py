@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.accuracy.adapters.frameworks import PublishedFramework
-from models_zoo.layers import Classifier, ConvUnit, Layer
+from models_zoo.layers import Classifier, ConvUnit, Layer, TransformerBlock
 from models_zoo.model import ImageInput, Model
 from planner.one_job.validation.columns import RunRow
 from planner.one_job.validation.model import load_reference
@@ -193,6 +193,12 @@ def _resnet_columns(row: RunRow, assumed: list[str]) -> dict[str, Any]:
 def load_published(name: str) -> Model | None:
     """Return the model that a row of the explicit table calls `name`: ResNet-18, or one that the product knows."""
     return resnet18() if name == RESNET18 else load_reference(name)
+
+
+def count_blocks(name: str) -> int | None:
+    """Return the transformer blocks of the model that a row calls `name`, None where the product does not know it."""
+    model = load_published(name)
+    return None if model is None else sum(isinstance(layer, TransformerBlock) for layer in model.layers)
 
 
 @cache

@@ -11,7 +11,8 @@ from pathlib import Path
 from bench.accuracy.adapters.devices import hardware_columns
 from bench.accuracy.adapters.frameworks import framework_of
 from bench.accuracy.adapters.measured import measured_columns
-from bench.accuracy.adapters.models import load_published, model_columns
+from bench.accuracy.adapters.models import count_blocks, load_published, model_columns
+from bench.accuracy.adapters.recipes import recomputed_layers, with_recipe
 from bench.accuracy.adapters.recovered import recovered_row
 from bench.accuracy.adapters.settings import batch_columns, setting_columns
 from bench.accuracy.adapters.told import UNTOLD, Told, read_told, settings_beside
@@ -58,8 +59,12 @@ def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
     what was taken from elsewhere."""
     assumed: list[str] = []
     framework = framework_of(row, told)
-    row = recovered_row(row, told, framework, assumed)
+    stated = row
+    row = with_recipe(recovered_row(row, told, framework, assumed), framework.name, assumed)
     columns = model_columns(row, framework, assumed)
+    if row.recompute_layers is None:
+        blocks = columns.get("layers", row.layers) or count_blocks(columns.get("model_name", row.model_name))
+        columns["recompute_layers"] = recomputed_layers(stated, framework.name, blocks)
     columns |= hardware_columns(row, assumed)
     columns |= setting_columns(row, framework, assumed)
     seq_len = columns.get("seq_len", row.seq_len)

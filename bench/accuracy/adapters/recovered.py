@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any, get_args
 
-from bench.accuracy.adapters.arguments import argument_columns
+from bench.accuracy.adapters.arguments import argument_columns, argument_features
 from bench.accuracy.adapters.frameworks import PublishedFramework
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
@@ -37,8 +37,9 @@ GRAD_DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "f
 GRAPHS = {
     "full_iteration": "graph",
     "full iteration": "graph",
-    "layer": "graph",
-    "per layer": "graph",
+    "full": "graph",
+    "layer": "graph_layers",
+    "per layer": "graph_layers",
     "true": "graph",
     "none": "eager",
     "false": "eager",
@@ -63,6 +64,9 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     columns["degrees"] = _degrees(row, told, assumed)
     if row.seq_parallel is None:
         columns["seq_parallel"] = flag(told, "sequence_parallel")
+    if row.flash_attn is None and flag(told, "transformer_engine") is False:
+        assumed.append("attention: of XLA itself, without Transformer Engine's fused kernel (flash_attn)")
+        columns["flash_attn"] = False
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
     columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
@@ -138,9 +142,8 @@ def _modules(told: Told) -> list[str]:
 
 def _software(row: RunRow, told: Told) -> dict[str, Any]:
     """Features of the software and what it offloads."""
-    graph = told.get("cuda_graph_impl") or told.get("cuda_graph", "")
-    launch = GRAPHS.get(told.get("cuda_graph_scope", ""), "") if graph.startswith("local") else GRAPHS.get(graph, "")
     features = [row.features] if row.features else []
+    features += argument_features(row, told)
     dispatcher = told.get("moe_dispatcher") or told.get("dispatcher") or told.get("moe_token_dispatcher_type", "")
     if dispatcher:
         name = "hybrid" if "hybridep" in dispatcher else "deduplicated" if "deepep" in dispatcher else "all_to_all"
@@ -159,7 +162,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
     offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
     return {
-        "launch": row.launch or launch,
+        "launch": row.launch or _launch(told),
         "features": "; ".join(features),
         "kernels": row.kernels or ("fused" if flag(told, "compile") else ""),
         "fused_cross_entropy": row.fused_cross_entropy
@@ -167,6 +170,21 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         else entropy not in ("0", "false", "none"),
         "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
     }
+
+
+def _launch(told: Told) -> str:
+    """How kernels are launched: by the graph that is told of, its scope, or a compiler; blank where nothing is."""
+    graph = told.get("cuda_graph_impl") or told.get("cuda_graph", "")
+    scope = told.get("cuda_graph_scope") or told.get("cuda_graph_modules", "")
+    if graph in GRAPHS:
+        return GRAPHS[graph]
+    if scope in GRAPHS:
+        return GRAPHS[scope]
+    if "attn" in scope:
+        return "graph_dense"
+    if "moe_router" in scope:
+        return "graph_router"
+    return "eager" if scope else "compiled" if flag(told, "compile") else ""
 
 
 def _stated_features(told: Told) -> list[str]:

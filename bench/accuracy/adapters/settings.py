@@ -14,6 +14,7 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"fp4", "nvfp4"),
     (r"mx-?fp8|fp8-?mx", "mxfp8"),
     (r"fp8|float8|e4m3|hybrid", "fp8"),
+    (r"int8|aqt", "int8"),
     (r"bf16|bfloat16", "bf16"),
     (r"fp16|half|amp", "fp16"),
     (r"tf32", "tf32"),
@@ -24,7 +25,7 @@ DTYPE_PATTERNS: tuple[tuple[str, str], ...] = (
 BLACKWELL_DTYPES, BLACKWELL = ("mxfp8", "nvfp4"), r"b[23]00"
 """Types that have rates on that architecture alone, and its devices."""
 
-NARROW_SOURCES, TENSOR_FP8 = r"mlcommons/training", r"\b(?:h[12]00|gb?[23]00|b[23]00|gh200)"
+NARROW_SOURCES, TENSOR_FP8 = r"mlcommons/training", r"\b(?:h[12]00|gb?[23]00|b[23]00|gh200|mi3\d\dx)"
 """Submissions whose language models all run with narrow products where the device, one of these, has them."""
 
 FOUR_BIT_BASE = r"(?:int4|nf4)\b.*\bbase"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
+from estimator.pricing.recipe import Launch
 from profiles.errors import InputError
 
 CellKind = Literal["text", "count", "count_or_none", "number", "flag"]
@@ -144,7 +145,13 @@ class RunRow:
     )
     kernels: Annotated[str, Column("text", "fused or one kernel an operator", allowed=("fused", "eager"))] = ""
     launch: Annotated[
-        str, Column("text", "kernels launched one by one, or as a captured graph", allowed=("eager", "graph"))
+        str,
+        Column(
+            "text",
+            "kernels launched one by one, by compiled code, or as captured graphs: of routers, of all but experts, of"
+            " layers, of the iteration",
+            allowed=get_args(Launch),
+        ),
     ] = ""
     fused_cross_entropy: Annotated[bool | None, Column("flag", "whether no fp32 copy of the logits is kept")] = None
     vocab_multiple: Annotated[

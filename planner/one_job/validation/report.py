@@ -24,8 +24,8 @@ ALL = "all"
 def describe_validation(rows: Sequence[RowResult]) -> dict[str, Any]:
     """The whole document, a value that `json.dumps` takes.
 
-    `groups` has `all` (one entry) and for each way to group rows (`source`, `device`, `parallel`, `model_size`) an
-    entry for each group. Errors and shares are fractions: 0.05 is 5%.
+    `groups` has `all` (one entry) and for each way to group rows (`source`, `device`, `generation`, `parallel`,
+    `model_size`) an entry for each group. Errors and shares are fractions: 0.05 is 5%.
     """
     baselines = fit_baselines(rows)
     groups: dict[str, Any] = {ALL: describe_group(summarize_group(rows, baselines))}
@@ -48,6 +48,7 @@ def describe_row(row: RowResult, baselines: Sequence[Baseline] = ()) -> dict[str
         "id": row.id,
         "source": row.source,
         "device": row.device,
+        "generation": row.generation,
         "devices": row.devices,
         "parallel": row.parallel,
         "model_size": row.model_size,

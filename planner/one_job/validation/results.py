@@ -6,14 +6,14 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from planner.shared.options.running import RowGrouping
 from profiles.vocabulary import Provenance
 
 MemoryKind = Literal["allocated", "reserved", "required"]
 """What a memory figure is: the allocator's peak of allocated bytes, all that the process holds (as nvidia-smi shows
 it), or a sum of the parts that was never read off a device."""
 
-GroupBy = Literal["source", "device", "parallel", "model_size"]
-GROUPS: tuple[GroupBy, ...] = get_args(GroupBy)
+GROUPS: tuple[RowGrouping, ...] = get_args(RowGrouping)
 
 Key = tuple[Hashable, ...]
 
@@ -25,7 +25,8 @@ LARGEST_CLASS = ">=100B"
 class RowResult:
     """A run of the table and its prediction; None where nothing was measured, or estimated, or stated.
 
-    `source` (the id's prefix), `device`, `parallel` and `model_size` are the groups that the row is counted in.
+    `source` (the id's prefix), `device`, its `generation`, `parallel` and `model_size` are the groups that the row is
+    counted in.
     `configuration` is what is trained on what (model, device, devices, global batch, sequence length), `plan` every
     other setting; rows that share both, and `stated` (what their source says of them, blanks as blanks), are one run
     done several times. `measured_oom`: the run ended out of memory.
@@ -42,6 +43,7 @@ class RowResult:
     id: str
     source: str
     device: str
+    generation: str
     devices: int
     parallel: str
     model_size: str

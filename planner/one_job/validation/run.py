@@ -17,6 +17,7 @@ from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.report import describe_validation
 from planner.one_job.validation.results import RowResult, parallel_kind, size_class
 from profiles.errors import InputError
+from profiles.uncertainty import generation_of
 from profiles.vocabulary import Infeasible
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _skipped(row: RunRow, reason: str) -> RowResult:
         id=row.id,
         source=row.source,
         device=row.gpu or row.cluster or "unknown",
+        generation=generation_of(row.gpu or ""),
         devices=row.gpus_total or 0,
         parallel=kind,
         model_size=size_class(row.params_b * 1e9 if row.params_b else None),
@@ -151,6 +153,7 @@ def _predicted(row: RunRow, prepared: PreparedRun, outcome: Evaluation) -> RowRe
         id=row.id,
         source=row.source,
         device="+".join(sorted(_devices(setup))),
+        generation="+".join(sorted({generation_of(device) for device in _devices(setup)})),
         devices=setup.devices,
         parallel=_parallel_kind(setup),
         model_size=size_class(work.parameters),

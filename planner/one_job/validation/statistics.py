@@ -10,7 +10,8 @@ from statistics import fmean, median
 
 from planner.one_job.validation.baselines import Baseline, best_mfu, in_fit_half
 from planner.one_job.validation.ranking import Ranking, rank_plans
-from planner.one_job.validation.results import GROUPS, GroupBy, Key, RowResult, relative_error
+from planner.one_job.validation.results import GROUPS, Key, RowResult, relative_error
+from planner.shared.options.running import RowGrouping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,13 +244,14 @@ def compare_baseline(rows: Sequence[RowResult], baseline: Baseline) -> BaselineE
     )
 
 
-def group_rows(rows: Iterable[RowResult], by: GroupBy) -> dict[str, list[RowResult]]:
+def group_rows(rows: Iterable[RowResult], by: RowGrouping) -> dict[str, list[RowResult]]:
     """Return rows by what they are counted under, most rows first, then by name."""
     if by not in GROUPS:
         raise ValueError(f"group_rows: found {by!r}, expected one of {', '.join(GROUPS)}")
     key: Callable[[RowResult], str] = {
         "source": lambda row: row.source,
         "device": lambda row: row.device,
+        "generation": lambda row: row.generation,
         "parallel": lambda row: row.parallel,
         "model_size": lambda row: row.model_size,
     }[by]

@@ -13,7 +13,7 @@ from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import NATURAL, RATE, SECONDS
 
 RunDevice = Literal["auto", "cpu", "cuda"]
-RowGrouping = Literal["source", "device", "parallel", "model_size"]
+RowGrouping = Literal["source", "device", "generation", "parallel", "model_size"]
 
 
 @dataclass(frozen=True, kw_only=True)

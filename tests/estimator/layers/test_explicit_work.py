@@ -352,3 +352,21 @@ def test_layers_that_are_no_transformers_are_the_shards() -> None:
 def test_a_parallel_block_adds_its_branches_before_one_sum() -> None:
     found = work(replace(GPT, parallel=True, shared_norm=True), tp=4)
     assert talk(found, "forward") == talk(found, "backward") == {("all_reduce", WHOLE): 1}
+
+
+def test_recomputation_of_what_is_needed_stops_before_the_last_product_of_a_dense_block() -> None:
+    full, needed = (work(tp=2, recompute="full", recomputes_needed=each) for each in (False, True))
+    assert full.operators[len(needed.again)].name.endswith(".down")
+    assert full.again[: len(needed.again)] == needed.again
+    assert needed.runs_again
+    assert full.runs_again
+    assert len(needed.again_collectives) == len(full.again_collectives) - 1
+    assert not work(recompute="selective").runs_again
+    assert not work().runs_again
+
+
+def test_a_softmax_of_separate_kernels_moves_more_than_a_fused_one() -> None:
+    fused, apart = (work(attention="math", fused_softmax=each) for each in (True, False))
+    softmax = [next(op for op in each.operators if op.name == "attention.softmax") for each in (fused, apart)]
+    assert softmax[1].forward_bytes > softmax[0].forward_bytes
+    assert (softmax[0].forward_kernels, softmax[1].forward_kernels) == (1, 3)

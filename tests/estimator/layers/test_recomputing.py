@@ -37,7 +37,7 @@ def _again(work: Work) -> set[str]:
 
 
 def test_every_module_is_described_and_attentions_core_by_its_pieces() -> None:
-    assert set(MODULES) | {"core_attn"} == set(get_args(RecomputeModule))
+    assert set(MODULES) | {"core_attn", "by_operator"} == set(get_args(RecomputeModule))
     assert _again(_work("core_attn")) == {"attention.flash"}
 
 
@@ -98,3 +98,23 @@ def test_fused_experts_take_less_of_memory_and_cast_nothing_between_their_produc
     assert named(fused, "experts.down").narrow_input
     assert named(fused, "experts.activation").forward_bytes < named(plain, "experts.activation").forward_bytes
     assert named(fused, "experts.activation").backward_bytes < named(plain, "experts.activation").backward_bytes
+
+
+def test_of_pytorchs_policy_attention_and_every_other_product_keep_their_results() -> None:
+    block = next(layer for layer in load_model("llama3-8b").layers if isinstance(layer, TransformerBlock))
+    split = Split(samples=1, seq_len=128, recompute="selective")
+    work, plain = _work("by_operator", split=split, block=block), _work(split=split, block=block)
+    hidden, kv, inner, rows = 4096, 1024, 14336, 128
+    products = {op.name: op.shape for op in work.again if op.kind == "gemm"}
+    # Queries, keys, values, output, gate, up, down: the second, fourth and sixth run again.
+    assert products == {
+        "attention.qkv": (rows, kv, hidden),
+        "attention.output": (rows, hidden, hidden),
+        "mlp.up": (rows, inner, hidden),
+    }
+    assert not [op for op in work.again if op.kind == "attention"]
+    assert {"attention.norm", "mlp.norm", "mlp.activation"} <= _again(work)
+    # Kept: the input, queries, values, attention's result with its statistics, the gate and what is projected down.
+    kept = 2 * rows * (4 * hidden + kv + inner) + 4 * rows * 32
+    assert work.saved_bytes == pytest.approx(kept, rel=2e-3)
+    assert work.saved_bytes < plain.saved_bytes

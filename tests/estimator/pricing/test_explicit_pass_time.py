@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
+from estimator.pricing.host_time import Host, host_of
 from estimator.pricing.operator_time import time_operator
 from estimator.pricing.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
+from estimator.pricing.recipe import Software
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Head
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.training_parameters import TrainingParameters, load_training_parameters
-from profiles.vocabulary import Collective, LayerTime, Operator
+from profiles.vocabulary import Collective, Device, LayerTime, Operator
 from tests.explicit_examples import EXPERTS, LLAMA
 
 BLOCK, MOE_BLOCK, HEAD = LLAMA.layers[1], EXPERTS.layers[1], LLAMA.layers[-1]
@@ -37,7 +39,7 @@ def machine(**changes: Any) -> Machine:
         "overlap_tp": False,
         "tensor_overlap": "backward",
         "overlap_ep": False,
-        "host_launches": False,
+        "host": None,
         "kernels": "fused",
         "accumulation_bytes": 0,
         "accumulator_bytes": 4,
@@ -52,6 +54,13 @@ def machine(**changes: Any) -> Machine:
 def with_parameters(**changes: float) -> TrainingParameters:
     known = load_training_parameters()
     return replace(known, values={**known.values} | {name.replace("__", "."): value for name, value in changes.items()})
+
+
+def host(parameters: TrainingParameters | None = None, device: Device = H100, **features: Any) -> Host:
+    software = Software(**{"name": "any", "fused_accumulation": True, **features})
+    driving = host_of(software, device, "bf16", parameters or load_training_parameters())
+    assert driving is not None
+    return driving
 
 
 def work(layer: Any = BLOCK, **split: Any) -> Work:
@@ -79,7 +88,7 @@ works = st.builds(
 machines = st.builds(
     machine,
     overlap_tp=st.booleans(),
-    host_launches=st.booleans(),
+    host=st.sampled_from([None, host(), host(modules="transformer_engine")]),
     accumulation_bytes=st.sampled_from([0, 10]),
     collective_s=st.sampled_from([lambda one: one.bytes * 1e-11, lambda _: 1e-3]),
 )
@@ -102,8 +111,9 @@ def test_kinds_are_those_of_the_operators() -> None:
     assert {op.kind for op in chosen.operators} <= set(shares)
     for op in chosen.operators:
         seconds = time_operator(op, device=H100, dtype="bf16", efficiencies=on.efficiencies, pass_="forward")
-        qualifier = {"gemm": "h100", "attention": "flash2", "memory": "fused"}[op.kind]
-        expected[KIND_FIELDS[op.kind]] += seconds / on.parameters.of(shares[op.kind], qualifier)
+        qualifiers = {"gemm": (), "attention": ("flash2",), "memory": ("fused",)}[op.kind]
+        share = on.parameters.of(shares[op.kind], *qualifiers, "h100", "hopper")
+        expected[KIND_FIELDS[op.kind]] += seconds / share
     found = forward_pass([(chosen, 1)], on)
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
     assert found.total_s == pytest.approx(sum(expected.values()))
@@ -112,14 +122,14 @@ def test_kinds_are_those_of_the_operators() -> None:
 @given(chosen=works, count=st.integers(2, 5))
 def test_a_pass_is_linear_in_layers(chosen: Work, count: int) -> None:
     for way in WAYS:
-        for on in (machine(), machine(host_launches=True)):
+        for on in (machine(), machine(host=host())):
             one, many = way([(chosen, 1)], on), way([(chosen, count)], on)
             assert many.total_s == pytest.approx(count * one.total_s)
             assert many.weight_s == pytest.approx(count * one.weight_s)
 
 
 def test_a_profile_wins_and_keeps_the_shares() -> None:
-    chosen, on = work(), machine(host_launches=True)
+    chosen, on = work(), machine(host=host())
     for way, seconds in ((forward_pass, 0.1), (backward_pass, 0.3)):
         modelled = way([(chosen, 3)], machine())
         found = way([(chosen, 3)], on, [time_of(0.1, 0.3)])
@@ -153,34 +163,39 @@ def test_full_recomputation_is_a_second_forward() -> None:
 
 
 def test_where_the_device_waits_a_pass_is_the_hosts_launches() -> None:
-    slow = with_parameters(launch_s=0.5, launch_collective_s=0.25, launch_checkpoint_s=2.0)
-    on = machine(host_launches=True, parameters=slow)
+    slow = with_parameters(
+        launch_s=0.5, call_s=0.125, call_backward_s=0.0625, launch_collective_s=0.25, launch_checkpoint_s=2.0
+    )
+    on = machine(host=host(slow), parameters=slow)
     chosen = work(tp=2, recompute="full")
-    kernels = sum(op.forward_kernels for op in chosen.operators)
-    assert forward_pass([(chosen, 3)], on).total_s == pytest.approx(3 * (0.5 * kernels + 0.25 * 2))
-    back = kernels + sum(op.backward_kernels for op in chosen.operators)
-    assert backward_pass([(chosen, 3)], on).total_s == pytest.approx(3 * (0.5 * back + 0.25 * 4 + 2.0))
+    operators = len(chosen.operators)
+    ahead = 0.5 * sum(op.forward_kernels for op in chosen.operators) + 0.125 * operators
+    assert forward_pass([(chosen, 3)], on).total_s == pytest.approx(3 * (ahead + 0.25 * 2))
+    back = 0.5 * sum(op.backward_kernels for op in chosen.operators) + 0.0625 * operators
+    assert backward_pass([(chosen, 3)], on).total_s == pytest.approx(3 * (ahead + back + 0.25 * 4 + 2.0))
 
 
 @given(chosen=works, launch=st.floats(1e-7, 1e-3))
 def test_a_pass_is_longer_than_either_side_and_shorter_than_both(chosen: Work, launch: float) -> None:
-    known = with_parameters(launch_s=launch, launch_collective_s=0.0, launch_checkpoint_s=0.0)
+    others = ("launch_collective_s", "launch_checkpoint_s", "launch_inner_s", "call_s", "call_backward_s", "step_s")
+    known = with_parameters(launch_s=launch, **dict.fromkeys(others, 0.0))
     for way in WAYS:
         device_s = way([(chosen, 1)], machine()).total_s
-        host = way([(chosen, 1)], machine(host_launches=True, parameters=known))
+        driven = way([(chosen, 1)], machine(host=host(known), parameters=known))
         operators = (*chosen.operators, *(chosen.again if way is backward_pass else ()))
         kernels = sum(op.forward_kernels for op in operators)
         if way is backward_pass:
             kernels = sum(op.forward_kernels for op in chosen.again)
             kernels += sum(op.backward_kernels for op in chosen.operators)
-        assert max(device_s, launch * kernels) <= host.total_s * (1 + 1e-9)
-        assert host.total_s <= (device_s + launch * kernels) * (1 + 1e-9)
-        assert host.launch_s == pytest.approx(host.total_s - device_s, abs=1e-12)
+        assert max(device_s, launch * kernels) <= driven.total_s * (1 + 1e-9)
+        assert driven.total_s <= (device_s + launch * kernels) * (1 + 1e-9)
+        assert driven.launch_s == pytest.approx(driven.total_s - device_s, abs=1e-12)
 
 
 def test_a_captured_graph_has_no_launches() -> None:
     slow = with_parameters(launch_s=0.5)
-    assert forward_pass([(work(), 1)], machine(host_launches=False, parameters=slow)).launch_s == 0
+    assert host_of(Software(name="any", launch="graph"), H100, "bf16", slow) is None
+    assert forward_pass([(work(), 1)], machine(host=None, parameters=slow)).launch_s == 0
 
 
 def test_attention_is_in_fp8_where_products_are_narrow_and_the_software_says_so() -> None:
@@ -283,7 +298,7 @@ def test_a_frozen_layer_has_no_weight_gradients_to_put_off() -> None:
 def test_what_backward_cannot_put_off_is_never_longer_on_a_faster_device() -> None:
     fast = replace(H100, peak_flops_per_s=tuple((name, 2 * peak) for name, peak in H100.peak_flops_per_s))
     slow, quick = (
-        backward_pass([(work(samples=1), 1)], machine(device=device, host_launches=True)) for device in (H100, fast)
+        backward_pass([(work(samples=1), 1)], machine(device=device, host=host())) for device in (H100, fast)
     )
     assert quick.total_s - quick.weight_s <= (slow.total_s - slow.weight_s) * (1 + 1e-9)
 
@@ -292,14 +307,14 @@ def test_gradients_are_accumulated_in_a_pass_of_their_own_where_products_do_not(
     chosen, on = work(), machine(accumulator_bytes=0, accumulation_bytes=10)
     without = backward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
     added = backward_pass([(chosen, 2)], on).memory_bound_s - without.memory_bound_s
-    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused")
+    rate = on.bandwidth_bytes_per_s * on.parameters.of("memory_share", "fused", *on.qualifiers)
     assert added == pytest.approx(2 * 10 * chosen.trainable_parameters / rate)
     assert forward_pass([(chosen, 2)], on) == forward_pass([(chosen, 2)], replace(on, accumulation_bytes=0))
 
 
 def test_an_operator_without_kernels_takes_no_time() -> None:
     idle = Operator(name="x", kind="memory", shape=(10,), forward_bytes=10**9, forward_kernels=0)
-    assert forward_pass([(Work(operators=(idle,)), 1)], machine(host_launches=True)).total_s == 0
+    assert forward_pass([(Work(operators=(idle,)), 1)], machine(host=host())).total_s == 0
 
 
 def test_as_many_profiles_as_works() -> None:

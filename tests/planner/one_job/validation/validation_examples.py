@@ -13,6 +13,7 @@ def row(number: int = 1, **changes: Any) -> RowResult:
         "id": f"X-{number:04}",
         "source": "X",
         "device": "a100-80gb",
+        "generation": "ampere",
         "devices": 8,
         "parallel": "dp",
         "model_size": "1-10B",
