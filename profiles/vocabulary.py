@@ -62,6 +62,15 @@ RecomputeModule = Literal[
 """What selective recomputation can run again, in Megatron Core's words; PyTorch's policy of operators."""
 AdapterTargets = Literal["all", "attention"]
 """Beside which of the blocks' matrices adapters stand: every one, or the projections of attention alone."""
+FrozenAs = Literal["held", "nf4", "gptq"]
+"""How frozen matrices of blocks are held: as others are; in 4 bits that one kernel widens before each product
+(bitsandbytes, torchao); in 4 bits that PyTorch's operators unpack (AutoGPTQ)."""
+FOUR_BIT_BYTES = 0.5 + 2 / 128 + 0.5 / 128
+"""A weight in 4 bits with a 16-bit scale and a 4-bit zero point for each 128 (GPTQ's group size; NF4's blocks of 64
+with doubly quantised scales take 0.516: QLoRA, Dettmers et al. 2023, section 3)."""
+WIDENED_BYTES: dict[FrozenAs, tuple[float, int]] = {"held": (0.0, 0), "nf4": (0.52 + 2, 1), "gptq": (16.5, 5)}
+"""Bytes moved for each weight, and kernels, when 4 bits become 16. GPTQ: its int32 words shifted into one int32 a
+weight, narrowed to int8, masked, less the zero point, times the scale (AutoGPTQ, qlinear_cuda.py, forward)."""
 Kernels = Literal["fused", "eager"]
 """Steps over activations as Megatron's or Transformer Engine's fused kernels run them, or one kernel each."""
 Phase = Literal["forward", "backward", "step"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from estimator.layers.operators import elementwise, gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
-from profiles.vocabulary import Collective, CollectiveOp, Infeasible, Operator, Phase
+from profiles.vocabulary import WIDENED_BYTES, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,27 @@ def linear(
         replicated=_replicated(parameters, gradient_ranks),
         saved_bytes=kept if saves_input and learns else 0,
     )
+    widening = _widened(name, n=n, k=k, split=split)
+    if widening is not None:
+        piece = replace(piece, operators=(widening, product))
     return join((piece, _adapter(name, rows=rows, n=n, k=k, split=split))) if split.lora_rank else piece
+
+
+def _widened(name: str, *, n: int, k: int, split: Split) -> Operator | None:
+    """A frozen weight of 4 bits turned into 16 before its product, and before that of its input's gradient."""
+    moved, kernels = WIDENED_BYTES[split.frozen_as if split.frozen else "held"]
+    if not kernels:
+        return None
+    count = round(n * k * moved)
+    return Operator(
+        name=f"{name}.widen",
+        kind="memory",
+        shape=(n * k,),
+        forward_bytes=count,
+        backward_bytes=count,
+        forward_kernels=kernels,
+        backward_kernels=kernels,
+    )
 
 
 def _adapter(name: str, *, rows: int, n: int, k: int, split: Split) -> Piece:

@@ -11,6 +11,7 @@ from profiles.vocabulary import (
     AttentionKernel,
     Collective,
     DType,
+    FrozenAs,
     Kernels,
     Operator,
     RecomputeKind,
@@ -27,8 +28,9 @@ class Split:
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
     fullest expert rank over the mean. `selective`: what selective recomputation runs again. `fused_experts`: the
     experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
-    `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names. `keeps_narrow`: a
-    product with narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names; `frozen_as`: how frozen
+    matrices are held. `keeps_narrow`: a product with narrow operands keeps its input as such. `narrow_activations`: an
+    activation keeps its input in 8 bits.
     `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel each all the same.
     `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
     `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
@@ -59,6 +61,7 @@ class Split:
     imbalance: float = 1.0
     lora_rank: int = 0
     lora_targets: AdapterTargets = "all"
+    frozen_as: FrozenAs = "held"
     keeps_narrow: bool = False
     narrow_activations: bool = False
     frozen: bool = False

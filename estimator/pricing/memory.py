@@ -21,7 +21,7 @@ from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_work import ChunkWork
-from profiles.vocabulary import DTYPE_BYTES, NARROW_DTYPES, Operator, held_bytes
+from profiles.vocabulary import DTYPE_BYTES, FOUR_BIT_BYTES, NARROW_DTYPES, Operator, held_bytes
 
 FIRM_SHARE = 0.25
 """Of the allocator's loose blocks, those that it cannot give back because something lives beside them (assumption)."""
@@ -173,6 +173,9 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: 
     weights = state(weight_width, learning=False, sharded_from=3)
     if recipe.dtype in NARROW_DTYPES and software.keeps_narrow:
         weights = weights + _narrow_bytes(recipe, stage, held, weight_width)
+    if software.frozen_as != "held":
+        over = shards[0] if stage.zero == 3 else 1
+        weights = weights - np.floor((weight_width - FOUR_BIT_BYTES) * held.matrices_frozen / over)
     step: Amount = 0.0
     if GRAD_WIDTH[recipe.grad_dtype] < 4:
         step = state(features.step_copy_bytes, learning=True, sharded_from=1)

@@ -8,7 +8,15 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
-from profiles.vocabulary import AdapterTargets, AttentionKernel, DType, Kernels, RecomputeKind, RecomputeModule
+from profiles.vocabulary import (
+    AdapterTargets,
+    AttentionKernel,
+    DType,
+    FrozenAs,
+    Kernels,
+    RecomputeKind,
+    RecomputeModule,
+)
 from profiles.vocabulary import GradDType as GradDType
 from profiles.vocabulary import OffloadPart as OffloadPart
 from profiles.vocabulary import OptimizerName as OptimizerName
@@ -39,6 +47,7 @@ class Software:
     blocks' matrices are held in the narrow type alone, and gathered so (fp8 parameter gather; NVFP4's only where they
     are frozen). `narrow_activations`: an activation between products keeps its input in 8 bits (Megatron Core's
     activation_func_fp8_input_store). `lora_targets`: beside which of the blocks' matrices adapters stand.
+    `frozen_as`: whether frozen matrices of blocks are held in 4 bits (Q-LoRA), and widened before each product.
     `fused_accumulation`: weight-gradient products add to the accumulated gradients themselves; otherwise a second pass
     does. `bucket_bytes`: gradients are summed in buckets of so many bytes, each waiting for its own latencies (0: in
     one piece; `grown_buckets`: as Megatron cuts them where they are summed beside compute, `bucket_elements`, each
@@ -78,6 +87,7 @@ class Software:
     narrow_parameters: bool = False
     narrow_activations: bool = False
     lora_targets: AdapterTargets = "all"
+    frozen_as: FrozenAs = "held"
     bucket_bytes: int = 0
     grown_buckets: bool = False
     broadcast_weights: bool = False

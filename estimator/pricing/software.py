@@ -52,6 +52,7 @@ class Framework:
     memory_basis: str
     accumulates: bool = True
     recompute: RecomputeKind = "none"
+    recomputes_layers: bool = False
     released: str = ""
     brings: tuple[Brought, ...] = ()
     usual_on: tuple[str, ...] = ()
@@ -122,6 +123,7 @@ def _framework(name: str, entry: dict[str, Any]) -> Framework:
         memory_basis=entry.get("memory_basis", ""),
         accumulates=entry.get("accumulates", True),
         recompute=entry.get("recompute", "none"),
+        recomputes_layers=entry.get("recomputes_layers", False),
         released=entry.get("released", ""),
         brings=tuple(Brought(**each) for each in entry["brings"]),
         usual_on=tuple(entry["usual_on"]),
@@ -156,6 +158,7 @@ def describe_framework(framework: Framework) -> dict[str, Any]:
         "sequence_parallel": framework.sequence_parallel,
         "accumulates": framework.accumulates,
         "recompute": framework.recompute,
+        "recomputes_layers": framework.recomputes_layers,
         "released": framework.released,
         "brings": [f"{each.feature} (since {each.release}; {each.source})" for each in framework.brings],
         "usual_on": list(framework.usual_on),

@@ -32,6 +32,7 @@ class ChunkWork:
 def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: bool) -> Split:
     """How a rank of `stage` holds layer `layer_index`."""
     recipe = setup.recipe
+    layer = setup.model.layers[layer_index]
     is_frozen, passes_gradient = _learning(recipe, layer_index)
     return Split(
         samples=setup.samples_per_rank(stage),
@@ -56,6 +57,7 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,
         lora_targets=recipe.software.lora_targets,
+        frozen_as=recipe.software.frozen_as if isinstance(layer, TransformerBlock) else "held",
         keeps_narrow=recipe.software.keeps_narrow and recipe.dtype in NARROW_DTYPES,
         narrow_activations=recipe.software.narrow_activations,
         frozen=recipe.lora_rank > 0 or is_frozen,

@@ -73,10 +73,11 @@ def load_model(name: str) -> Model:
     entry = _entries().get(name)
     if entry is None:
         raise InputError(where="model", found=repr(name), expected=f"a zoo name such as {near_names(name)}")
-    sizes = {key: value for key, value in entry.items() if key not in _ABOUT}
+    sizes: dict[str, Any] = {key: value for key, value in entry.items() if key not in _ABOUT}
     if "model_type" in entry:
         tokens = sizes.pop("seq_len")
-        model = config_model({"max_position_embeddings": tokens, **sizes}, where="catalogue", name=name)
+        keys = {key: None if value == "null" else value for key, value in sizes.items()}
+        model = config_model({"max_position_embeddings": tokens, **keys}, where="catalogue", name=name)
         model = replace(model, input=TokenInput(seq_len=tokens), kind="zoo")
     else:
         model = FAMILIES[entry["family"]](name, **sizes)

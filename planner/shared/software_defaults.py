@@ -6,7 +6,7 @@ Both an explicit plan's options and a run table's rows leave these open, and bot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import ceil, gcd
 
 from estimator.pricing.software import Framework
 from profiles.vocabulary import RecomputeKind
@@ -17,6 +17,9 @@ tokens, two or four of fewer."""
 
 MICRO_BATCHES_A_STAGE = 4
 """As Crius and GPipe take it (Crius, section 5.1): fewer leave a pipeline mostly idle."""
+
+FEW_LAYERS = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
+"""Shares of a stage's layers in which everything is recomputed, tried in turn before all."""
 
 LADDER: tuple[RecomputeKind, ...] = ("none", "selective", "full")
 """What is recomputed, from least to most: the first that fits is taken."""
@@ -47,22 +50,26 @@ def default_local_batch(seq_len: int, ranks_a_sample: int) -> int:
 
 
 def choices_in_turn(
-    framework: Framework, sizes: Sequence[int], kinds: Sequence[RecomputeKind]
-) -> tuple[tuple[int, RecomputeKind], ...]:
-    """Return micro-batches and kinds of recomputation in the order in which they are tried until one fits.
+    framework: Framework, sizes: Sequence[int], kinds: Sequence[RecomputeKind], stage_layers: int
+) -> tuple[tuple[int, RecomputeKind, int | None], ...]:
+    """Return micro-batches, kinds of recomputation and in how many layers of each stage (None: all) in the order in
+    which they are tried until one fits.
 
-    `sizes` are largest first, `kinds` least first. Software that accumulates takes a smaller micro-batch before it
-    computes anything again; other software recomputes before it takes its share of the batch in parts.
+    `sizes` are largest first, `kinds` least first; a stage has `stage_layers` layers. Software that accumulates takes a
+    smaller micro-batch before it computes anything again, and then in as few layers as need be if it can; other
+    software recomputes before it takes its share of the batch in parts.
     """
     least, most = kinds[0], kinds[-1]
     if len(kinds) == 1:
-        return tuple((samples, least) for samples in sizes)
+        return tuple((samples, least, None) for samples in sizes)
     if not framework.accumulates:
-        return (*((sizes[0], kind) for kind in kinds), *((samples, most) for samples in sizes[1:]))
+        return (*((sizes[0], kind, None) for kind in kinds), *((samples, most, None) for samples in sizes[1:]))
+    few = sorted({ceil(share * stage_layers) for share in FEW_LAYERS} - {stage_layers})
     return (
-        *((samples, least) for samples in sizes),
-        *((sizes[-1], kind) for kind in kinds[1:-1]),
-        *((samples, most) for samples in sizes),
+        *((samples, least, None) for samples in sizes),
+        *((sizes[-1], kind, None) for kind in kinds[1:-1]),
+        *((sizes[-1], most, layers) for layers in few if framework.recomputes_layers),
+        *((samples, most, None) for samples in sizes),
     )
 
 

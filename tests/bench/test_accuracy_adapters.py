@@ -210,9 +210,12 @@ def test_precision(fields: dict[str, Any], dtype: str, grad_dtype: str, masters:
     assert (recipe.dtype, recipe.grad_dtype, recipe.software.optimizer_masters) == (dtype, grad_dtype, masters)
 
 
-@pytest.mark.parametrize("words", ["bf16 (nf4 base)", "fp16 (int4 GPTQ base)"])
-def test_adapters_over_four_bits_are_refused_by_name(words: str) -> None:
-    assert _reason(dtype=words).startswith(f"dtype: found '{words}', expected one of")
+@pytest.mark.parametrize(
+    ("words", "dtype", "held"), [("bf16 (nf4 base)", "bf16", "nf4"), ("fp16 (int4 GPTQ base)", "fp16", "gptq")]
+)
+def test_adapters_over_four_bits(words: str, dtype: str, held: str) -> None:
+    recipe = _setup(dtype=words, lora_rank=16).recipe
+    assert (recipe.dtype, recipe.software.frozen_as) == (dtype, held)
 
 
 def test_overlap_in_the_words_of_the_notes() -> None:

@@ -29,7 +29,7 @@ NARROW_SOURCES, TENSOR_FP8 = r"mlcommons/training", r"\b(?:h[12]00|gb?[23]00|b[2
 """Submissions whose language models all run with narrow products where the device, one of these, has them."""
 
 FOUR_BIT_BASE = r"(?:int4|nf4)\b.*\bbase"
-"""Adapters over frozen weights of 4 bits (Q-LoRA), which every pass turns into 16: nothing here prices that."""
+"""Adapters over frozen weights of 4 bits (Q-LoRA), which every pass turns into 16."""
 
 OPTIMIZER_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"muon", "muon"),
@@ -61,6 +61,7 @@ def setting_columns(row: RunRow, framework: PublishedFramework, assumed: list[st
         "optimizer_notes": _optimizer(row, assumed),
         "offload": row.offload or _offload(row),
         "lora_rank": _lora_rank(row, assumed),
+        "features": _features(row),
         "moe_capacity_factor": row.moe_capacity_factor or _capacity(row.notes.lower()),
         "recompute": row.recompute or framework.recompute,
         "kernels": row.kernels or ("fused" if _compiled(row) else ""),
@@ -77,8 +78,6 @@ def setting_columns(row: RunRow, framework: PublishedFramework, assumed: list[st
 def _precision(row: RunRow, framework: PublishedFramework, assumed: list[str]) -> dict[str, Any]:
     """Compute dtype, that of gradients and whether the optimizer has its own weights; a word of its own stays."""
     text = row.dtype.lower()
-    if re.search(FOUR_BIT_BASE, text):
-        return {"dtype": row.dtype}  # which the product refuses by name
     dtype = next((dtype for pattern, dtype in DTYPE_PATTERNS if re.search(pattern, text)), text)
     if not dtype and re.search(NARROW_SOURCES, said(row).lower()) and re.search(TENSOR_FP8, row.gpu.lower()):
         assumed.append("dtype: not stated; fp8, as every published script of MLPerf's language models on such devices")
@@ -149,6 +148,15 @@ def _offload(row: RunRow) -> str:
         "activations": re.search(r"pa_cpu=y|offload of [a-z/]*activations", text),
     }
     return "+".join(part for part, match in parts.items() if match)
+
+
+def _features(row: RunRow) -> str:
+    """The row's features, and how a frozen base is held where its precision says so."""
+    text = row.dtype.lower()
+    if not re.search(FOUR_BIT_BASE, text):
+        return row.features
+    held = "nf4" if "nf4" in text else "gptq"
+    return "; ".join(filter(None, (row.features, f"frozen_as={held}")))
 
 
 def _lora_rank(row: RunRow, assumed: list[str]) -> int | None:

@@ -297,7 +297,7 @@ def _setups(
     """One setup for each micro-batch and recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, framework, assumed)
     setups = []
-    for samples, kind, layers in _tried(batch, options, framework):
+    for samples, kind, layers in _tried(batch, options, framework, -(-len(model.layers) // grid.pp)):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
         setup = uniform_setup(
@@ -325,7 +325,7 @@ def _setups(
 
 
 def _tried(
-    batch: Batch, options: EstimateOptions, framework: Framework
+    batch: Batch, options: EstimateOptions, framework: Framework, stage_layers: int
 ) -> Iterator[tuple[int, RecomputeKind, int | None]]:
     """Micro-batch, kind and layers of recomputation in the order in which they are tried: smaller micro-batches and
     more recomputation than the software's own where memory forces it, each where it is left open."""
@@ -333,8 +333,7 @@ def _tried(
     if options.recompute != "auto":
         yield from ((samples, *recompute_rule(options.recompute)) for samples in sizes)
         return
-    for samples, kind in choices_in_turn(framework, sizes, recompute_ladder(framework)):
-        yield samples, kind, None
+    yield from choices_in_turn(framework, sizes, recompute_ladder(framework), stage_layers)
 
 
 def _sharding(

@@ -67,10 +67,12 @@ def _with_next(setup: Setup, evaluation: Evaluation, rest: Sequence[Setup], eval
 
 def _difference(setup: Setup, other: Setup) -> str:
     """What the other setup has instead, in words."""
-    kind, samples = other.stages[0].recompute, other.samples_per_rank(other.stages[0])
+    stage = other.stages[0]
+    kind, samples = stage.recompute, other.samples_per_rank(stage)
     parts = []
     if samples != setup.samples_per_rank(setup.stages[0]):
         parts.append(f"a micro-batch of {samples} (--micro-batch)")
-    if kind != setup.stages[0].recompute:
-        parts.append(f"recomputation {kind} (--recompute)")
+    if (kind, stage.recompute_layers) != (setup.stages[0].recompute, setup.stages[0].recompute_layers):
+        layers = "" if stage.recompute_layers is None else f":{stage.recompute_layers}"
+        parts.append(f"recomputation {kind}{layers} (--recompute)")
     return " and ".join(parts)

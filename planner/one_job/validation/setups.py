@@ -99,7 +99,8 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     recipe = _recipe(row, model, cluster, training, grid, assumed)
     shares_tokens = _sequence_parallel(row, framework, grid.degrees, assumed)
     setups = []
-    for micro_batch, recompute in _tried(row, grid, framework, assumed):
+    stage_layers = -(-len(model.layers) // grid.degrees.pp)
+    for micro_batch, recompute, layers in _tried(row, grid, framework, stage_layers, assumed):
         setup = uniform_setup(
             model,
             cluster,
@@ -109,7 +110,7 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
             zero=training.zero,
             shard=shard,
             recompute=recompute,
-            recompute_layers=row.recompute_layers,
+            recompute_layers=layers,
             offload=words_of(row, "offload", OFFLOADS) or frozenset(),
             blocks=blocks_of(row),
         )
@@ -133,16 +134,19 @@ def blocks_of(row: RunRow) -> tuple[int, ...] | None:
 
 
 def _tried(
-    row: RunRow, grid: RunGrid, framework: Framework, assumed: list[str]
-) -> tuple[tuple[int, RecomputeKind], ...]:
-    """Micro-batches and kinds of recomputation in the order in which they are tried: the first alone where the row
-    states them."""
+    row: RunRow, grid: RunGrid, framework: Framework, stage_layers: int, assumed: list[str]
+) -> tuple[tuple[int, RecomputeKind, int | None], ...]:
+    """Micro-batches, kinds of recomputation and layers of a stage in the order in which they are tried: the first alone
+    where the row states them."""
     stated = word_of(row, "recompute", RECOMPUTES)
     sizes = (grid.micro_batch, *grid.smaller)
     kinds = recompute_ladder(framework) if stated is None else (stated,)
     if stated is None:
         assumed.append(f"recompute: not stated; {kinds[0]}, or more if memory forces it (recompute)")
-    return choices_in_turn(framework, sizes, kinds)
+    turns = choices_in_turn(framework, sizes, kinds, stage_layers)
+    if row.recompute_layers is None:
+        return turns
+    return tuple((samples, kind, row.recompute_layers) for samples, kind, layers in turns if layers is None)
 
 
 def _training(row: RunRow, device: str, assumed: list[str]) -> Training:

@@ -14,7 +14,7 @@ from torch import Tensor
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from models_zoo.layers import Attention, Experts, FeedForward, Head, TransformerBlock
-from profiles.vocabulary import AdapterTargets, DType
+from profiles.vocabulary import AdapterTargets, DType, FrozenAs
 
 ROWS, HIDDEN, HEADS, KV_HEADS, INNER, RANK = 32, 64, 8, 2, 160, 4
 DIM = HIDDEN // HEADS
@@ -150,3 +150,17 @@ def test_a_loss_on_its_fp32_logits_holds_these_and_the_16_bit_ones(in_place: boo
     fused = layer_work(head, Split(samples=1, seq_len=ROWS, fused_cross_entropy=True))
     assert isinstance(fused, Work)
     assert fused.saved_bytes == ROWS * vocab * 2 + ROWS * HIDDEN * 2
+
+
+@pytest.mark.parametrize(("held", "moved"), [("nf4", 2.52), ("gptq", 16.5)])
+def test_frozen_weights_of_four_bits_are_widened_before_each_product(held: FrozenAs, moved: float) -> None:
+    plain, described = (work(lora_rank=RANK, frozen=True, frozen_as=kind) for kind in ("held", held))
+    weights = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV_HEADS * DIM + 3 * HIDDEN * INNER
+    for passed in ("forward_bytes", "backward_bytes"):
+        more = sum(getattr(op, passed) for op in described.operators) - sum(
+            getattr(op, passed) for op in plain.operators
+        )
+        assert more == pytest.approx(moved * weights, rel=1e-3)
+    assert described.saved_bytes == plain.saved_bytes
+    # What learns is held as always.
+    assert work(frozen_as=held).operators == work().operators

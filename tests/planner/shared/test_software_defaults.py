@@ -46,9 +46,26 @@ def test_recomputation_starts_where_the_software_does() -> None:
 
 def test_software_that_does_not_accumulate_recomputes_before_it_takes_less_at_a_time() -> None:
     kinds = recompute_ladder(load_framework("torchtitan"))
-    tried = choices_in_turn(load_framework("torchtitan"), (4, 2), kinds)
-    assert tried == ((4, "selective"), (4, "full"), (2, "full"))
-    assert choices_in_turn(load_framework("maxtext"), (4, 2), ("full",)) == ((4, "full"), (2, "full"))
+    tried = choices_in_turn(load_framework("torchtitan"), (4, 2), kinds, 8)
+    assert tried == ((4, "selective", None), (4, "full", None), (2, "full", None))
+    maxtext = choices_in_turn(load_framework("maxtext"), (4, 2), ("full",), 8)
+    assert maxtext == ((4, "full", None), (2, "full", None))
+
+
+def test_megatron_recomputes_in_as_few_layers_as_need_be() -> None:
+    framework = load_framework("megatron-core")
+    tried = choices_in_turn(framework, (2, 1), recompute_ladder(framework), 10)
+    few = tuple((1, "full", layers) for layers in (2, 3, 5, 8))
+    assert tried == (
+        (2, "none", None),
+        (1, "none", None),
+        (1, "selective", None),
+        *few,
+        (2, "full", None),
+        (1, "full", None),
+    )
+    shared = load_framework("deepspeed")
+    assert all(layers is None for _, _, layers in choices_in_turn(shared, (1,), recompute_ladder(shared), 10))
 
 
 def test_a_run_that_ran_may_need_a_little_more_than_there_is() -> None:

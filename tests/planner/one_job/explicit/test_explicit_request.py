@@ -35,11 +35,15 @@ def test_what_nobody_said_is_derived_and_told() -> None:
 
 
 def test_recomputation_left_open_is_tried_from_none_to_full() -> None:
-    kinds = [setup.stages[0].recompute for setup in request_of(dp=8, micro_batch=2).setups]
-    assert kinds == ["none", "selective", "full"]
+    stages = [setup.stages[0] for setup in request_of(dp=8, micro_batch=2).setups]
+    assert list(dict.fromkeys(stage.recompute for stage in stages)) == ["none", "selective", "full"]
+    layers = [stage.recompute_layers for stage in stages if stage.recompute == "full"]
+    assert layers[-1] is None
+    few = [count for count in layers if count is not None]
+    assert few == sorted(few)
     tried = [(setup.micro_batch // 8, setup.stages[0].recompute) for setup in request_of(dp=8, global_batch=32).setups]
     least, most = [(4, "none"), (2, "none"), (1, "none")], [(4, "full"), (2, "full"), (1, "full")]
-    assert tried == [*least, (1, "selective"), *most]
+    assert tried == [*least, (1, "selective"), *[(1, "full")] * len(few), *most]
     (setup,) = request_of(dp=2, pp=4, micro_batch=1, recompute="full:1").setups
     # The first and the last stage also hold embedding and head; each of the others is all of one block.
     assert [(stage.layers, stage.recompute_layers) for stage in setup.stages] == [(2, 1), (1, None), (1, None), (2, 1)]
@@ -49,7 +53,7 @@ def test_a_named_software_brings_its_features() -> None:
     recipe = setup_of(tp=2, software="megatron-core", dtype="bf16").recipe
     assert (recipe.software.name, recipe.software.fused_cross_entropy) == ("megatron-core", True)
     assert recipe.vocabulary_multiple == 128
-    assert recipe.overlap == {"dp"}
+    assert recipe.overlap == {"dp", "tp"}
     told = setup_of(tp=2, software="megatron-core", overlap=(), vocab_pad=8, grad_dtype="bf16").recipe
     assert (told.overlap, told.vocabulary_multiple, told.grad_dtype) == (frozenset(), 8, "bf16")
     assert isinstance(recipe.software, Software)
