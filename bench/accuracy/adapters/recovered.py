@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from bench.accuracy.adapters.arguments import argument_columns, argument_features
 from bench.accuracy.adapters.frameworks import PublishedFramework
+from bench.accuracy.adapters.techniques import technique_columns
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
@@ -83,6 +84,7 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     if not columns["launch"] and "mlperf" in row.model_name.lower() and row.gpu.lower() in SLOW_HOSTS:
         assumed.append("launch: not told; a graph a layer, as in 16 of 18 submissions with adapters on that device")
         columns["launch"] = "graph_layers"
+    columns |= technique_columns(row, told, columns)
     columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
 
