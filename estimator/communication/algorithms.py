@@ -18,6 +18,11 @@ from profiles.vocabulary import CollectiveOp
 TREE_SHARE = 0.92
 """Of a ring's bandwidth, what a tree's reaches: the factor of NCCL's own model; no row of ours tells it apart."""
 
+HOP_IN_NODE_S, QUICK_HOP_IN_NODE_S = 3.4e-6, 1.9e-6
+"""At least what a step inside a node takes a ring that goes on to other nodes, whose pieces are those of the network:
+NCCL's constants for NVLink. With 14 us from node to node they make 37.8 us of a node of eight, as SimAI's nic_ratio
+table has them: 4.7 us a rank on 64 to 1,024 Hopper ranks. A ring within a node is faster (nccl-tests in nodes)."""
+
 EXCHANGED_AT_ONCE = 2
 """Peers that a rank of an all_to_all serves at the same time. Of 1, 2, 4 and 8 this comes nearest to 2 to 8 A100-like
 devices (C00458-C00490, Hetu-Galvatron) and 64 H800 (C00736, nccl issue 1531) together."""
@@ -108,15 +113,24 @@ def _ring(op: CollectiveOp, group: Group, steps: list[_Step], protocol: str) -> 
     """A ring through all ranks, which leaves each part of a level once; all_reduce goes around twice.
 
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009. NCCL gathers and
-    scatters over nodes in rings alone, so that their latency grows by the rank: 4.7 to 5.7 us each on 64 to 1,024
-    Hopper ranks (SimAI's nic_ratio table, if it is an all_reduce).
+    scatters over nodes in rings alone, so that their latency grows by the rank.
     """
     passes = 2 if op == "all_reduce" else 1
+    over_nodes = steps[-1].level.kind in ("fabric", "site")
+    hops_s = sum(step.level.crossings * _hop_s(step, protocol, over_nodes=over_nodes) for step in steps)
     return Line(
         algorithm=f"{protocol}ring",
-        latency_s=_startup_s(group) + passes * sum(step.level.crossings * step.latency_s for step in steps),
+        latency_s=_startup_s(group) + passes * hops_s,
         seconds_per_byte=bus_factor(op, group.ranks) / min(step.bytes_per_s for step in steps),
     )
+
+
+def _hop_s(step: _Step, protocol: str, *, over_nodes: bool) -> float:
+    """Seconds of a ring's step; where it goes on to other nodes NVLink's, which alone have a quick protocol in an
+    island, are those of the network's pieces."""
+    if not over_nodes or step.level.kind != "island" or step.level.quick_latency_s is None:
+        return step.latency_s
+    return max(step.latency_s, QUICK_HOP_IN_NODE_S if protocol else HOP_IN_NODE_S)
 
 
 def _tree(group: Group, steps: list[_Step], protocol: str) -> Line:

@@ -280,6 +280,9 @@ def test_layers_follow_from_the_parameter_count() -> None:
         ("ZeRO-1 over all DP ranks", 1, 16),
         ("ZeRO-1 (distributed optimizer)", 1, 16),
         ("FSDP_FULL_SHARD", 3, 16),
+        ("HSDP (shard 8 inside a node)", 3, 8),
+        ("FSDP 8 x 2 replicas (HSDP)", 3, 8),
+        ("FSDP_HYBRID_SHARD", 3, 8),
         ("FSDP_SHARD_GRAD_OP", 2, 16),
         ("Megatron-FSDP", 3, 16),
         ("none", 0, 1),
@@ -456,3 +459,8 @@ def test_public_recipe_fills_what_a_run_on_tpus_leaves_blank_and_stated_settings
     tpus = {"gpu": "TPU v5e", "gpus_total": 1024, "framework": "maxtext", "notes": "4x v5e-256"}
     slices = _explicit(**tpus, model_name="MaxText-32B", micro_batch=None, global_batch=None)
     assert (slices.global_batch, slices.shard) == (4096, 256)
+
+
+@pytest.mark.parametrize("name", ["LM", "Transformer", "TransformerXL-large", "DeepSeekV4 Flash", "CycleGAN"])
+def test_models_that_are_none_of_ours_are_refused_by_name(name: str) -> None:
+    assert _reason(model_name=name, layers=None, hidden=None).startswith("refused by name: ")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.accuracy.adapters.devices import hardware_columns
-from bench.accuracy.adapters.frameworks import framework_of
+from bench.accuracy.adapters.frameworks import framework_of, release_of
 from bench.accuracy.adapters.measured import measured_columns
-from bench.accuracy.adapters.models import count_blocks, load_published, model_columns
+from bench.accuracy.adapters.models import count_blocks, load_published, model_columns, refusal
 from bench.accuracy.adapters.recipes import recomputed_layers, with_recipe
 from bench.accuracy.adapters.recovered import recovered_row
 from bench.accuracy.adapters.settings import batch_columns, setting_columns
@@ -47,7 +47,10 @@ def read_published(path: Path) -> tuple[PublishedRun, ...]:
 
 def prepare(row: RunRow) -> PreparedRun | Skipped:
     """Return the plan of an explicit row, as `cellplan validate` makes it, which does not know ResNet-18; or why there
-    is none."""
+    is none, beginning with `refused by name` where the model is."""
+    why = refusal(row.model_name)
+    if why is not None:
+        return Skipped(reason=f"refused by name: {why}")
     try:
         return setup_of(row, load=load_published)
     except InputError as error:
@@ -67,6 +70,7 @@ def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
         columns["recompute_layers"] = recomputed_layers(stated, framework.name, blocks)
     columns |= hardware_columns(row, assumed)
     columns |= setting_columns(row, framework, assumed)
+    columns["framework"] = release_of(framework, told)
     seq_len = columns.get("seq_len", row.seq_len)
     columns |= batch_columns(row, framework, seq_len, columns["grad_accum"], assumed)
     columns |= measured_columns(row)

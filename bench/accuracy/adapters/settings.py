@@ -109,12 +109,13 @@ def _launch(row: RunRow, assumed: list[str]) -> str:
 
 
 def _sharding(row: RunRow, assumed: list[str]) -> tuple[ZeroStage | None, int | None]:
-    """ZeRO's stage and the ranks that share a copy, from `ZeRO-1 over 8 ranks`, `FSDP_FULL_SHARD`, `2`, `none`; None
-    where the row does not tell."""
+    """ZeRO's stage and the ranks that share a copy, from `ZeRO-1 over 8 ranks`, `HSDP (shard 8 inside a node)`,
+    `FSDP_FULL_SHARD`, `2`, `none`; None where the row does not tell. Hybrid sharding is inside a node where no ranks
+    are counted."""
     text = row.zero_or_fsdp.lower()
     stages: dict[str, ZeroStage] = {"0": 0, "1": 1, "2": 2, "3": 3}
     stage = re.search(r"(?:zero)?[ _-]?([0-3])(?!\d)", text)
-    over = re.search(r"over (\d+)", text)
+    over = re.search(r"(?:over|shard) (\d+)", text) or re.search(r"(\d+) x \d+ replicas", text)
     zero: ZeroStage | None = None
     if "shard_grad_op" in text or "shard-grad-op" in text:
         zero = 2
@@ -127,6 +128,8 @@ def _sharding(row: RunRow, assumed: list[str]) -> tuple[ZeroStage | None, int | 
     elif text.startswith("zero"):
         zero = 3
         assumed.append("zero: the stage is not stated; 3 (zero_or_fsdp)")
+    if over is None and re.search("hsdp|hybrid_shard", text) and not re.search(r"\d", text):
+        return zero, row.gpus_per_node
     return zero, int(over[1]) if over else None
 
 
