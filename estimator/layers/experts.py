@@ -91,13 +91,13 @@ def experts_piece(split: Split, spec: Experts, hidden: int) -> Piece:
     pieces = [
         _router(split, spec, hidden, rows),
         _latent("experts.latent_down", split, spec, n=routed, k=hidden),
-        _moved("experts.permute", read=rows.tokens, written=rows.sent, hidden=routed, split=split),
+        _to_experts("experts.permute", rows, routed, split),
         _dispatch(split, rows, routed, spec.count),
-        _sorted("experts.sort", rows, routed, split),
+        _sorted("experts.sort", split, spec, rows, routed),
         _products(split, spec.expert, routed, rows),
-        _sorted("experts.unsort", rows, routed, split),
+        _sorted("experts.unsort", split, spec, rows, routed),
         _combine(split, rows, routed),
-        _moved("experts.unpermute", read=rows.sent, written=rows.tokens, hidden=routed, split=split),
+        _to_experts("experts.unpermute", rows, routed, split),
         _latent("experts.latent_up", split, spec, n=hidden, k=routed),
         _shared(split, spec, hidden),
     ]
@@ -155,8 +155,23 @@ def _moved(name: str, *, read: int, written: int, hidden: int, split: Split) -> 
     return Piece(operators=(operator,))
 
 
-def _sorted(name: str, rows: ExpertRows, hidden: int, split: Split) -> Piece:
-    """Received chunks (by sender, then expert) put in the experts' order, or back; nothing with one expert a rank."""
+def _to_experts(name: str, rows: ExpertRows, hidden: int, split: Split) -> Piece:
+    """A rank's tokens copied for each of their experts before they are sent, or the copies' results summed; a
+    dispatcher that sends a token once takes it as it is and sums on the way."""
+    if split.sends_once and split.ep > 1:
+        return Piece()
+    return _moved(name, read=rows.tokens, written=rows.sent, hidden=hidden, split=split)
+
+
+def _sorted(name: str, split: Split, spec: Experts, rows: ExpertRows, hidden: int) -> Piece:
+    """Received chunks (by sender, then expert) put in the experts' order, or back; nothing with one expert a rank.
+
+    Where a token came once for all experts of the rank, it is copied for each of them here, or their results summed.
+    """
+    if split.sends_once and split.ep > 1:
+        reached = split.ep * (1 - (1 - 1 / split.ep) ** spec.top_k)
+        arrived = round(rows.computed * reached / spec.top_k)
+        return _moved(name, read=arrived, written=rows.computed, hidden=hidden, split=split)
     if rows.groups == 1:
         return Piece()
     return _moved(name, read=rows.computed, written=rows.computed, hidden=hidden, split=split)
@@ -243,27 +258,64 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
     kept = _kept_share(split)
     up, down = (replace(each, saved_bytes=round(each.saved_bytes * kept)) for each in (up, down))
     inputs = 2 if spec.gated else 1
+    # Biased gates are GPT-OSS's, whose halves are clamped apart and put together first (Megatron Core,
+    # fusions/fused_bias_geglu.py): 4 passes of both, backward 5.
+    clamped = inputs if spec.bias and spec.gated and not split.fused_experts else 0
     if split.fused_experts:
         up, down = replace(up, narrow_gradient=True), replace(down, narrow_input=True)
     weighing = memory_pass(
         "experts.activation",
         rows.computed * inner,
         split,
-        forward=1.0 if split.fused_experts else inputs + 1.0,
-        backward=2.0 * inputs if split.fused_experts else 2.0 * inputs + 1.0,
-        forward_kernels=1,
-        backward_kernels=1,
+        forward=1.0 if split.fused_experts else inputs + 1.0 + 4.0 * clamped,
+        backward=2.0 * inputs if split.fused_experts else 2.0 * inputs + 1.0 + 5.0 * clamped,
+        forward_kernels=4 if clamped else 1,
+        backward_kernels=4 if clamped else 1,
         extra_bytes=ROUTING_BYTES * rows.computed,
-        saved_bytes=rows.computed * ((columns + inputs * inner) * width + ROUTING_BYTES),
+        saved_bytes=rows.computed * ((columns + (inputs + clamped) * inner) * width + ROUTING_BYTES),
     )
     weights = columns * (hidden + int(spec.bias)) + hidden * (inner + int(spec.bias))
+    kept = up.saved_bytes + down.saved_bytes
+    beside = [weighing, _added_bias(split, spec, hidden, rows)]
+    if split.stashes_experts:
+        beside.append(_stash(kept + weighing.saved_bytes))
     products = Piece(
         operators=(up, down),
         expert_parameters=groups * weights,
         adapter_parameters=split.lora_rank * groups * (2 * hidden + columns + inner),
-        saved_bytes=up.saved_bytes + down.saved_bytes,
+        saved_bytes=kept,
     )
-    return join((products, weighing))
+    return join((products, *beside))
+
+
+def _added_bias(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) -> Piece:
+    """What the last product's bias takes beside it: each expert's results plus its bias weighed by each token's
+    probability, in fp32, then all of them side by side again (Megatron Core, `TEGroupedMLP._apply_bias`). The first
+    product adds its own."""
+    if not spec.bias or split.fused_experts:
+        return Piece()
+    elements = rows.computed * hidden
+    # A product of bias and probability (4 written), a sum (2 + 4 read, 4 written), the whole (8), its cast (4 + 2).
+    added = Operator(
+        name="experts.bias",
+        kind="memory",
+        shape=(elements,),
+        forward_bytes=28 * elements,
+        # Casts back (6 + 6), and for bias and probabilities products with the gradient and their sums (20).
+        backward_bytes=32 * elements,
+        forward_kernels=2 * rows.groups + 2,
+        backward_kernels=5 * rows.groups + 2,
+    )
+    return Piece(operators=(added,))
+
+
+def _stash(kept: int) -> Piece:
+    """What the experts keep, copied out of buffers that hold the most tokens that may come into pages, and back before
+    backward (Megatron Core's paged stashing, pull request 4247): so graphs of fixed shapes need not hold all of it."""
+    copies = Operator(
+        name="experts.stash", kind="memory", shape=(kept,), forward_bytes=2 * kept, backward_bytes=2 * kept
+    )
+    return Piece(operators=(copies,))
 
 
 def _kept_share(split: Split) -> float:

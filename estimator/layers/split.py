@@ -27,7 +27,9 @@ class Split:
     `samples` of `seq_len` tokens each, of which a cp rank holds 1/cp. `ep` ranks share the experts (1: every rank holds
     all of them), each expert's matrices split over `etp`. `capacity_factor` None: dropless. `imbalance`: tokens of the
     fullest expert rank over the mean. `selective`: what selective recomputation runs again. `fused_experts`: the
-    experts' activation and its casts are part of their products. `frozen`: no gradients of this layer's weights; with
+    experts' activation and its casts are part of their products. `stashes_experts`: what they keep is copied to
+    pages. `sends_once`: a token goes once to each rank that holds some of its experts.
+    `frozen`: no gradients of this layer's weights; with
     `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names; `frozen_as`: how frozen
     matrices are held. `keeps_narrow`: a product with narrow operands keeps its input as such. `narrow_activations`: an
     activation keeps its input in 8 bits.
@@ -57,6 +59,8 @@ class Split:
     fused_softmax: bool = True
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     fused_experts: bool = False
+    stashes_experts: bool = False
+    sends_once: bool = False
     capacity_factor: float | None = None
     imbalance: float = 1.0
     lora_rank: int = 0

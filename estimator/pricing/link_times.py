@@ -81,10 +81,11 @@ class LinkTimes:
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             if axis not in groups:
-                groups[axis] = (
-                    axis_groups(self.cluster, stage, axis),  # type: ignore[arg-type]
-                    axis_groups(reached_cluster, stage, axis).group,  # type: ignore[arg-type]
-                )
+                ways = [self.cluster, reached_cluster]
+                if axis == "ep" and not (self.dispatcher.rack or self.dispatcher.once):
+                    ways = [without_racks(cluster) for cluster in ways]
+                plain, reached = (axis_groups(cluster, stage, axis) for cluster in ways)  # type: ignore[arg-type]
+                groups[axis] = (plain, reached.group)
             plain, group = groups[axis]
             if op == "all_to_all" and axis == "ep" and group.ranks > 1 and self.experts_a_token > 1:
                 sent = size_bytes / copies_of_one(group, group.levels[-1], self.experts_a_token)
@@ -225,6 +226,18 @@ def deduplicated(group: Group, experts: int) -> Group:
         for level in group.levels
     )
     return replace(group, levels=tuple(levels))
+
+
+@lru_cache(maxsize=64)
+def without_racks(cluster: Cluster) -> Cluster:
+    """Return `cluster` with islands that end with their node."""
+    sites = (
+        replace(
+            site, nodes=tuple(replace(node, island_size=min(node.island_size, node.devices)) for node in site.nodes)
+        )
+        for site in cluster.sites
+    )
+    return replace(cluster, sites=tuple(sites))
 
 
 @lru_cache(maxsize=64)

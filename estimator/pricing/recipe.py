@@ -24,7 +24,7 @@ from profiles.vocabulary import Overlap as Overlap
 from profiles.vocabulary import ScheduleName as ScheduleName
 from profiles.vocabulary import ZeroStage as ZeroStage
 
-Dispatch = Literal["all_to_all", "deduplicated", "hybrid"]
+Dispatch = Literal["all_to_all", "networked", "deduplicated", "hybrid"]
 Launch = Literal["eager", "compiled", "graph_router", "graph_dense", "graph_layers", "graph"]
 GroupedProducts = Literal["one_kernel", "streams", "fused", "sequential"]
 Modules = Literal["torch", "megatron_core", "transformer_engine"]
@@ -57,22 +57,24 @@ class Software:
     itself, from such pieces, when it is needed, for a recomputed layer once more, and waits for it. `flash_generation`:
     which FlashAttention the fused attention kernel is (1 includes Triton's, 3 Transformer Engine's cuDNN). `dispatch`
     deduplicated: a token goes once to each node, and there once to each rank, that holds some of its experts (DeepEP
-    and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert. `grouped_products` one_kernel: one
+    and its like; hybrid: HybridEP, in a rack too); all_to_all: once for each expert;
+    networked: so too, and out of a node by its NICs alone.
+    `grouped_products` one_kernel: one
     kernel multiplies the tokens of all experts of a rank; streams: one each, on a few streams; fused: as one kernel,
-    the activation and its cast in it (Transformer Engine's fused grouped MLP). `selective`: the modules that selective
+    the activation and its cast in it (Transformer Engine's fused grouped MLP).
+    `paged_stash`: what experts keep for backward is copied into pages and back. `selective`: the modules that selective
     recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
     and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
     both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is
     in fp8 as well. `recomputes_needed`: what full recomputation runs again stops before a block's last product, whose
     result nothing needs (a compiler drops it). `fused_softmax` False: scale, mask and softmax of unfused attention are
     a kernel each. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it.
-
-    What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is
-    replayed; graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled:
-    kernels are launched by code that a compiler wrote. `modules`: whose modules layers are made of; the Python of
-    Megatron Core's and Transformer Engine's takes longer than that of plain ones. `grouped_products` sequential: each
-    expert is a module of its own. `deterministic`: PyTorch's deterministic algorithms, which fill every result first.
+    people: no estimate looks at it. What the host has to do for it (`estimator.pricing.host_time`): `launch`
+    graph_layers: one graph a layer is replayed; graph_dense: of all but experts' exchange and products; graph_router:
+    of experts' router alone; compiled: kernels are launched by code that a compiler wrote. `modules`: whose modules
+    layers are made of; the Python of Megatron Core's and Transformer Engine's takes longer than that of plain ones.
+    `grouped_products` sequential: each expert is a module of its own. `deterministic`: PyTorch's deterministic
+    algorithms, which fill every result first.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Software:
     modules: Modules = "torch"
     deterministic: bool = False
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
+    paged_stash: bool = False
     tensor_overlap: TensorOverlap = "backward"
     fp8_attention: bool = False
     recomputes_needed: bool = False

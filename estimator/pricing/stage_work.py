@@ -53,6 +53,8 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         fused_softmax=recipe.software.fused_softmax,
         selective=recipe.software.selective,
         fused_experts=recipe.software.grouped_products == "fused",
+        stashes_experts=recipe.software.paged_stash,
+        sends_once=load_dispatcher(recipe.software.dispatch).once,
         capacity_factor=recipe.moe_capacity_factor,
         imbalance=recipe.moe_imbalance,
         lora_rank=recipe.lora_rank,

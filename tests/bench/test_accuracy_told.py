@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.accuracy.adapters.frameworks import load_published_frameworks
+from bench.accuracy.adapters.frameworks import load_published_frameworks, release_of
 from bench.accuracy.adapters.published import explicit_row, prepare, read_published
 from bench.accuracy.adapters.recovered import recovered_row
 from bench.accuracy.adapters.told import read_told
@@ -109,6 +109,20 @@ def test_recomputed_modules_are_a_feature(modules: str, feature: str) -> None:
 def test_experts_products_are_fused_where_the_operators_are() -> None:
     assert recovered_row(_row(), {"te_op_fuser": "1"}, SERIAL, []).features == "grouped_products=fused"
     assert not recovered_row(_row(), {"te_op_fuser": "0"}, SERIAL, []).features
+
+
+@pytest.mark.parametrize(
+    ("container", "release"),
+    [
+        ("NeMo 25.04.01", "nemo@25.04"),
+        ("25.07", "nemo@25.04"),
+        ("26.06", "nemo@25.09"),
+        ("24.01", "nemo"),
+        ("", "nemo"),
+    ],
+)
+def test_a_container_is_of_the_last_release_before_it(container: str, release: str) -> None:
+    assert release_of(NEMO, {"container": container} if container else {}) == release
 
 
 def test_full_recomputation_of_some_layers() -> None:

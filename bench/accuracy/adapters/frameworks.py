@@ -61,6 +61,16 @@ def framework_of(row: RunRow, told: Told = UNTOLD) -> PublishedFramework:
     return next(matching, PublishedFramework(name=name))
 
 
+def release_of(framework: PublishedFramework, told: Told) -> str:
+    """Return the name of the product's release of `framework` that the container is of which is `told`: the last one
+    that is no later; without one the framework's own."""
+    version = re.search(r"\b(\d\d\.\d\d)\b", told.get("container", ""))
+    releases = [name for name in load_frameworks() if name.startswith(f"{framework.name}@")]
+    if not version or not framework.name:
+        return framework.name
+    return max((name for name in releases if name.partition("@")[2] <= version[1]), default=framework.name)
+
+
 def said(row: RunRow) -> str:
     """Return all free text of the row, in which patterns are looked for."""
     return " | ".join(

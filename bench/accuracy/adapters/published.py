@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.accuracy.adapters.devices import hardware_columns
-from bench.accuracy.adapters.frameworks import framework_of
+from bench.accuracy.adapters.frameworks import framework_of, release_of
 from bench.accuracy.adapters.measured import measured_columns
 from bench.accuracy.adapters.models import count_blocks, load_published, model_columns
 from bench.accuracy.adapters.recipes import recomputed_layers, with_recipe
@@ -67,6 +67,7 @@ def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
         columns["recompute_layers"] = recomputed_layers(stated, framework.name, blocks)
     columns |= hardware_columns(row, assumed)
     columns |= setting_columns(row, framework, assumed)
+    columns["framework"] = release_of(framework, told)
     seq_len = columns.get("seq_len", row.seq_len)
     columns |= batch_columns(row, framework, seq_len, columns["grad_accum"], assumed)
     columns |= measured_columns(row)

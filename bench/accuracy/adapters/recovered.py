@@ -150,6 +150,8 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append(f"dispatch={name}")
     if flag(told, "te_op_fuser"):
         features.append("grouped_products=fused")
+    if flag(told, "moe_paged_stash"):
+        features.append("paged_stash=yes")
     modules = _modules(told)
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")

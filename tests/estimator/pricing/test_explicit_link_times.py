@@ -146,6 +146,13 @@ def dispatched(name: str, cluster: Cluster, ranks: int, size: float) -> float:
     return timer.on_axes_of(held)("all_to_all", size, "ep") - KNOWN.of("collective_wait_s")
 
 
+def test_an_exchange_may_leave_a_node_by_its_nics_though_a_rack_joins_nodes() -> None:
+    rack, nodes = load_cluster("gb200:16x4"), load_cluster("b200:2x8")
+    assert dispatched("networked", rack, 64, 1e9) > 5 * dispatched("all_to_all", rack, 64, 1e9)
+    assert dispatched("networked", rack, 4, 1e9) == dispatched("all_to_all", rack, 4, 1e9)
+    assert dispatched("networked", nodes, 16, 1e9) == dispatched("all_to_all", nodes, 16, 1e9)
+
+
 def test_a_dispatchers_kernel_bounds_the_exchange_in_a_node_and_links_do_over_nodes() -> None:
     cluster, size, kernel = load_cluster("b200:2x8"), 1e9, load_dispatcher("deduplicated")
     copies = 8 * (1 - (7 / 8) ** 8) / 8
