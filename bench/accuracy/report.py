@@ -233,12 +233,16 @@ def write_worst(runs: Sequence[Run]) -> str:
 
 
 def write_skipped(runs: Sequence[Run]) -> str:
-    """Rows without an estimate, by reason."""
+    """Rows without an estimate, by reason; how many are of models refused by name, and how many lack something."""
     reasons = skip_reasons([run.result for run in runs])
     rows = [(entry["reason"], str(entry["rows"]), _sources(entry["ids"]), _ids(entry["ids"])) for entry in reasons]
     untimed = Counter(run.result.source for run in runs if run.result.predicted and run.error is None)
     text = f"Predicted, but without a measured time: {', '.join(f'{s} {n}' for s, n in untimed.items()) or 'none'}."
-    return f"{table(('reason', 'rows', 'sources', 'ids'), rows)}\n\n{text}"
+    refused = sum(entry["rows"] for entry in reasons if entry["reason"].startswith("refused by name"))
+    lacking = sum(entry["rows"] for entry in reasons) - refused
+    share = lacking / max(1, len(runs))
+    counts = f"Refused by name: {refused} of {len(runs)} rows; skipped for want of something: {lacking} ({share:.1%})."
+    return f"{table(('reason', 'rows', 'sources', 'ids'), rows)}\n\n{counts} {text}"
 
 
 def _summary(runs: Sequence[Run]) -> ErrorSummary | None:

@@ -459,3 +459,8 @@ def test_public_recipe_fills_what_a_run_on_tpus_leaves_blank_and_stated_settings
     tpus = {"gpu": "TPU v5e", "gpus_total": 1024, "framework": "maxtext", "notes": "4x v5e-256"}
     slices = _explicit(**tpus, model_name="MaxText-32B", micro_batch=None, global_batch=None)
     assert (slices.global_batch, slices.shard) == (4096, 256)
+
+
+@pytest.mark.parametrize("name", ["LM", "Transformer", "TransformerXL-large", "DeepSeekV4 Flash", "CycleGAN"])
+def test_models_that_are_none_of_ours_are_refused_by_name(name: str) -> None:
+    assert _reason(model_name=name, layers=None, hidden=None).startswith("refused by name: ")

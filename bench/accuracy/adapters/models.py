@@ -76,6 +76,12 @@ def model_columns(row: RunRow, framework: PublishedFramework, assumed: list[str]
     return columns
 
 
+def refusal(name: str) -> str | None:
+    """Return why the model called `name` is none that is predicted; None where nothing says so."""
+    why: str | None = _published(name, None, None).get("refused")
+    return why
+
+
 @cache
 def _architectures() -> dict[str, dict[str, Any]]:
     return tomllib.loads(Path(__file__).with_name("architectures.toml").read_text(encoding="utf-8"))

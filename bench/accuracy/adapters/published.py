@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.accuracy.adapters.devices import hardware_columns
 from bench.accuracy.adapters.frameworks import framework_of, release_of
 from bench.accuracy.adapters.measured import measured_columns
-from bench.accuracy.adapters.models import count_blocks, load_published, model_columns
+from bench.accuracy.adapters.models import count_blocks, load_published, model_columns, refusal
 from bench.accuracy.adapters.recipes import recomputed_layers, with_recipe
 from bench.accuracy.adapters.recovered import recovered_row
 from bench.accuracy.adapters.settings import batch_columns, setting_columns
@@ -47,7 +47,10 @@ def read_published(path: Path) -> tuple[PublishedRun, ...]:
 
 def prepare(row: RunRow) -> PreparedRun | Skipped:
     """Return the plan of an explicit row, as `cellplan validate` makes it, which does not know ResNet-18; or why there
-    is none."""
+    is none, beginning with `refused by name` where the model is."""
+    why = refusal(row.model_name)
+    if why is not None:
+        return Skipped(reason=f"refused by name: {why}")
     try:
         return setup_of(row, load=load_published)
     except InputError as error:
