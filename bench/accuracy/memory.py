@@ -24,7 +24,8 @@ from estimator.schedules.in_flight import in_flight
 from models_zoo.layers import Embedding, Head
 from planner.one_job.validation.columns import RunRow
 from planner.one_job.validation.measured import measured_of
-from planner.one_job.validation.prepared import Skipped
+from planner.one_job.validation.prepared import PreparedRun, Skipped
+from planner.one_job.validation.run import MEMORY_SLACK
 from profiles.vocabulary import Infeasible
 
 GIB = 2**30
@@ -90,12 +91,28 @@ def without_ends(setup: Setup) -> Setup:
     return replace(setup, model=blocks, stages=stages)
 
 
+def taken_setup(prepared: PreparedRun) -> Setup:
+    """The first of a row's setups that fits, as `cellplan validate` takes it; the last one where none does."""
+    for setup in (prepared.setup, *prepared.instead):
+        ranks = memory_of(setup)
+        if isinstance(ranks, Infeasible) or all(
+            each.needed_bytes <= capacity_of(setup, each.stage) * (1 + MEMORY_SLACK) for each in ranks
+        ):
+            return setup
+    return setup
+
+
+def capacity_of(setup: Setup, stage: int) -> int:
+    """Bytes of a device of the stage."""
+    return setup.cluster.group_of(setup.stages[stage].slots[0]).device.memory_bytes
+
+
 def compare(row: RunRow) -> Compared | str:
     """The row against the model, or why it cannot be compared."""
     prepared = prepare(row)
     if isinstance(prepared, Skipped):
         return prepared.reason
-    setup = prepared.setup
+    setup = taken_setup(prepared)
     measured = measured_of(row, setup)
     if measured.memory_bytes is None and measured.iteration_time_s is None and not measured.out_of_memory:
         return "nothing measured"
@@ -115,7 +132,7 @@ def compare(row: RunRow) -> Compared | str:
         measured_bytes=measured.memory_bytes,
         estimated_bytes=sizes[most],
         fullest=memory[most],
-        capacity_bytes=setup.cluster.group_of(setup.stages[most].slots[0]).device.memory_bytes,
+        capacity_bytes=capacity_of(setup, most),
         ran_out=measured.out_of_memory,
     )
 

@@ -245,8 +245,8 @@ def _gather_over_etp(
 def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) -> Piece:
     """Two grouped products (gate and up are one) around the activation, which also weighs by probability.
 
-    Besides its input the activation keeps its nonlinearity's and its unweighed result, as one that is not fused with
-    the weighing does: the peaks of SMXB-0007, -0015 and -0022 hold two more tensors of the experts' inner width.
+    Besides its input the activation keeps its nonlinearity's and its unweighed result, unless it is fused with the
+    weighing: the peaks of SMXB-0007, -0015 and -0022 hold two more tensors of the experts' inner width.
     Fused into the products it writes its result, and reads and writes its gradients, as it goes, cast where products
     are narrow (Transformer Engine's pull requests 2622 and 2769: two launches forward, four backward).
     """
@@ -263,6 +263,7 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
     clamped = inputs if spec.bias and spec.gated and not split.fused_experts else 0
     if split.fused_experts:
         up, down = replace(up, narrow_gradient=True), replace(down, narrow_input=True)
+    results = 0 if split.weighs_inside else inputs
     weighing = memory_pass(
         "experts.activation",
         rows.computed * inner,
@@ -272,7 +273,7 @@ def _products(split: Split, spec: FeedForward, hidden: int, rows: ExpertRows) ->
         forward_kernels=4 if clamped else 1,
         backward_kernels=4 if clamped else 1,
         extra_bytes=ROUTING_BYTES * rows.computed,
-        saved_bytes=rows.computed * ((columns + (inputs + clamped) * inner) * width + ROUTING_BYTES),
+        saved_bytes=rows.computed * ((columns + (results + clamped) * inner) * width + ROUTING_BYTES),
     )
     weights = columns * (hidden + int(spec.bias)) + hidden * (inner + int(spec.bias))
     kept = up.saved_bytes + down.saved_bytes

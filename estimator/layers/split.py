@@ -53,6 +53,7 @@ class Split:
     kernels: Kernels | Literal["zoo"] = "fused"
     fused_cross_entropy: bool = False
     loss_in_place: bool = False
+    weighs_inside: bool = False
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
     recomputes_needed: bool = False

@@ -181,8 +181,12 @@ def standing_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, features: 
         step = state(features.step_copy_bytes, learning=True, sharded_from=1)
     return StandingBytes(
         weights=weights,
-        gradients=state(gradient_width, learning=True, sharded_from=2),
-        optimizer=0.0 if "optimizer" in stage.offload else state(states, learning=True, sharded_from=1),
+        gradients=gradient_width * held.largest_learning
+        if features.step_in_backward
+        else state(gradient_width, learning=True, sharded_from=2),
+        optimizer=0.0
+        if "optimizer" in stage.offload or features.paged_states
+        else state(states, learning=True, sharded_from=1),
         communication=_communication_bytes(held, stage, recipe, features),
         step=step,
     )
@@ -226,14 +230,13 @@ def moment_of(
         for chunk, flying in zip(chunks, in_flight, strict=True)
     )
     if "activations" in stage.offload:
-        # One layer's are on the device while they are copied, and the next one's.
-        kept = 2 * max(work.saved_bytes for chunk in chunks for work, _ in chunk.works)
+        kept = _on_device_bytes(work for chunk in chunks for work, _ in chunk.works)
     cached = cached_scratch((work for chunk in chunks for work, _ in chunk.works), recipe, features)
     offloaded = "activations" in stage.offload
     moments = [
         fullest_moment(
             [
-                (0 if offloaded else work.saved_bytes, layer_bytes(work, width, features), count)
+                (0 if offloaded and not work.is_end else work.saved_bytes, layer_bytes(work, width, features), count)
                 for work, count in chunk.works
             ]
         )
@@ -241,6 +244,14 @@ def moment_of(
     ]
     extra, freed = max(moments, key=lambda both: both[0] - both[1])
     return Moment(activation_bytes=round(kept) - freed, temporary_bytes=cached + extra)
+
+
+def _on_device_bytes(works: Iterable[Work]) -> int:
+    """What stays on the device of activations that are kept on the host: one block's while they are copied, and the
+    next one's; embedding and head are no checkpoints and keep their own."""
+    listed = tuple(works)
+    blocks = max((work.saved_bytes for work in listed if not work.is_end), default=0)
+    return 2 * blocks + sum(work.saved_bytes for work in listed if work.is_end)
 
 
 def fullest_moment(layers: Sequence[tuple[int, int, int]]) -> tuple[int, int]:

@@ -29,6 +29,8 @@ class MemoryFeatures:
     each shape of weight, kept from the first backward on (but `current` for embedding, head and grouped products).
     `gradient_copy_bytes` for each learning parameter where gradients are summed in fp32 under a 16-bit compute dtype.
     `weights_are_masters`: what is kept of the weights is the fp32 master, the 16-bit weight is cast when gathered.
+    `step_in_backward`: each gradient is used and given up as soon as it is there, so that one layer's are held.
+    `paged_states`: the optimizer's are in memory that device and host share, and on the device while one is updated.
     `keeps_ends_gathered`: under ZeRO 3 embedding and head stay whole through a pass.
     `step_copy_bytes` for each parameter that a rank updates and whose gradient has 16 bits, in the optimizer's step:
     copies of other sizes than what the allocator then has free. `bucket_elements`: of the gradients reduced at a time,
@@ -41,6 +43,8 @@ class MemoryFeatures:
     weight_gradient_scratch: WeightGradientScratch = "none"
     gradient_copy_bytes: float = 0.0
     weights_are_masters: bool = False
+    step_in_backward: bool = False
+    paged_states: bool = False
     keeps_ends_gathered: bool = False
     step_copy_bytes: float = 0.0
     bucket_elements: int = 0

@@ -40,7 +40,8 @@ class Software:
     `kernels` fused: bias, activation, dropout, residual, mask and softmax run as Megatron's or Transformer Engine's
     fused kernels; eager: one kernel each. `launch` graph: kernels replayed from a captured graph, so that the host's
     launch rate does not limit. `fused_cross_entropy`: no fp32 copy of the logits is kept; `loss_in_place`:
-    the loss works on that copy itself (Megatron's vocabulary-parallel loss). `optimizer_masters`: the
+    the loss works on that copy itself (Megatron's vocabulary-parallel loss). `weighs_inside`: experts' activation is
+    one kernel with the weighing by probability, and keeps its input alone. `optimizer_masters`: the
     optimizer's own fp32 copy of 16-bit weights (False: it works on the 16-bit weights, as bf16-pure training does).
     `moments`: the optimizer's are as wide as what it updates, or bf16 (Megatron's precision-aware optimizer).
     `keeps_narrow`: products with narrow operands keep those of their inputs for backward, and those of weights from one
@@ -84,6 +85,7 @@ class Software:
     launch: Launch = "eager"
     fused_cross_entropy: bool = False
     loss_in_place: bool = False
+    weighs_inside: bool = False
     optimizer_masters: bool = True
     fused_accumulation: bool = False
     moments: Moments = "as_masters"

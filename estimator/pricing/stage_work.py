@@ -47,6 +47,7 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         kernels=recipe.software.kernels,
         fused_cross_entropy=recipe.software.fused_cross_entropy,
         loss_in_place=recipe.software.loss_in_place,
+        weighs_inside=recipe.software.weighs_inside or recipe.software.grouped_products == "fused",
         vocabulary_multiple=recipe.vocabulary_multiple,
         recompute=stage.recompute if recomputed else "none",
         recomputes_needed=recipe.software.recomputes_needed,

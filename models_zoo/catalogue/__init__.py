@@ -39,13 +39,16 @@ def zoo_name(reference: str) -> str | None:
 
     >>> zoo_name("meta-llama/Llama-3.1-8B-Instruct"), zoo_name("Qwen3_30B_A3B"), zoo_name("llama")
     ('llama3-8b', 'qwen3-30b-a3b', None)
+    >>> zoo_name("GPT2-1.3B"), zoo_name("gpt2-13b")
+    ('gpt2-1.3b', None)
     """
     return _spellings().get(_plain(reference))
 
 
 def _plain(reference: str) -> str:
     last = reference.lower().replace("_", "-").rsplit("/", 1)[-1]
-    return re.sub(r"[-.]", "", _TAILS.sub("", last))
+    # The point of a size stays: 1.3b is not 13b.
+    return re.sub(r"-|\.(?!\d+[bm](?![a-z0-9]))", "", _TAILS.sub("", last))
 
 
 @lru_cache(maxsize=1)

@@ -69,3 +69,30 @@ def test_the_rank_of_adapters_is_read_from_the_words() -> None:
 def test_qwens_tables_are_of_decimal_gigabytes() -> None:
     row = explicit_row(run_row(source_repo_or_paper="QwenLM/Qwen", peak_mem_gb=10.0, gpus_total=1))
     assert measured_of(row).memory_bytes == 10e9
+
+
+@pytest.mark.parametrize(
+    ("technique", "fused", "step", "offload"),
+    [
+        ("+ compile", False, False, ""),
+        ("+ chunked cross entropy", True, False, ""),
+        ("+ activation offloading", True, True, "activations"),
+        ("lora", True, False, "activations"),
+    ],
+)
+def test_techniques_come_on_top_of_those_before_them(technique: str, fused: bool, step: bool, offload: str) -> None:
+    row = told({"technique": technique}, framework="torchtune", tp=1)
+    software = prepared(row).setup.recipe.software
+    assert (software.fused_cross_entropy, software.memory.step_in_backward, row.offload) == (fused, step, offload)
+
+
+def test_a_paged_optimizer_with_its_step_in_backward_holds_neither_states_nor_gradients() -> None:
+    words = "8-bit paged AdamW, step fused into backward"
+    memory = prepared(
+        told({"compile": "true"}, optimizer_notes=words, framework="torchtune", tp=1)
+    ).setup.recipe.software
+    assert (memory.memory.paged_states, memory.memory.step_in_backward, memory.fused_cross_entropy) == (
+        True,
+        True,
+        True,
+    )

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from bench.accuracy.adapters.arguments import argument_columns, argument_features
 from bench.accuracy.adapters.frameworks import PublishedFramework
+from bench.accuracy.adapters.techniques import technique_columns
 from bench.accuracy.adapters.told import Told, count, flag
 from estimator.pricing.pipeline_layout import blocks_by_chunk
 from planner.one_job.validation.columns import RunRow
@@ -77,6 +78,7 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     columns |= _software(row, told)
     columns |= _experts(row, told)
     columns |= argument_columns(row, told, assumed)
+    columns |= technique_columns(row, told, columns)
     columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
 

@@ -156,8 +156,11 @@ def _optimizer(row: RunRow, assumed: list[str]) -> str:
 def _offload(row: RunRow) -> str:
     text = said(row).lower()
     parts = {
-        "optimizer": re.search(r"opt offl=y|offload of [a-z/]*optimizer", text),
-        "activations": re.search(r"pa_cpu=y|offload of [a-z/]*activations", text),
+        "optimizer": re.search(r"opt offl=y|offload of [a-z/]*optimizer|full offload(?!.*opt offl=n)", text),
+        # DeepSpeed's scripts for ZeRO 3 with Megatron checkpoint in host memory (--checkpoint-in-cpu).
+        "activations": re.search(
+            r"pa_cpu=y|offload of [a-z/]*activations|megatron \+ deepspeed zero \(old branch\)(?!.*pa_cpu=n)", text
+        ),
     }
     return "+".join(part for part, match in parts.items() if match)
 

@@ -152,6 +152,12 @@ def test_a_loss_on_its_fp32_logits_holds_these_and_the_16_bit_ones(in_place: boo
     assert fused.saved_bytes == ROWS * vocab * 2 + ROWS * HIDDEN * 2
 
 
+def test_an_activation_that_weighs_keeps_its_input_alone() -> None:
+    block = replace(BLOCK, feed_forward=Experts(count=4, top_k=2, expert=FeedForward(hidden=INNER, gated=True)))
+    apart, together = work(block), work(block, weighs_inside=True)
+    assert apart.saved_bytes - together.saved_bytes == 2 * ROWS * 2 * INNER * 2
+
+
 @pytest.mark.parametrize(("held", "moved"), [("nf4", 2.52), ("gptq", 16.5)])
 def test_frozen_weights_of_four_bits_are_widened_before_each_product(held: FrozenAs, moved: float) -> None:
     plain, described = (work(lora_rank=RANK, frozen=True, frozen_as=kind) for kind in ("held", held))

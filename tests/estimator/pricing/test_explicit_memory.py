@@ -226,6 +226,25 @@ def test_moments_of_sixteen_bits_are_half_as_large_beside_masters() -> None:
     assert OPTIMIZERS["adamw"].step_bytes("bf16", "bf16", narrow_moments=True) == 2 + 2 * 4 + 2 * 4 + 2
 
 
+def test_gradients_of_one_layer_alone_are_held_where_the_step_is_in_backward() -> None:
+    setup = build()
+    chunks = stage_chunks(setup, 0)
+    assert not isinstance(chunks, Infeasible)
+    largest = max(work.trainable_parameters for work, _ in chunks[0].works if not work.is_end)
+    lean = memory(setup, features=replace(GENERIC, step_in_backward=True, paged_states=True))
+    assert (lean.gradient_bytes, lean.optimizer_bytes) == (4 * largest, 0)
+
+
+def test_activations_on_the_host_leave_two_blocks_and_the_ends_on_the_device() -> None:
+    setup = build(offload=frozenset({"activations"}))
+    chunks = stage_chunks(setup, 0)
+    assert not isinstance(chunks, Infeasible)
+    blocks = [work.saved_bytes for work, _ in chunks[0].works if not work.is_end]
+    ends = sum(work.saved_bytes for work, _ in chunks[0].works if work.is_end)
+    most = memory(setup, flying=4).activation_bytes
+    assert 2 * max(blocks) <= most <= 2 * max(blocks) + ends
+
+
 def test_offloaded_parts_leave_the_device() -> None:
     here = memory(build(), flying=4)
     assert memory(build(offload=frozenset({"optimizer"}))).optimizer_bytes == 0
