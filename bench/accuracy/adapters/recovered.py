@@ -33,6 +33,9 @@ OVERLAPS: dict[Overlap, tuple[str, ...]] = {
     "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
     "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
 }
+FIRST_NARROW_ATTENTION = r"training_results_v(?:4\.|5\.0)"
+"""Sources whose software is of before summer 2025."""
+
 GRAD_DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32"}
 
 OFFLOADING = ("cpu_offloading", "fine_grained_activation_offloading")
@@ -166,7 +169,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     modules = _modules(told)
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")
-    features += _stated_features(told)
+    features += _stated_features(row, told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     features += _memory_features(told)
@@ -200,12 +203,13 @@ def _launch(told: Told) -> str:
     return "eager" if scope else "compiled" if flag(told, "compile") else ""
 
 
-def _stated_features(told: Told) -> list[str]:
+def _stated_features(row: RunRow, told: Told) -> list[str]:
     """What is told of attention's precision and of tensor-parallel exchange."""
     stated = []
     narrow, pipelined = flag(told, "fp8_attention"), flag(told, "tp_comm_overlap")
     if narrow is not None:
-        stated.append(f"fp8_attention={'yes' if narrow else 'no'}")
+        word = "first" if re.search(FIRST_NARROW_ATTENTION, row.source_repo_or_paper) else "yes"
+        stated.append(f"fp8_attention={word if narrow else 'no'}")
     if told.get("tp_comm_overlap", "").startswith("userbuffers"):
         pipelined = True
     if pipelined is not None:
