@@ -17,6 +17,7 @@ from estimator.pricing.memory_features import (
     MOST_CHANNELS,
     MemoryFeatures,
 )
+from estimator.pricing.offload import offloaded_share
 from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
@@ -233,13 +234,18 @@ def moment_of(
         for chunk, flying in zip(chunks, in_flight, strict=True)
     )
     if "activations" in stage.offload:
-        kept = _on_device_bytes(work for chunk in chunks for work, _ in chunk.works)
+        here = _on_device_bytes(work for chunk in chunks for work, _ in chunk.works)
+        kept += offloaded_share(recipe) * (here - kept)
     cached = cached_scratch((work for chunk in chunks for work, _ in chunk.works), recipe, features)
-    offloaded = "activations" in stage.offload
+    staying = 1 - offloaded_share(recipe) if "activations" in stage.offload else 1.0
     moments = [
         fullest_moment(
             [
-                (0 if offloaded and not work.is_end else work.saved_bytes, layer_bytes(work, width, features), count)
+                (
+                    work.saved_bytes if work.is_end else round(staying * work.saved_bytes),
+                    layer_bytes(work, width, features),
+                    count,
+                )
                 for work, count in chunk.works
             ]
         )

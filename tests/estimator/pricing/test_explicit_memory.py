@@ -261,6 +261,17 @@ def test_offloaded_parts_leave_the_device() -> None:
     assert memory(build(offload=frozenset({"activations"})), flying=4).activation_bytes < here.activation_bytes
 
 
+def test_of_some_layers_offloaded_the_others_stay() -> None:
+    def kept(share: float) -> int:
+        recipe = replace(RECIPE, software=replace(RECIPE.software, offloaded_share=share))
+        return memory(build(recipe, offload=frozenset({"activations"})), flying=4).activation_bytes
+
+    here, half, none = memory(build(), flying=4).activation_bytes, kept(0.5), kept(1.0)
+    assert kept(0.0) == here
+    assert none < half < here
+    assert half == pytest.approx((here + none) / 2, rel=0.05)
+
+
 def test_loose_blocks_are_given_back_when_the_device_is_full() -> None:
     loose = replace(GENERIC, fragmentation=1e4, activation_fragmentation=0.0)
     found = memory(build(), features=loose)
