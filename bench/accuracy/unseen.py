@@ -24,10 +24,6 @@ Progress = Callable[[str], None]
 Calibrate = Callable[[Sequence["Unseen"], Sequence["Unseen"]], Uncertainty]
 """Half-widths from errors of sources left out, and from those of generations left out."""
 
-TINY = frozenset({"MLGV"})
-"""Functional tests of models of a few million parameters: steps that the host's own work limits, which no estimate sees
-yet. Their errors are shown, and no interval is calibrated on them."""
-
 LAUNCH_SHARE = 0.15
 COMMUNICATION_SHARE = 0.25
 
@@ -108,8 +104,8 @@ def covered_by_others(
     half-width of its logarithm."""
     held: dict[str, tuple[bool, float]] = {}
     for source in dict.fromkeys(each.source for each in by_source):
-        others = [each for each in by_source if each.source not in {source, *TINY}]
-        elsewhere = [each for each in by_generation if each.source not in {source, *TINY}]
+        others = [each for each in by_source if each.source != source]
+        elsewhere = [each for each in by_generation if each.source != source]
         if not others:
             continue
         widths = calibrate(others, elsewhere or others)

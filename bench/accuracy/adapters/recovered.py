@@ -33,10 +33,17 @@ OVERLAPS: dict[Overlap, tuple[str, ...]] = {
     "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
     "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
 }
+OFFLOADED_LAYERS = ("cpu_offload_activation_layers", "activation_offload_layers")
 FIRST_NARROW_ATTENTION = r"training_results_v(?:4\.|5\.0)"
 """Sources whose software is of before summer 2025."""
 
 GRAD_DTYPES = {"bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32", "float32": "fp32"}
+
+OFFLOADING = ("cpu_offloading", "fine_grained_activation_offloading")
+"""Switches of activations' offload."""
+
+SLOW_HOSTS = frozenset({"gb200", "gb300"})
+"""Devices on whose hosts submissions to MLPerf launch from captured graphs."""
 
 GRAPHS = {
     "full_iteration": "graph",
@@ -78,6 +85,9 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     columns |= _software(row, told)
     columns |= _experts(row, told)
     columns |= argument_columns(row, told, assumed)
+    if not columns["launch"] and "mlperf" in row.model_name.lower() and row.gpu.lower() in SLOW_HOSTS:
+        assumed.append("launch: not told; a graph a layer, as in 16 of 18 submissions with adapters on that device")
+        columns["launch"] = "graph_layers"
     columns |= technique_columns(row, told, columns)
     columns["pipeline_layout"] = row.pipeline_layout or _layout(told, dict(columns["degrees"]), assumed)
     return replace(row, **columns)
@@ -161,13 +171,14 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")
     features += _stated_features(row, told)
+    features += _offloaded_layers(row, told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     features += _memory_features(told)
     if flag(told, "cross_entropy_loss_fusion") and told.get("cross_entropy_fusion_impl") != "te":
         features.append("loss_in_place=no")
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
-    offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
+    offloaded = count(told, *OFFLOADED_LAYERS)
     return {
         "launch": row.launch or _launch(told),
         "features": "; ".join(features),
@@ -175,7 +186,7 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         "fused_cross_entropy": row.fused_cross_entropy
         if row.fused_cross_entropy is not None or not entropy
         else entropy not in ("0", "false", "none"),
-        "offload": row.offload or ("activations" if offloaded or flag(told, "cpu_offloading") else ""),
+        "offload": row.offload or ("activations" if offloaded or flag(told, *OFFLOADING) else ""),
     }
 
 
@@ -192,6 +203,14 @@ def _launch(told: Told) -> str:
     if "moe_router" in scope:
         return "graph_router"
     return "eager" if scope else "compiled" if flag(told, "compile") else ""
+
+
+def _offloaded_layers(row: RunRow, told: Told) -> list[str]:
+    """The share of a stage's layers whose activations are offloaded, where their number is told."""
+    layers = count(told, *OFFLOADED_LAYERS)
+    if not layers or not row.layers:
+        return []
+    return [f"offloaded_share={min(1.0, layers * (row.degree('pp') or 1) / row.layers):.3f}"]
 
 
 def _stated_features(row: RunRow, told: Told) -> list[str]:
