@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bench.accuracy.runs import Run, model_kind, thin_runs
-from bench.accuracy.unseen import COMMUNICATION_SHARE, LAUNCH_SHARE, TINY, Unseen
+from bench.accuracy.unseen import COMMUNICATION_SHARE, LAUNCH_SHARE, Unseen
 from profiles.uncertainty import ANY, APART, HalfWidth, Uncertainty
 
 SHARE = 0.9
@@ -64,7 +64,7 @@ def calibrate(runs: Sequence[Run], by_source: Sequence[Unseen], by_generation: S
     """Return the half-widths that the fit half of `runs` gives, of their errors with sources and generations left
     out."""
     fitted = thin_runs(run for run in runs if run.fitted)
-    ids = {run.row.id for run in fitted if run.result.source not in TINY}
+    ids = {run.row.id for run in fitted}
     sources, generations = (
         [each for each in unseen if each.run.row.id in ids] for unseen in (by_source, by_generation)
     )
