@@ -96,6 +96,9 @@ class LinkTimes:
                 if not self.dispatcher.once or size_bytes <= 0:
                     return over_links_s
                 wait_s = self.pricing.parameters.of("collective_wait_s")
+                if len(group.levels) == 1:
+                    # Its kernels were timed on such links: what the library's reach in training is not theirs.
+                    once = deduplicated(plain.group, self.experts_a_token)
                 return wait_s + dispatched_s(self.dispatcher, size_bytes, once, plain.concurrent, self.experts_a_token)
             return self._seconds(op, size_bytes, plain.group, group, plain.concurrent)
 

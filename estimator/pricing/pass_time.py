@@ -15,7 +15,7 @@ from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
 from estimator.pricing.host_time import Host, HostWork
 from estimator.pricing.operator_time import time_operator
-from estimator.pricing.recipe import TensorOverlap
+from estimator.pricing.recipe import NarrowAttention, TensorOverlap
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Kernels, LayerTime, Operator
@@ -83,7 +83,7 @@ class Machine:
     accumulator_bytes: int
     attention_kernel: str | None
     flash_generation: int
-    fp8_attention: bool
+    fp8_attention: NarrowAttention
     bandwidth_bytes_per_s: float
 
     @property
@@ -138,7 +138,7 @@ class PassSum:
         )
         if profile is None:
             self.accumulation(work, machine, times=times)
-        self.collectives(work.collectives, machine, phase="backward", times=times)
+        self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
 
     def operators(
         self,
@@ -186,7 +186,9 @@ class PassSum:
             / machine.parameters.of("memory_share", machine.kernels, *machine.qualifiers)
         )
 
-    def collectives(self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int) -> None:
+    def collectives(
+        self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int, frozen: bool = False
+    ) -> None:
         for one in collectives:
             if one.phase != phase:
                 continue
@@ -197,7 +199,7 @@ class PassSum:
             elif machine.overlap_ep and one.axis in ("ep", "etp"):
                 self.hidable_s["ep_s"] += took
             elif machine.overlap_tp and one.axis == "tp":
-                self.hidable_s["tp_s"] += took * _share_beside(one, machine.tensor_overlap)
+                self.hidable_s["tp_s"] += took * _share_beside(one, machine.tensor_overlap, frozen=frozen)
             self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
 
     def finish(self, machine: Machine) -> PassTime:
@@ -231,14 +233,15 @@ def finish_pass(
     return done
 
 
-def _share_beside(one: Collective, tensor_overlap: TensorOverlap) -> float:
+def _share_beside(one: Collective, tensor_overlap: TensorOverlap, *, frozen: bool) -> float:
     """Which share of a tensor-parallel collective can run beside a product.
 
-    The input's gradient sum and the input's second gathering run beside whole products (Megatron). In pieces each
+    The input's gradient sum runs beside the product of the weight's gradient, unless that is `frozen`, and the input's
+    second gathering beside that of its gradient (Megatron). In pieces each
     gather runs beside the product that reads it, each scatter beside that which writes it, but for the first piece or
     the last (Transformer Engine's userbuffers, which come with sequence parallelism).
     """
-    if one.phase == "backward" and one.name.endswith((".enter", ".input")):
+    if one.phase == "backward" and one.name.endswith(".input" if frozen else (".enter", ".input")):
         return 1.0
     if tensor_overlap == "pipelined" and one.op != "all_reduce" and one.name.endswith((".enter", ".leave")):
         return 1 - 1 / one.ranks
@@ -258,8 +261,10 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
         attention_kernel=machine.attention_kernel,
         accumulator_bytes=machine.accumulator_bytes,
     )
-    if op.kind == "attention" and machine.fp8_attention and machine.dtype in NARROW_DTYPES:
-        took /= machine.parameters.of("fp8_attention_share")
+    if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES:
+        architecture = machine.efficiencies.architecture
+        of_first = f"{machine.fp8_attention}-{architecture}"
+        took /= machine.parameters.of("fp8_attention_share", of_first, architecture)
     return took / _share(op, machine)
 
 

@@ -29,6 +29,7 @@ Launch = Literal["eager", "compiled", "graph_router", "graph_dense", "graph_laye
 GroupedProducts = Literal["one_kernel", "streams", "fused", "sequential"]
 Modules = Literal["torch", "megatron_core", "transformer_engine"]
 TensorOverlap = Literal["backward", "pipelined"]
+NarrowAttention = Literal["no", "first", "yes"]
 Moments = Literal["as_masters", "bf16"]
 
 
@@ -67,15 +68,16 @@ class Software:
     recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
     and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
     both passes too, in pieces (userbuffers, async TP). `fp8_attention`: where products are narrow, fused attention is
-    in fp8 as well. `recomputes_needed`: what full recomputation runs again stops before a block's last product, whose
-    result nothing needs (a compiler drops it). `fused_softmax` False: scale, mask and softmax of unfused attention are
-    a kernel each. `memory`: what it holds besides weights, gradients, optimizer state and activations. `name` is for
-    people: no estimate looks at it. What the host has to do for it (`estimator.pricing.host_time`): `launch`
-    graph_layers: one graph a layer is replayed; graph_dense: of all but experts' exchange and products; graph_router:
-    of experts' router alone; compiled: kernels are launched by code that a compiler wrote. `modules`: whose modules
-    layers are made of; the Python of Megatron Core's and Transformer Engine's takes longer than that of plain ones.
-    `grouped_products` sequential: each expert is a module of its own. `deterministic`: PyTorch's deterministic
-    algorithms, which fill every result first.
+    in fp8 as well (first: by the first kernels that could, cuDNN's of spring 2025). `recomputes_needed`: what full
+    recomputation runs again stops before a block's last product, whose result nothing needs (a compiler drops it).
+    `fused_softmax` False: scale, mask and softmax of unfused attention are a kernel each. `memory`: what it holds
+    besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
+
+    What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is
+    replayed; graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled:
+    kernels are launched by code that a compiler wrote. `modules`: whose modules layers are made of; the Python of
+    Megatron Core's and Transformer Engine's takes longer than that of plain ones. `grouped_products` sequential: each
+    expert is a module of its own. `deterministic`: PyTorch's deterministic algorithms, which fill every result first.
     """
 
     name: str
@@ -105,7 +107,7 @@ class Software:
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     paged_stash: bool = False
     tensor_overlap: TensorOverlap = "backward"
-    fp8_attention: bool = False
+    fp8_attention: NarrowAttention = "no"
     recomputes_needed: bool = False
     fused_softmax: bool = True
     memory: MemoryFeatures = GENERIC

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 FEW_CHUNKS = 3
 FEW_STAGES = 4
 
+CAUSAL_TELLS = 0.97
+"""Below this share of the model's FLOPs, those with causal attention counted half are told too."""
+
 
 def print_plan(plan: Plan, certificate: Certificate | None = None) -> None:
     """The plan's settings and stages, its estimate with what vouches for it, and what it rests on."""
@@ -40,7 +43,9 @@ def print_figures(plan: Plan) -> None:
         rates.append(f"{format_count(estimate.tokens_per_s_per_device)} tokens/s per device")
     rates.append(f"{estimate.tflops_per_device:.3g} TFLOP/s per device")
     if estimate.mfu is not None:
-        rates.append(f"MFU {estimate.mfu:.1%}")
+        causal = estimate.mfu * estimate.causal_tflops_per_device / estimate.tflops_per_device
+        half = f" ({causal:.1%} counting causal attention half)" if causal < CAUSAL_TELLS * estimate.mfu else ""
+        rates.append(f"MFU {estimate.mfu:.1%}{half}")
     print(", ".join(rates))
     print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")
     communication = basis.communication or "not needed"

@@ -39,6 +39,47 @@ def test_arguments_that_are_not_given_have_megatrons_defaults() -> None:
     assert prepared(told({"transformer_impl": "local"}, **GPT)).setup.recipe.attention == "math"
 
 
+def test_what_arguments_say_of_the_host() -> None:
+    """Whose modules, deterministic algorithms, experts one by one, and overlap where nothing is asked for."""
+    engine = told({"transformer_impl": "transformer_engine", "deterministic_mode": "true"}, **GPT)
+    software = prepared(engine).setup.recipe.software
+    assert (software.modules, software.deterministic, engine.overlap) == ("transformer_engine", True, "none")
+    mixture = {**GPT, "experts": 8, "topk": 2}
+    local = prepared(told({"transformer_impl": "local"}, **mixture)).setup.recipe.software
+    assert (local.modules, local.grouped_products) == ("megatron_core", "sequential")
+    grouped = {"transformer_impl": "local", "moe_grouped_gemm": "true"}
+    assert prepared(told(grouped, **mixture)).setup.recipe.software.grouped_products == "streams"
+
+
+@pytest.mark.parametrize(
+    ("words", "launch"),
+    [
+        ({"cuda_graph_impl": "none"}, "eager"),
+        (
+            {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn+moe_router+moe_preprocess"},
+            "graph_dense",
+        ),
+        (
+            {"cuda_graph_impl": "transformer_engine", "cuda_graph_modules": "[moe_router moe_preprocess]"},
+            "graph_router",
+        ),
+        ({"cuda_graph_impl": "local (enable_cuda_graph=true)", "cuda_graph_scope": "per layer"}, "graph_layers"),
+        ({"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"}, "graph"),
+        ({"compile": "true"}, "compiled"),
+        ({"micro_batch": "4"}, ""),
+    ],
+)
+def test_how_kernels_are_launched(words: dict[str, str], launch: str) -> None:
+    assert told(words, **GPT).launch == launch
+
+
+def test_graphs_and_offload_that_are_told_otherwise() -> None:
+    adapters = {**GPT, "model_name": "Llama2-70B LoRA r16 (MLPerf)", "gpu": "GB200"}
+    assert told({"lora": "rank 16"}, **adapters).launch == "graph_layers"
+    assert told({"lora": "rank 16"}, **{**adapters, "gpu": "H200"}).launch == ""
+    assert told({"fine_grained_activation_offloading": "true"}, **GPT).offload == "activations"
+
+
 def test_fused_losses_differ_by_their_implementation() -> None:
     words = {"transformer_impl": "transformer_engine", "cross_entropy_loss_fusion": "true"}
     native = prepared(told(words, **GPT)).setup.recipe.software

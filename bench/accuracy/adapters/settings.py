@@ -66,6 +66,7 @@ def setting_columns(row: RunRow, framework: PublishedFramework, assumed: list[st
         "recompute": row.recompute or framework.recompute,
         "kernels": row.kernels or ("fused" if _compiled(row) else ""),
         "grad_accum": row.grad_accum or _accumulation(row),
+        "launch": row.launch or _launch(row, assumed),
     }
     if row.recompute != columns["recompute"]:
         assumed.append(f"recompute: not stated; {framework.recompute}, the default of {framework.name} (recompute)")
@@ -97,6 +98,14 @@ def _precision(row: RunRow, framework: PublishedFramework, assumed: list[str]) -
         "grad_dtype": grad_dtype,
         "optimizer_masters": masters,
     }
+
+
+def _launch(row: RunRow, assumed: list[str]) -> str:
+    """How kernels are launched where a submission's script is not published; blank where nothing tells."""
+    if not re.search(NARROW_SOURCES, said(row).lower()) or not re.search(BLACKWELL, row.gpu.lower()):
+        return ""
+    assumed.append("launch: not stated; graph, as published scripts of MLPerf's language models on Blackwell have it")
+    return "graph"
 
 
 def _sharding(row: RunRow, assumed: list[str]) -> tuple[ZeroStage | None, int | None]:

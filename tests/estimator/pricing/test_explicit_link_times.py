@@ -16,6 +16,8 @@ from estimator.pricing.link_times import (
     LinkTimes,
     cluster_in_training,
     copies_of_one,
+    deduplicated,
+    dispatched_s,
     share_in_training,
 )
 from estimator.pricing.pricing import Pricing
@@ -144,6 +146,14 @@ def dispatched(name: str, cluster: Cluster, ranks: int, size: float) -> float:
     )
     held = StageSetup(chunks=((0, 1),), slots=cluster.slots[:ranks], dp=ranks, ep=ranks)
     return timer.on_axes_of(held)("all_to_all", size, "ep") - KNOWN.of("collective_wait_s")
+
+
+def test_in_one_island_a_dispatchers_kernels_reach_in_training_what_they_do_alone() -> None:
+    hybrid = load_dispatcher("hybrid")
+    for name, ranks in (("b200:1x8", 8), ("gb200:18x4", 32)):
+        cluster = load_cluster(name)
+        alone = deduplicated(describe_group(cluster, cluster.slots[:ranks]), 8)
+        assert dispatched("hybrid", cluster, ranks, 1e9) == pytest.approx(dispatched_s(hybrid, 1e9, alone, 1, 8))
 
 
 def test_an_exchange_may_leave_a_node_by_its_nics_though_a_rack_joins_nodes() -> None:

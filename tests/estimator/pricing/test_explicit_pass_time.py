@@ -45,7 +45,7 @@ def machine(**changes: Any) -> Machine:
         "accumulator_bytes": 4,
         "attention_kernel": None,
         "flash_generation": 2,
-        "fp8_attention": False,
+        "fp8_attention": "no",
         "bandwidth_bytes_per_s": H100.memory_bandwidth_bytes_per_s,
     }
     return Machine(**values | changes)
@@ -199,10 +199,10 @@ def test_a_captured_graph_has_no_launches() -> None:
 
 
 def test_attention_is_in_fp8_where_products_are_narrow_and_the_software_says_so() -> None:
-    share = load_training_parameters().of("fp8_attention_share")
+    share = load_training_parameters().of("fp8_attention_share", "hopper")
     for dtype, faster in (("bf16", 1.0), ("fp8", share)):
         plain, narrow = (
-            forward_pass([(work(), 1)], machine(dtype=dtype, fp8_attention=fp8)).attention_s for fp8 in (False, True)
+            forward_pass([(work(), 1)], machine(dtype=dtype, fp8_attention=fp8)).attention_s for fp8 in ("no", "yes")
         )
         assert plain == pytest.approx(narrow * faster)
 
