@@ -77,8 +77,15 @@ class LinkTimes:
         """Return who times collectives on the slowest group of one of `stage`'s axes, or of so many consecutive
         tensor-parallel ranks, all groups like it being busy."""
         groups: dict[str | int, tuple[AxisGroup, Group]] = {}
+        timed: dict[tuple[CollectiveOp, float, str | int], float] = {}
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+            key = (op, size_bytes, axis)
+            if key not in timed:
+                timed[key] = price(op, size_bytes, axis)
+            return timed[key]
+
+        def price(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             if axis not in groups:
                 reached_cluster = cluster_in_training(self.cluster, self.pricing.parameters, exchanging=axis == "ep")
                 ways = [self.cluster, reached_cluster]
