@@ -245,6 +245,16 @@ def test_activations_on_the_host_leave_two_blocks_and_the_ends_on_the_device() -
     assert 2 * max(blocks) <= most <= 2 * max(blocks) + ends
 
 
+def test_weights_gathered_one_by_one_take_the_room_of_two_matrices_and_a_gradient() -> None:
+    setup = build(dp=8, zero=3)
+    layer, matrix = (
+        memory(setup, features=replace(GENERIC, gathers_matrices=alone)).communication_bytes for alone in (False, True)
+    )
+    # Gate and up are one matrix here.
+    assert matrix == 3 * 2 * 512 * 2 * 1024
+    assert layer > 2 * matrix
+
+
 def test_offloaded_parts_leave_the_device() -> None:
     here = memory(build(), flying=4)
     assert memory(build(offload=frozenset({"optimizer"}))).optimizer_bytes == 0
