@@ -78,8 +78,15 @@ class LinkTimes:
         tensor-parallel ranks, all groups like it being busy."""
         reached_cluster = cluster_in_training(self.cluster, self.pricing.parameters)
         groups: dict[str | int, tuple[AxisGroup, Group]] = {}
+        timed: dict[tuple[CollectiveOp, float, str | int], float] = {}
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+            key = (op, size_bytes, axis)
+            if key not in timed:
+                timed[key] = price(op, size_bytes, axis)
+            return timed[key]
+
+        def price(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             if axis not in groups:
                 ways = [self.cluster, reached_cluster]
                 if axis == "ep" and not (self.dispatcher.rack or self.dispatcher.once):
