@@ -1,29 +1,25 @@
 """How far estimates are from published runs: writes RESULTS.md and the plot, and fits what is fitted on whole runs.
 
-    python -m bench.accuracy --data DIR [--fit] [--intervals] [--left-out] [--out FOLDER]
+    python -m bench.accuracy --data DIR [--fit] [--intervals] [--out FOLDER]
 
 from the root of the repository; DIR holds train_runs.csv, and may hold train_runs_2.csv and
-settings_*.csv (their columns: planner/one_job/validation/COLUMNS.md, bench/accuracy/adapters/told.py). Without
-options under two minutes. `--fit` first fits profiles/data/training.toml on the fit half and writes its values;
-`--intervals` writes profiles/data/uncertainty.toml; `--left-out` fits once more without each source. These take
-minutes; without `--left-out` its section is kept as RESULTS.md has it.
+settings_*.csv (their columns: planner/one_job/validation/COLUMNS.md, bench/accuracy/adapters/told.py). Every source and
+every generation of devices is left out once, which takes some minutes. `--fit` first fits
+profiles/data/training.toml on the fit half and writes its values; `--intervals` writes profiles/data/uncertainty.toml.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from bench.accuracy.ablation import write_ablation
-from bench.accuracy.fitting import Values, committed_values, fit, initial_values
+from bench.accuracy.fitting import committed_values
 from bench.accuracy.groups import GROUPS
 from bench.accuracy.intervals import calibrate, calibrate_time, write_uncertainty
-from bench.accuracy.left_out import Slopes, fit_rows, take_slopes, write_left_out
-from bench.accuracy.markdown import section_of
+from bench.accuracy.left_out import Slopes, fit_all, fit_rows, take_slopes
 from bench.accuracy.parameters import set_values, write_elsewhere, write_parameters
 from bench.accuracy.report import (
     write_baselines,
@@ -49,7 +45,6 @@ MORE_RUNS = "train_runs_2.csv"
 RESULTS = "RESULTS.md"
 PLOT = "measured-against-estimated.svg"
 UNSEEN = "Sources that nothing was fitted on"
-LEFT_OUT = "Each source left out of the fit"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,9 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, required=True, help=f"folder of {RUNS}")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder to write to")
     parser.add_argument("--fit", action="store_true", help="fit the parameters and write training.toml")
-    parser.add_argument("--evaluations", type=int, default=8, help="steps of --fit (default: 8)")
     parser.add_argument("--intervals", action="store_true", help="calibrate the intervals and write uncertainty.toml")
-    parser.add_argument("--left-out", action="store_true", help="fit once more without each source")
     options = parser.parse_args(arguments)
     path = options.data / RUNS
     if not path.is_file():
@@ -70,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     runs = _load(options.data)
     if options.fit:
-        _fit_and_write(runs, options.evaluations)
+        _fit_and_write(runs)
         runs = _load(options.data)
     values = committed_values()
     slopes = take_slopes(fit_rows(runs), values, progress)
@@ -83,10 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = with_intervals(runs)
     unseen = write_unseen(by_source, covered_by_others(by_source, by_generation, calibrate_time))
     results = options.out / RESULTS
-    before = results.read_text(encoding="utf-8") if results.is_file() else ""
-    left_out = _left_out(runs, slopes, before, anew=options.left_out)
     name = f"{RUNS} and {MORE_RUNS}" if (options.data / MORE_RUNS).is_file() else RUNS
-    write_atomically(results, describe(runs, slopes, unseen, left_out, name=name))
+    write_atomically(results, describe(runs, slopes, unseen, name=name))
     write_atomically(options.out / PLOT, draw_runs(list(map(describe_unseen, by_source)), by="generation"))
     print(f"written: {results} and {options.out / PLOT}")
     return 0
@@ -98,7 +89,7 @@ def _load(folder: Path) -> tuple[Run, ...]:
     return tuple(run for path in paths if path.is_file() for run in load_runs(path, progress))
 
 
-def describe(runs: Sequence[Run], slopes: Slopes, unseen: str, left_out: str, *, name: str) -> str:
+def describe(runs: Sequence[Run], slopes: Slopes, unseen: str, *, name: str) -> str:
     """The whole of RESULTS.md."""
     sections: list[tuple[str, Callable[[], str]]] = [
         (UNSEEN, lambda: unseen),
@@ -109,7 +100,6 @@ def describe(runs: Sequence[Run], slopes: Slopes, unseen: str, left_out: str, *,
         ("Coverage of the 90% interval", lambda: write_coverage(runs)),
         ("Noise floor", lambda: write_noise(runs)),
         ("Ablation", lambda: write_ablation(thin_runs(timed_runs(runs)), GROUPS, slopes.values, progress)),
-        (LEFT_OUT, lambda: left_out),
         ("Parameters of whole runs", lambda: write_parameters(slopes)),
         ("Other figures that rest on runs", write_elsewhere),
         ("Furthest off", lambda: write_worst(runs)),
@@ -125,30 +115,11 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _fit_and_write(runs: Sequence[Run], evaluations: int) -> None:
-    values = initial_values()
-    found = fit(fit_rows(runs), tuple(values), values, evaluations=evaluations, progress=progress)
+def _fit_and_write(runs: Sequence[Run]) -> None:
     path = DATA_FOLDER / "training.toml"
-    write_atomically(path, set_values(path.read_text(encoding="utf-8"), found))
+    write_atomically(path, set_values(path.read_text(encoding="utf-8"), fit_all(fit_rows(runs), progress)))
     load_training_rows.cache_clear()
     load_training_parameters.cache_clear()
-
-
-def _left_out(runs: Sequence[Run], slopes: Slopes, before: str, *, anew: bool) -> str:
-    """The section, new or as it was; it names the parameters that it starts from."""
-    fingerprint = _fingerprint(slopes.values)
-    if anew:
-        return f"{write_left_out(runs, slopes, progress)}\n\nStarting from the parameters {fingerprint}."
-    kept = (section_of(before, LEFT_OUT) or "").strip()
-    if not kept:
-        return "Not run yet: `python -m bench.accuracy --data DIR --left-out`."
-    if f"the parameters {fingerprint}." not in kept:
-        progress(f"the section '{LEFT_OUT}' is of other parameters: run --left-out")
-    return kept
-
-
-def _fingerprint(values: Values) -> str:
-    return sha256(json.dumps(sorted(values.items())).encode()).hexdigest()[:8]
 
 
 if __name__ == "__main__":

@@ -10,23 +10,24 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from bench.accuracy.fitting import FITTED_SOURCES, SENSITIVE, Timed, Values, log_errors
-from bench.accuracy.markdown import percent, table
+from bench.accuracy.fitting import FITTED_SOURCES, SENSITIVE, Timed, Values, initial_values, log_errors
+from bench.accuracy.processes import map_forked
 from bench.accuracy.runs import Run, as_timed, thin_runs, timed_runs
 from profiles.training_parameters import load_training_rows
 
 Progress = Callable[[str], None]
 
 STEPS = 3
-PRIOR = 0.08
-"""Weight of a parameter's distance from what it starts at, as in `fitting.fit`."""
+ROUNDS = 2
+"""How often slopes are taken anew in a fit of all parameters."""
+PRIOR = 0.3
+"""Weight of a parameter's distance from what it is held to: 10% of it weigh as much as 3% of a row."""
 SCALE = 0.03
-"""Log error from which rows are taken as outliers (soft L1), as in `fitting.fit`."""
+"""Log error from which rows are taken as outliers (soft L1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,21 @@ def take_slopes(rows: Sequence[Timed], values: Values, progress: Progress, *, st
     names = tuple(values)
     errors = log_errors(rows, values)
     columns = []
-    for number, name in enumerate(names):
-        progress(f"slopes: {name} ({number + 1} of {len(names)})")
-        moved = log_errors(rows, values | {name: values[name] * (1 + step)})
+    trials = [values | {name: values[name] * (1 + step)} for name in names]
+    for moved in map_forked(lambda trial: log_errors(rows, trial), trials):
         columns.append((moved - errors) / math.log(1 + step))
+        progress(f"slopes: {len(columns)} of {len(names)}")
     return Slopes(rows=tuple(rows), values=dict(values), names=names, errors=errors, slopes=np.array(columns).T)
+
+
+def fit_all(rows: Sequence[Timed], progress: Progress) -> Values:
+    """Return the parameters fitted on all of `rows`, from their initial values, which they are held to."""
+    values = initial_values()
+    for _ in range(ROUNDS):
+        slopes = take_slopes(rows, values, progress)
+        values = _gauss_newton(rows, values, slopes.names, slopes.errors, slopes.slopes, centres=initial_values())
+        progress(f"mean absolute log error {float(np.mean(np.abs(log_errors(rows, values)))):.4f}")
+    return values
 
 
 def refit_without(known: Slopes, left_out: Collection[str]) -> Refit:
@@ -83,19 +94,27 @@ def refit_without(known: Slopes, left_out: Collection[str]) -> Refit:
     free = tuple(name for name in known.names if has_rows[name])
     columns = [known.names.index(name) for name in free]
     errors = known.errors[keep]  # the lost parameters move none of these rows
-    found = _gauss_newton(rows, start, free, errors, slopes[:, columns])
+    plain = {name: start.get(name.partition(".")[0], start[name]) for name in free}
+    found = _gauss_newton(rows, start, free, errors, slopes[:, columns], centres=plain)
     return Refit(values=found, lost=lost, kept=tuple(name for name in gone if name not in lost))
 
 
 def _gauss_newton(
-    rows: Sequence[Timed], start: Values, names: Sequence[str], errors: np.ndarray, slopes: np.ndarray
+    rows: Sequence[Timed],
+    start: Values,
+    names: Sequence[str],
+    errors: np.ndarray,
+    slopes: np.ndarray,
+    *,
+    centres: Values,
 ) -> Values:
-    """`start` with `names` moved to where the robust weighted squares of the true errors are least, in a few steps."""
+    """`start` with `names`, held to `centres`, moved to where the robust weighted squares of the true errors are least,
+    in a few steps."""
     bounds = load_training_rows()
     low = np.log([max(bounds[name]["low"], 1e-9) for name in names])
     high = np.log([bounds[name]["high"] for name in names])
     first = np.clip(np.log([start[name] for name in names]), low + 1e-6, high - 1e-6)
-    centre = np.log([start.get(name.partition(".")[0], start[name]) for name in names])
+    centre = np.log([max(centres[name], 1e-9) for name in names])
     counts = Counter(row.source for row in rows)
     weights = np.sqrt([len(rows) / len(counts) / counts[row.source] for row in rows])
 
@@ -132,41 +151,6 @@ def _gauss_newton(
             break
         point, best, errors = trial, now, found
     return values_at(point)
-
-
-def write_left_out(runs: Sequence[Run], known: Slopes, progress: Progress) -> str:
-    """A row for each source that has measured times: its error as committed, and fitted without it."""
-    timed = timed_runs(runs)
-    rows = []
-    for source in dict.fromkeys(run.result.source for run in timed):
-        progress(f"left out: {source}")
-        members = [run for run in timed if run.result.source == source]
-        fitted = sum(row.source == source for row in known.rows)
-        refit = refit_without(known, {row.id for row in known.rows if row.source == source})
-        # As committed: where nothing of the source was fitted on, leaving it out changes nothing.
-        values = refit.values if fitted else known.values
-        before, after = (relative_errors(as_timed(members), each) for each in (known.values, values))
-        rows.append(
-            (
-                source,
-                str(len(members)),
-                str(fitted),
-                percent(fmean(map(abs, before))),
-                percent(fmean(map(abs, after))),
-                percent(median(map(abs, after))),
-                percent(fmean(after), signed=True),
-                ", ".join((*refit.lost, *(f"({name})" for name in refit.kept))) if fitted else "",
-            )
-        )
-    header = ("source", "rows", "fitted on", "error", "left out: error", "median", "bias", "parameters without a row")
-    return "\n\n".join(
-        (
-            "Mean absolute error with the committed parameters, and with those fitted on the other sources' rows of the"
-            " fit half. A parameter of a device, link or feature that no row is left for gives way to the plain value;"
-            " one in brackets is itself plain and stays. What rests on `gemm.csv` and `comm.csv` is not fitted anew.",
-            table(header, rows),
-        )
-    )
 
 
 def relative_errors(rows: Sequence[Timed], values: Mapping[str, float]) -> list[float]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.accuracy.left_out import Slopes, refit_without, relative_errors
 from bench.accuracy.markdown import percent, table
+from bench.accuracy.processes import map_forked
 from bench.accuracy.runs import Run, as_timed, model_kind, timed_runs
 from estimator.pricing.interval import WorkKind, work_kind
 from planner.one_job.validation.report import describe_row
@@ -31,11 +32,12 @@ COMMUNICATION_SHARE = 0.25
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
     """A run and its signed relative error under parameters that its source, or its generation of devices, had no say
-    in."""
+    in; `lost` are those that nothing else tells of."""
 
     run: Run
     error: float
     fitted: bool
+    lost: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -75,17 +77,22 @@ def leave_out(runs: Iterable[Run], known: Slopes, by: Callable[[Run], str], prog
     groups: defaultdict[str, list[Run]] = defaultdict(list)
     for run in timed_runs(runs):
         groups[by(run)].append(run)
-    unseen = []
-    for name, members in groups.items():
-        fitted = {row.id for row in known.rows} & {run.row.id for run in members}
-        progress(f"left out: {name}")
-        if fitted and len(fitted) < len(known.rows):
-            errors = relative_errors(as_timed(members), refit_without(known, fitted).values)
-        else:
-            errors = [run.error or 0.0 for run in members]
-        unseen += [
-            Unseen(run=run, error=error, fitted=bool(fitted)) for run, error in zip(members, errors, strict=True)
+    ids = {row.id for row in known.rows}
+
+    def predict(members: Sequence[Run]) -> list[Unseen]:
+        fitted = ids & {run.row.id for run in members}
+        if not fitted or len(fitted) == len(ids):
+            return [Unseen(run=run, error=run.error or 0.0, fitted=bool(fitted)) for run in members]
+        refit = refit_without(known, fitted)
+        errors, lost = relative_errors(as_timed(members), refit.values), (*refit.lost, *refit.kept)
+        return [
+            Unseen(run=run, error=error, fitted=True, lost=lost) for run, error in zip(members, errors, strict=True)
         ]
+
+    unseen: list[Unseen] = []
+    for name, predicted in zip(groups, map_forked(predict, list(groups.values())), strict=True):
+        progress(f"left out: {name}")
+        unseen += predicted
     return tuple(unseen)
 
 
@@ -120,7 +127,7 @@ def write_unseen(by_source: Sequence[Unseen], held: dict[str, tuple[bool, float]
     """Return the tables: by source and generation, and by generation and kind of plan."""
     header = ("rows", "mean", "median", "bias", "worst", "covered", "mean width")
     first = [
-        ((source, generation, "yes" if rows[0].fitted else ""), rows)
+        ((source, generation, _fitted_error(rows), ", ".join(rows[0].lost)), rows)
         for (source, generation), rows in _grouped(by_source, lambda each: (each.source, each.generation))
     ]
     second = [
@@ -129,9 +136,14 @@ def write_unseen(by_source: Sequence[Unseen], held: dict[str, tuple[bool, float]
     ]
     return "\n\n".join(
         (
-            "Each source predicted by parameters fitted without any of its rows (`fitted`: there were such),"
-            " inside 90% intervals calibrated on the other sources alone.",
-            table(("source", "devices", "fitted", *header), [(*names, *_figures(rows, held)) for names, rows in first]),
+            "Each source predicted by parameters fitted without any of its rows, inside 90% intervals calibrated on the"
+            " other sources alone. `fitted`: the mean error with the parameters of the package, where the source had a"
+            " say in them; `lost`: parameters that no other source tells of, which give way to the plain ones, or stay"
+            " where they have none. What rests on tables of kernels and collectives is not fitted anew.",
+            table(
+                ("source", "devices", *header, "fitted", "lost"),
+                [(*names[:2], *_figures(rows, held), *names[2:]) for names, rows in first],
+            ),
             table(("devices", "plan", "sources", *header), [(*names, *_figures(rows, held)) for names, rows in second]),
         )
     )
@@ -144,6 +156,11 @@ def _grouped(
     for row in rows:
         groups[key(row)].append(row)
     return sorted(groups.items())
+
+
+def _fitted_error(rows: Sequence[Unseen]) -> str:
+    """The mean error where the source had a say; nothing where it had none."""
+    return percent(fmean(abs(row.run.error or 0.0) for row in rows)) if rows[0].fitted else ""
 
 
 def _figures(rows: Sequence[Unseen], held: dict[str, tuple[bool, float]]) -> tuple[str, ...]:

@@ -152,6 +152,7 @@ def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_fl
         ),
         largest_layer=_greatest(_of(works, "parameters") + _of(works, "expert_parameters")),
         largest_learning=_greatest(_of(works, "trainable_parameters") + _of(works, "trainable_expert_parameters")),
+        largest_matrix=_greatest(_of(works, "largest_matrix")),
         ends=_sums(np.array([work.parameters if work and work.is_end else 0 for work in works], dtype=np.float64)),
     )
     standing = standing_bytes(recipe, stage, held, features)

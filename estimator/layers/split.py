@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from profiles.vocabulary import (
@@ -150,3 +151,14 @@ class Work:
     temporary_bytes: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+
+    @property
+    def largest_matrix(self) -> int:
+        """Parameters of the largest matrix of a product; of products of experts those of all together."""
+        return max((prod(_matrix(op)) for op in self.operators if op.kind in ("gemm", "grouped_gemm")), default=0)
+
+
+def _matrix(product: Operator) -> tuple[int, ...]:
+    """(columns, inner width) of a product's weight, for each expert where there are several."""
+    *groups, _, columns, inner = product.shape
+    return (*groups, columns, inner)

@@ -76,11 +76,18 @@ class LinkTimes:
     def on_axes_of(self, stage: StageSetup) -> TimeOnAxis:
         """Return who times collectives on the slowest group of one of `stage`'s axes, or of so many consecutive
         tensor-parallel ranks, all groups like it being busy."""
-        reached_cluster = cluster_in_training(self.cluster, self.pricing.parameters)
         groups: dict[str | int, tuple[AxisGroup, Group]] = {}
+        timed: dict[tuple[CollectiveOp, float, str | int], float] = {}
 
         def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
+            key = (op, size_bytes, axis)
+            if key not in timed:
+                timed[key] = price(op, size_bytes, axis)
+            return timed[key]
+
+        def price(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             if axis not in groups:
+                reached_cluster = cluster_in_training(self.cluster, self.pricing.parameters, exchanging=axis == "ep")
                 ways = [self.cluster, reached_cluster]
                 if axis == "ep" and not (self.dispatcher.rack or self.dispatcher.once):
                     ways = [without_racks(cluster) for cluster in ways]
@@ -244,16 +251,17 @@ def without_racks(cluster: Cluster) -> Cluster:
 
 
 @lru_cache(maxsize=64)
-def cluster_in_training(cluster: Cluster, parameters: TrainingParameters) -> Cluster:
-    """`cluster` with the rates that collectives of a running training reach on its links."""
+def cluster_in_training(cluster: Cluster, parameters: TrainingParameters, *, exchanging: bool = False) -> Cluster:
+    """Return `cluster` with the rates that collectives of a running training, or the exchange of experts, reach on its
+    links."""
 
     def reached(link: Link) -> Link:
-        share = share_in_training(parameters, link)
+        share = share_in_training(parameters, link, exchanging=exchanging)
         return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * share)
 
     def nodes(group: NodeGroup) -> NodeGroup:
         # Of a host link only copies between devices are scaled: its line rate bounds what NICs get.
-        host, share = group.host_link, share_in_training(parameters, group.host_link)
+        host, share = group.host_link, share_in_training(parameters, group.host_link, exchanging=exchanging)
         names = ("efficiency", "quick_efficiency", "exchange_efficiency", "in_network_efficiency")
         stated = {name: getattr(host, name) for name in names if getattr(host, name) is not None}
         return replace(
@@ -276,14 +284,15 @@ def cluster_in_training(cluster: Cluster, parameters: TrainingParameters) -> Clu
     )
 
 
-def share_in_training(parameters: TrainingParameters, link: Link) -> float:
-    """What collectives of a running training reach of the record of `link`.
+def share_in_training(parameters: TrainingParameters, link: Link, *, exchanging: bool = False) -> float:
+    """Return what collectives of a running training, or the exchange of experts, reach of the record of `link`.
 
     Links with a `collective_share` of their own are points of a curve of their technology, bytes/s reached by bytes/s
     of the record. Between two points it is a line, beyond the ends the share stays; it never falls, so that the faster
-    of two links is not the slower one in an estimate.
+    of two links is not the slower one in an estimate. The exchange takes an `exchange_share` of such a link instead,
+    where there is one: nobody waits for a slower rank's gradients there.
     """
-    points = _points(parameters).get(_technology(link))
+    points = _points(parameters, exchanging).get(_technology(link))
     if not points:
         return parameters.of("collective_share")
     record = link.bandwidth_bytes_per_s * link.efficiency
@@ -298,8 +307,8 @@ def share_in_training(parameters: TrainingParameters, link: Link) -> float:
     raise AssertionError("unreachable: the points enclose the record")
 
 
-@lru_cache(maxsize=4)
-def _points(parameters: TrainingParameters) -> dict[str, list[tuple[float, float]]]:
+@lru_cache(maxsize=8)
+def _points(parameters: TrainingParameters, exchanging: bool) -> dict[str, list[tuple[float, float]]]:
     """By technology, (bytes/s of the record, bytes/s reached) of the links that runs tell of, slowest first."""
     found: dict[str, list[tuple[float, float]]] = {}
     for name in parameters.values:
@@ -307,7 +316,10 @@ def _points(parameters: TrainingParameters) -> dict[str, list[tuple[float, float
         if base == "collective_share" and known:
             link = load_link(known)
             record = link.bandwidth_bytes_per_s * link.efficiency
-            found.setdefault(_technology(link), []).append((record, record * parameters.of(base, known)))
+            share = parameters.of(base, known)
+            if exchanging:
+                share = parameters.values.get(f"exchange_share.{known}", share)
+            found.setdefault(_technology(link), []).append((record, record * share))
     for points in found.values():
         points.sort()
         reached = accumulate((each for _, each in points), max)

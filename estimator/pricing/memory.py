@@ -17,6 +17,7 @@ from estimator.pricing.memory_features import (
     MOST_CHANNELS,
     MemoryFeatures,
 )
+from estimator.pricing.offload import offloaded_share
 from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
@@ -86,7 +87,8 @@ def features_of(recipe: Recipe) -> MemoryFeatures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
     """Parameters on a rank outside and inside the experts, and those of them that learn; those of the blocks outside
-    the experts that do and do not; the most of a single layer, and those of embedding and head."""
+    the experts that do and do not; the most of a single layer and of one of its matrices (a
+    layer's experts have one together), and those of embedding and head."""
 
     dense: Amount
     dense_learning: Amount
@@ -96,6 +98,7 @@ class Holdings:
     matrices_frozen: Amount
     largest_layer: Amount
     largest_learning: Amount
+    largest_matrix: Amount
     ends: Amount
 
 
@@ -138,6 +141,7 @@ def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
         ),
         largest_layer=max(work.parameters + work.expert_parameters for work in blocks),
         largest_learning=max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks),
+        largest_matrix=max(work.largest_matrix for work in blocks),
         ends=sum(work.parameters for work in works if work.is_end),
     )
 
@@ -230,13 +234,18 @@ def moment_of(
         for chunk, flying in zip(chunks, in_flight, strict=True)
     )
     if "activations" in stage.offload:
-        kept = _on_device_bytes(work for chunk in chunks for work, _ in chunk.works)
+        here = _on_device_bytes(work for chunk in chunks for work, _ in chunk.works)
+        kept += offloaded_share(recipe) * (here - kept)
     cached = cached_scratch((work for chunk in chunks for work, _ in chunk.works), recipe, features)
-    offloaded = "activations" in stage.offload
+    staying = 1 - offloaded_share(recipe) if "activations" in stage.offload else 1.0
     moments = [
         fullest_moment(
             [
-                (0 if offloaded and not work.is_end else work.saved_bytes, layer_bytes(work, width, features), count)
+                (
+                    work.saved_bytes if work.is_end else round(staying * work.saved_bytes),
+                    layer_bytes(work, width, features),
+                    count,
+                )
                 for work, count in chunk.works
             ]
         )
@@ -357,7 +366,11 @@ def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, feat
     total = features.bucket_copies * np.minimum(features.bucket_elements, held.dense_learning) * width
     if stage.zero < 3 or stage.sharded_over == 1:
         return total
-    total = total + 2 * held.largest_layer * width + held.largest_learning * grads
+    gathered, learning = held.largest_layer, held.largest_learning
+    if features.gathers_matrices:
+        # Its gradient is as wide as what was gathered.
+        gathered, learning = held.largest_matrix, least(held.largest_matrix, held.largest_learning) * width / grads
+    total = total + 2 * gathered * width + learning * grads
     if features.keeps_ends_gathered:
         total = total + held.ends * width
     return total

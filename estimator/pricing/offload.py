@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from estimator.layers.split import Work
 from estimator.pricing.optimizers import GRAD_WIDTH
-from estimator.pricing.recipe import Setup, StageSetup
+from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from profiles.vocabulary import held_bytes
 
 HOST_MEMORY_BYTES_PER_S = 200e9
@@ -26,11 +26,16 @@ def optimizer_on_host_s(setup: Setup, stage: StageSetup, updated: float, step_by
     return step_bytes * group.devices / HOST_MEMORY_BYTES_PER_S, updated * width / host_link_bytes_per_s(setup, stage)
 
 
+def offloaded_share(recipe: Recipe) -> float:
+    """Return the share of a stage's layers whose activations leave the device where a plan offloads them."""
+    return min(1.0, recipe.software.offloaded_share)
+
+
 def activations_over_host_link_s(
     setup: Setup, stage: StageSetup, works: tuple[tuple[Work, int], ...], forward_s: float, backward_s: float
 ) -> tuple[float, float]:
     """Seconds that saving a micro-batch's activations to the host adds to forward, which they leave beside, and to
     backward, which they come back beside: what takes longer than the computation."""
-    moved = sum(work.saved_bytes * count for work, count in works)
+    moved = offloaded_share(setup.recipe) * sum(work.saved_bytes * count for work, count in works)
     way_s = moved / host_link_bytes_per_s(setup, stage)
     return max(0.0, way_s - forward_s), max(0.0, way_s - backward_s)

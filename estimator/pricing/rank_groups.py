@@ -141,6 +141,14 @@ def _period(cluster: Cluster) -> int:
     return math.lcm(nodes.devices * pod, nodes.island_size)
 
 
+def _period_in_island(cluster: Cluster, start: int, ranks: int) -> int | None:
+    """After so many slots groups of these sit as before, where they are whole nodes of one island; else None."""
+    group = cluster.sites[0].nodes[0]
+    islands = start // group.island_size, (start + ranks - 1) // group.island_size
+    whole_nodes = not (start % group.devices or ranks % group.devices)
+    return group.devices if whole_nodes and islands[0] == islands[1] else None
+
+
 @lru_cache(maxsize=8192)
 def _slowest_of_run(cluster: Cluster, start: int, ranks: int, stride: int, size: int) -> AxisGroup:
     return _slowest_of(cluster, cluster.slots[start : start + ranks], stride, size, start)
@@ -162,6 +170,7 @@ def _slowest_of(
     described: dict[tuple[Group, int], None] = {}
     if start is not None and period is not None:
         last = firsts[-1]
+        period = _period_in_island(cluster, start, len(slots)) or period
         firsts = [*{(start + first) % period: first for first in reversed(firsts)}.values(), last]
         group = cluster.sites[0].nodes[0]
         if group.island_size <= group.devices <= MOST_IN_MASK:

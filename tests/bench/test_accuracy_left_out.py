@@ -10,7 +10,7 @@ import pytest
 
 from bench.accuracy import left_out
 from bench.accuracy.fitting import Timed
-from bench.accuracy.left_out import refit_without, take_slopes
+from bench.accuracy.left_out import fit_all, refit_without, take_slopes
 from estimator.pricing.recipe import Setup
 
 NAMES = ("share", "share.new", "alone")
@@ -59,6 +59,13 @@ def test_the_other_source_alone_decides(without: str, share: float) -> None:
     found = refit_without(known(), {one.id for one in ROWS if one.source == without})
     assert found.values["share"] == pytest.approx(share, rel=0.02)
     assert (found.lost, found.kept) == ((), ())
+
+
+def test_all_rows_together_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(left_out, "initial_values", lambda: {"share": 2.9, "share.new": 2.5, "alone": 4.0})
+    fitted = fit_all(ROWS, lambda _: None)
+    assert 2.0 < fitted["share"] < 4.0
+    assert fitted["share.new"] * fitted["alone"] == pytest.approx(15.0, rel=0.02)
 
 
 def test_parameters_without_a_row_give_way_or_stay() -> None:

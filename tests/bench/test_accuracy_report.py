@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bench.accuracy.__main__ as accuracy
-from bench.accuracy.__main__ import LEFT_OUT, PLOT, RESULTS, UNSEEN, main
+from bench.accuracy.__main__ import PLOT, RESULTS, UNSEEN, main
 from bench.accuracy.ablation import list_parts
 from bench.accuracy.fitting import committed_values
 from bench.accuracy.groups import GROUPS, Target
@@ -88,7 +88,7 @@ def test_the_command_writes_table_and_plot_the_same_every_time(
     assert main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 0
     first = (tmp_path / RESULTS).read_text(encoding="utf-8")
     plot = (tmp_path / PLOT).read_bytes()
-    for title in (UNSEEN, "Targets", "Both halves", "Baselines and peers", "Memory", "Ablation", "Skipped", LEFT_OUT):
+    for title in (UNSEEN, "Targets", "Both halves", "Baselines and peers", "Memory", "Ablation", "Skipped"):
         assert section_of(first, title), title
     assert "NTRN 1" in (section_of(first, "Skipped") or "")
     assert str(tmp_path) not in first
@@ -98,17 +98,6 @@ def test_the_command_writes_table_and_plot_the_same_every_time(
     assert "written:" in capsys.readouterr().out
 
 
-def test_left_out_sources_are_kept_until_asked_for_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_table(tmp_path)
-    assert main(["--data", str(tmp_path), "--out", str(tmp_path), "--left-out"]) == 0
-    first = section_of((tmp_path / RESULTS).read_text(encoding="utf-8"), LEFT_OUT)
-    assert first
-    assert "| VTM | 3 |" in first
-    assert main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 0
-    assert section_of((tmp_path / RESULTS).read_text(encoding="utf-8"), LEFT_OUT) == first
-    assert "of other parameters" not in capsys.readouterr().err
-
-
 def test_fit_and_intervals_are_written_where_the_package_keeps_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,8 +105,7 @@ def test_fit_and_intervals_are_written_where_the_package_keeps_them(
     committed = (accuracy.DATA_FOLDER / "training.toml").read_text(encoding="utf-8")
     (tmp_path / "training.toml").write_text(committed, encoding="utf-8")
     monkeypatch.setattr(accuracy, "DATA_FOLDER", tmp_path)
-    steps = ["--fit", "--evaluations", "2", "--intervals"]
-    assert main(["--data", str(tmp_path), "--out", str(tmp_path), *steps]) == 0
+    assert main(["--data", str(tmp_path), "--out", str(tmp_path), "--fit", "--intervals"]) == 0
     fitted = (tmp_path / "training.toml").read_text(encoding="utf-8")
     assert fitted != committed
     before, after = (tomllib.loads(text)["parameter"] for text in (committed, fitted))

@@ -152,6 +152,18 @@ def test_precision_and_overlap_are_features(told: dict[str, str], features: str)
     assert recovered_row(_row(), told, SERIAL, []).features == features
 
 
+def test_the_share_of_layers_that_are_offloaded_is_told() -> None:
+    for pp, share in ((1, "0.250"), (2, "0.500"), (8, "1.000")):
+        row = recovered_row(_row(layers=80, pp=pp), {"cpu_offload_activation_layers": "20"}, SERIAL, [])
+        assert (row.offload, row.features) == ("activations", f"offloaded_share={share}")
+
+
+def test_the_first_fp8_attention_is_told_by_its_round() -> None:
+    for version, word in (("5.0", "first"), ("5.1", "yes")):
+        row = _row(source_repo_or_paper=f"mlcommons/training_results_v{version}")
+        assert recovered_row(row, {"fp8_attention": "1"}, SERIAL, []).features == f"fp8_attention={word}"
+
+
 def test_what_megatron_hides_unasked_stays_hidden_where_the_option_is_off() -> None:
     told = {"overlap_grad_reduce": "1", "overlap_p2p": "0", "tp_comm_overlap": "0"}
     assert recovered_row(_row(), told, NEMO, []).overlap == "dp+tp"

@@ -34,13 +34,17 @@ class PublicRecipe:
 
     def means(self, row: RunRow, framework: str) -> bool:
         """Return whether `row`, which runs `framework`, is a run of this recipe."""
-        model = re.sub(r"[\s_]+", "-", re.sub(r"\s*\(.*\)", "", row.model_name).strip().lower())
         return (
             re.fullmatch(self.framework, framework) is not None
             and re.fullmatch(self.gpu, re.sub(r"\s*\(.*\)", "", row.gpu).strip().lower()) is not None
-            and re.fullmatch(self.model, model) is not None
+            and re.fullmatch(self.model, _plain_name(row.model_name)) is not None
             and all(getattr(row, name) in allowed for name, allowed in self.when.items())
         )
+
+
+def _plain_name(model_name: str) -> str:
+    """`model_name` in lower case without what stands in brackets, its words joined by hyphens."""
+    return re.sub(r"[\s_]+", "-", re.sub(r"\s*\(.*\)", "", model_name).strip().lower())
 
 
 KEYS = frozenset(PublicRecipe.__dataclass_fields__) - {"name", "columns"}

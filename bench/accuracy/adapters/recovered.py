@@ -33,6 +33,7 @@ OVERLAPS: dict[Overlap, tuple[str, ...]] = {
     "p2p": ("overlap_p2p", "overlap_p2p_communication_warmup_flush"),
     "ep": ("moe_a2a_overlap", "overlap_moe_expert_parallel_comm"),
 }
+OFFLOADED_LAYERS = ("cpu_offload_activation_layers", "activation_offload_layers")
 FIRST_NARROW_ATTENTION = r"training_results_v(?:4\.|5\.0)"
 """Sources whose software is of before summer 2025."""
 
@@ -170,13 +171,14 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")
     features += _stated_features(row, told)
+    features += _offloaded_layers(row, told)
     if flag(told, "no_gradient_accumulation_fusion"):
         features.append("fused_accumulation=no")
     features += _memory_features(told)
     if flag(told, "cross_entropy_loss_fusion") and told.get("cross_entropy_fusion_impl") != "te":
         features.append("loss_in_place=no")
     entropy = told.get("cross_entropy_fusion") or told.get("cross_entropy_loss_fusion", "")
-    offloaded = count(told, "cpu_offload_activation_layers", "activation_offload_layers")
+    offloaded = count(told, *OFFLOADED_LAYERS)
     return {
         "launch": row.launch or _launch(told),
         "features": "; ".join(features),
@@ -201,6 +203,14 @@ def _launch(told: Told) -> str:
     if "moe_router" in scope:
         return "graph_router"
     return "eager" if scope else "compiled" if flag(told, "compile") else ""
+
+
+def _offloaded_layers(row: RunRow, told: Told) -> list[str]:
+    """The share of a stage's layers whose activations are offloaded, where their number is told."""
+    layers = count(told, *OFFLOADED_LAYERS)
+    if not layers or not row.layers:
+        return []
+    return [f"offloaded_share={min(1.0, layers * (row.degree('pp') or 1) / row.layers):.3f}"]
 
 
 def _stated_features(row: RunRow, told: Told) -> list[str]:

@@ -148,6 +148,16 @@ def dispatched(name: str, cluster: Cluster, ranks: int, size: float) -> float:
     return timer.on_axes_of(held)("all_to_all", size, "ep") - KNOWN.of("collective_wait_s")
 
 
+def test_the_exchange_of_experts_has_a_share_of_its_own_where_one_is_known() -> None:
+    shares = {"collective_share": 0.8, "collective_share.ib-ndr400": 0.5}
+    plain, apart = (TrainingParameters(values=shares | more) for more in ({}, {"exchange_share.ib-ndr400": 0.9}))
+    ndr, nvlink = load_link("ib-ndr400"), load_link("nvswitch4")
+    assert share_in_training(plain, ndr, exchanging=True) == share_in_training(plain, ndr) == 0.5
+    assert share_in_training(apart, ndr, exchanging=True) == pytest.approx(0.9)
+    assert share_in_training(apart, ndr) == 0.5
+    assert share_in_training(apart, nvlink, exchanging=True) == 0.8
+
+
 def test_in_one_island_a_dispatchers_kernels_reach_in_training_what_they_do_alone() -> None:
     hybrid = load_dispatcher("hybrid")
     for name, ranks in (("b200:1x8", 8), ("gb200:18x4", 32)):

@@ -245,10 +245,31 @@ def test_activations_on_the_host_leave_two_blocks_and_the_ends_on_the_device() -
     assert 2 * max(blocks) <= most <= 2 * max(blocks) + ends
 
 
+def test_weights_gathered_one_by_one_take_the_room_of_two_matrices_and_a_gradient() -> None:
+    setup = build(dp=8, zero=3)
+    layer, matrix = (
+        memory(setup, features=replace(GENERIC, gathers_matrices=alone)).communication_bytes for alone in (False, True)
+    )
+    # Gate and up are one matrix here.
+    assert matrix == 3 * 2 * 512 * 2 * 1024
+    assert layer > 2 * matrix
+
+
 def test_offloaded_parts_leave_the_device() -> None:
     here = memory(build(), flying=4)
     assert memory(build(offload=frozenset({"optimizer"}))).optimizer_bytes == 0
     assert memory(build(offload=frozenset({"activations"})), flying=4).activation_bytes < here.activation_bytes
+
+
+def test_of_some_layers_offloaded_the_others_stay() -> None:
+    def kept(share: float) -> int:
+        recipe = replace(RECIPE, software=replace(RECIPE.software, offloaded_share=share))
+        return memory(build(recipe, offload=frozenset({"activations"})), flying=4).activation_bytes
+
+    here, half, none = memory(build(), flying=4).activation_bytes, kept(0.5), kept(1.0)
+    assert kept(0.0) == here
+    assert none < half < here
+    assert half == pytest.approx((here + none) / 2, rel=0.05)
 
 
 def test_loose_blocks_are_given_back_when_the_device_is_full() -> None:
