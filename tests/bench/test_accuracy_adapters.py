@@ -163,8 +163,9 @@ def test_four_v100_are_joined_pair_by_pair_and_eight_in_a_cube_mesh() -> None:
         ({"source_repo_or_paper": "MooreThreads/SimuMax", "notes": "REAL Megatron-LM 0.14 run"}, "simumax"),
         (
             {"source_repo_or_paper": "bigscience-workshop/bigscience", "notes": 'section "HF + Deepspeed Zero 3"'},
-            "huggingface-deepspeed",
+            "huggingface-deepspeed@0.3",
         ),
+        ({"notes": 'section "HF + Deepspeed Zero 3"'}, "huggingface-deepspeed"),
         ({"framework": "Torch-DDP", "source_repo_or_paper": "mosaicml/llm-foundry"}, "torch-ddp"),
         ({}, "generic"),
     ],
