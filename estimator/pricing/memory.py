@@ -370,7 +370,9 @@ def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, feat
     if features.gathers_matrices:
         # Its gradient is as wide as what was gathered.
         gathered, learning = held.largest_matrix, least(held.largest_matrix, held.largest_learning) * width / grads
-    total = total + 2 * gathered * width + learning * grads
+    # What is held in the narrow type alone is gathered in it.
+    narrow = recipe.software.narrow_parameters and recipe.dtype in NARROW_DTYPES and recipe.dtype != "nvfp4"
+    total = total + 2 * gathered * (DTYPE_BYTES[recipe.dtype] if narrow else width) + learning * grads
     if features.keeps_ends_gathered:
         total = total + held.ends * width
     return total

@@ -255,6 +255,17 @@ def test_weights_gathered_one_by_one_take_the_room_of_two_matrices_and_a_gradien
     assert layer > 2 * matrix
 
 
+def test_narrow_parameters_are_gathered_in_their_own_type() -> None:
+    software = replace(RECIPE.software, keeps_narrow=True, narrow_parameters=True)
+    wide, narrow = (
+        build(replace(RECIPE, dtype="fp8", software=each), dp=8, zero=3) for each in (RECIPE.software, software)
+    )
+    chunks = stage_chunks(wide, 0)
+    assert not isinstance(chunks, Infeasible)
+    largest = max(work.parameters for work, _ in chunks[0].works if not work.is_end)
+    assert memory(wide).communication_bytes - memory(narrow).communication_bytes == 2 * largest
+
+
 def test_offloaded_parts_leave_the_device() -> None:
     here = memory(build(), flying=4)
     assert memory(build(offload=frozenset({"optimizer"}))).optimizer_bytes == 0
