@@ -42,6 +42,8 @@ class Slopes:
 
     def behind(self, name: str) -> tuple[Timed, ...]:
         """The rows whose time the parameter moves."""
+        if name not in self.names:
+            return ()
         moved = np.abs(self.slopes[:, self.names.index(name)]) >= SENSITIVE
         return tuple(row for row, one in zip(self.rows, moved, strict=True) if one)
 
@@ -57,8 +59,9 @@ class Refit:
 
 
 def take_slopes(rows: Sequence[Timed], values: Values, progress: Progress, *, step: float = 0.01) -> Slopes:
-    """Finite differences of one step of 1% for every parameter of `values`."""
-    names = tuple(values)
+    """Finite differences of one step of 1% for every parameter of `values` but those whose bounds leave no choice."""
+    bounds = load_training_rows()
+    names = tuple(name for name in values if bounds[name]["low"] < bounds[name]["high"])
     errors = log_errors(rows, values)
     columns = []
     trials = [values | {name: values[name] * (1 + step)} for name in names]

@@ -44,7 +44,7 @@ def print_figures(plan: Plan) -> None:
     rates.append(f"{estimate.tflops_per_device:.3g} TFLOP/s per device")
     if estimate.mfu is not None:
         causal = estimate.mfu * estimate.causal_tflops_per_device / estimate.tflops_per_device
-        half = f" ({causal:.1%} counting causal attention half)" if causal < CAUSAL_TELLS * estimate.mfu else ""
+        half = f" (causal {causal:.1%})" if causal < CAUSAL_TELLS * estimate.mfu else ""
         rates.append(f"MFU {estimate.mfu:.1%}{half}")
     print(", ".join(rates))
     print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")

@@ -164,7 +164,12 @@ def test_full_recomputation_is_a_second_forward() -> None:
 
 def test_where_the_device_waits_a_pass_is_the_hosts_launches() -> None:
     slow = with_parameters(
-        launch_s=0.5, call_s=0.125, call_backward_s=0.0625, launch_collective_s=0.25, launch_checkpoint_s=2.0
+        launch_s=0.5,
+        launch_inner_s=0.0,
+        call_s=0.125,
+        call_backward_s=0.0625,
+        launch_collective_s=0.25,
+        launch_checkpoint_s=2.0,
     )
     on = machine(host=host(slow), parameters=slow)
     chosen = work(tp=2, recompute="full")

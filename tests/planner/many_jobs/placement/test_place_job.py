@@ -94,7 +94,7 @@ def test_thin_links_leave_granted_sites_idle_and_it_is_said(tmp_path: Path) -> N
     assert other["iteration_time_s"] > found["score"]["iteration_time_s"]
     assert "slower" in other["loses"]
     forced = place(path, 6, all_sites=True)
-    assert forced["score"]["sites_used"] == ["a", "b"]
+    assert sorted(forced["score"]["sites_used"]) == ["a", "b"]
     assert forced["score"]["iteration_time_s"] >= found["score"]["iteration_time_s"]
 
 

@@ -53,7 +53,8 @@ def test_a_named_software_brings_its_features() -> None:
     recipe = setup_of(tp=2, software="megatron-core", dtype="bf16").recipe
     assert (recipe.software.name, recipe.software.fused_cross_entropy) == ("megatron-core", True)
     assert recipe.vocabulary_multiple == 128
-    assert recipe.overlap == {"dp", "tp"}
+    assert recipe.overlap == {"dp"}
+    assert recipe.software.sums_beside
     told = setup_of(tp=2, software="megatron-core", overlap=(), vocab_pad=8, grad_dtype="bf16").recipe
     assert (told.overlap, told.vocabulary_multiple, told.grad_dtype) == (frozenset(), 8, "bf16")
     assert isinstance(recipe.software, Software)
