@@ -17,15 +17,9 @@ from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
 from estimator.pricing.layer_times import Lookup
 from estimator.pricing.measured import profiled_shard
-from estimator.pricing.memory import (
-    Holdings,
-    cached_scratch,
-    fullest_moment,
-    holdings_of,
-    joined_holdings,
-    layer_bytes,
-)
+from estimator.pricing.memory import Holdings, holdings_of, joined_holdings
 from estimator.pricing.memory_features import MemoryFeatures
+from estimator.pricing.memory_moment import cached_scratch, fullest_moment, layer_bytes
 from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup

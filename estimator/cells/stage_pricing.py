@@ -20,15 +20,14 @@ from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.memory import (
-    Moment,
     StandingBytes,
     features_of,
     holdings_of,
     joined_memory,
-    moment_of,
     outside_bytes,
     standing_bytes,
 )
+from estimator.pricing.memory_moment import Moment, moment_of
 from estimator.pricing.outcome import Evaluation, RankMemory
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup, StageSetup, ZeroStage

@@ -18,7 +18,8 @@ from estimator.cells.partition import BoolArray, IntArray
 from estimator.cells.stage_pricing import StagePlace, StagePricing
 from estimator.layers.graph import shared_weights
 from estimator.layers.split import Work
-from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, layer_bytes, outside_bytes, standing_bytes
+from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, outside_bytes, standing_bytes
+from estimator.pricing.memory_moment import layer_bytes
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
 from estimator.schedules import in_flight as in_flight_of
 from profiles.vocabulary import Degrees, RecomputeKind, held_bytes
