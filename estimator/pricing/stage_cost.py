@@ -232,6 +232,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         overlap_tp="tp" in recipe.overlap or recipe.software.sums_beside,
         tensor_overlap=recipe.software.tensor_overlap if "tp" in recipe.overlap else "backward",
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
+        shared_beside=recipe.software.shared_beside,
         host=host_of(recipe.software, device, recipe.dtype, parameters),
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),
