@@ -30,9 +30,9 @@ KIND_FIELDS = {
     "gather": "memory_bound_s",
 }
 FULL_GAIN_HEAD = 128
-"""The size of heads from which fp8 brings fused attention its whole gain; a smaller one's exponentials are as many beside
-fewer products (KA: 1.13 at 64, 1.23 at 128, 1.26 at 192 on B200 and GB200, 1.20 and 1.41 on B300, 1.17 and 1.36 on
-H100 and H200, TensorRT-LLM from 8192 tokens on)."""
+"""The size of heads from which fp8 brings fused attention its whole gain; a smaller one's exponentials are as many
+beside fewer products (KA: 1.13 at 64, 1.23 at 128, 1.26 at 192 on B200 and GB200, 1.20 and 1.41 on B300, 1.17 and 1.36
+on H100 and H200, TensorRT-LLM from 8192 tokens on)."""
 SHARED_EXPERT = "experts.shared."
 """With what the names of operators of an expert that every token visits begin."""
 
@@ -71,8 +71,8 @@ class Machine:
     """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
-    (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`, `shared_beside`,
-    `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
+    (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
+    `shared_beside`, `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
     """
 
     device: Device
