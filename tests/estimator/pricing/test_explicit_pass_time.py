@@ -18,7 +18,7 @@ from estimator.pricing.operator_time import time_operator
 from estimator.pricing.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
 from estimator.pricing.recipe import Software
 from models_zoo.catalogue import load_model
-from models_zoo.layers import Head
+from models_zoo.layers import Experts, Head, TransformerBlock
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.training_parameters import TrainingParameters, load_training_parameters
@@ -245,6 +245,8 @@ def test_single_products_alone_reach_more_than_the_tables_of_nvfp4() -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_shared_expert_hides_as_much_of_the_exchange_as_it_takes(way: Callable[..., PassTime]) -> None:
     def shared(**changes: Any) -> PassTime:
+        assert isinstance(MOE_BLOCK, TransformerBlock)
+        assert isinstance(MOE_BLOCK.feed_forward, Experts)
         one = replace(MOE_BLOCK, feed_forward=replace(MOE_BLOCK.feed_forward, shared_hidden=4096))
         return way([(work(one, ep=2), 3)], machine(**changes))
 
