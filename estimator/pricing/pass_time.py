@@ -286,7 +286,7 @@ def _share(op: Operator, machine: Machine) -> float:
             kernel = f"flash{machine.flash_generation}"
             return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
-            return parameters.of("attention_share", "math")
+            return parameters.of("attention_share", f"math-{machine.efficiencies.architecture}", "math")
         case _:
             return parameters.of("gemm_share", *machine.qualifiers)
 
