@@ -312,7 +312,7 @@ def _share(op: Operator, machine: Machine) -> float:
             kernel = f"flash{machine.flash_generation}"
             return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
-            return parameters.of("attention_share", "math")
+            return parameters.of("attention_share", f"math-{machine.efficiencies.architecture}", "math")
         case _:
             four_bits = op.kind == "gemm" and _compute_dtype(op, machine.dtype) == "nvfp4"
             beyond_table = parameters.of("nvfp4_share") if four_bits else 1.0
