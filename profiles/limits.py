@@ -87,5 +87,5 @@ class Limits:
 
 
 LIMITS = Limits()
-UNPACKED_FREELY_BYTES = 32 * MIB
+UNPACKED_FREELY_BYTES = 8 * MIB
 """So much comes out of a gzip file whatever its ratio: a short table of equal lines packs well."""
