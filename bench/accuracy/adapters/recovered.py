@@ -167,6 +167,9 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append("grouped_products=fused")
     if flag(told, "moe_paged_stash"):
         features.append("paged_stash=yes")
+    beside = flag(told, "moe_shared_expert_overlap")
+    if beside is not None:
+        features.append(f"shared_beside={'yes' if beside else 'no'}")
     modules = _modules(told)
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")
