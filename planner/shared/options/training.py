@@ -21,7 +21,7 @@ SOFTWARE = partial(Option, group="the training software and what it does")
 RECOMPUTE = Values(
     expected="auto, none, selective, full, or full:LAYERS such as full:8",
     read=str,
-    holds=lambda rule: bool(re.fullmatch(r"auto|none|(selective|full)(:[1-9]\d{0,8})?", rule)),
+    holds=lambda rule: bool(re.fullmatch(r"auto|none|(selective|full)(:[1-9]\d{0,8})?", rule, re.ASCII)),
 )
 OVERLAPS = words_of(get_args(Overlap), or_none=True)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from planner.one_job.tools.torchtitan.flavors import flavor_names, named_flavor
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
-from profiles.files import read_text
+from profiles.files import read_toml
 from profiles.vocabulary import DType
 
 SECTIONS = ("parallelism", "training", "experimental")
@@ -79,19 +77,6 @@ def read_torchtitan(settings: str, *, model: str | None, options: EstimateOption
         copies=_copies(titan, read),
         assumptions=tuple(dict.fromkeys(notes)),
     )
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; InputError with its line where it is broken."""
-    text = read_text(path)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        message = str(error)
-        place = re.search(r" ?\(at (line \d+, column \d+|end of document)\)", message)
-        where = f"{path}, {place[1]}" if place else str(path)
-        what = message[: place.start()] if place else message
-        raise InputError(where=where, found=f"no TOML ({what})", expected="a TOML document") from None
 
 
 class _Titan(Keys):
