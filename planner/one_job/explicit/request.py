@@ -18,6 +18,7 @@ from estimator.pricing.software import (
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
+from planner.one_job.tools.habitual_blocks import habitual_blocks
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
@@ -292,7 +293,7 @@ def _setups(
 ) -> tuple[Setup, ...]:
     """One setup for each micro-batch and recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, framework, assumed)
-    setups = []
+    setups, blocks = [], habitual_blocks(model, recipe, grid)
     for samples, kind, layers in _tried(batch, options, framework, -(-len(model.layers) // grid.pp)):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
@@ -309,6 +310,7 @@ def _setups(
             recompute_layers=layers,
             offload=frozenset(options.offload),
             devices=slots,
+            blocks=blocks,
         )
         if isinstance(setup, Infeasible):
             refuse_infeasible(setup)

@@ -21,6 +21,7 @@ from estimator.pricing.recipe import (
 )
 from estimator.pricing.software import Framework, load_framework, overruled, usual_framework
 from models_zoo.model import Model
+from planner.one_job.tools.habitual_blocks import habitual_blocks
 from planner.one_job.validation.cluster import cluster_of
 from planner.one_job.validation.grid import RunGrid, grid_of
 from planner.one_job.validation.model import LoadModel, model_of
@@ -102,6 +103,7 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     shares_tokens = _sequence_parallel(row, framework, grid.degrees, assumed)
     setups = []
     stage_layers = -(-len(model.layers) // grid.degrees.pp)
+    blocks = blocks_of(row) or habitual_blocks(model, recipe, grid.degrees)
     for micro_batch, recompute, layers in _tried(row, grid, framework, stage_layers, assumed):
         setup = uniform_setup(
             model,
@@ -114,7 +116,7 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
             recompute=recompute,
             recompute_layers=layers,
             offload=words_of(row, "offload", OFFLOADS) or frozenset(),
-            blocks=blocks_of(row),
+            blocks=blocks,
         )
         if isinstance(setup, Setup):
             setups.append(setup)
