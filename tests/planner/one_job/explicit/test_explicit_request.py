@@ -46,7 +46,7 @@ def test_recomputation_left_open_is_tried_from_none_to_full() -> None:
     tried = [(setup.micro_batch // 8, setup.stages[0].recompute) for setup in at_first]
     least, most = [(4, "none"), (2, "none"), (1, "none")], [(4, "full"), (2, "full"), (1, "full")]
     assert tried == [*least, (1, "selective"), *[(1, "full")] * len(few), *most]
-    (setup,) = request_of(dp=2, pp=4, micro_batch=1, recompute="full:1").setups
+    (setup,) = request_of(dp=2, pp=4, micro_batch=1, recompute="full:1", zero=1).setups
     # The first and the last stage also hold embedding and head; each of the others is all of one block.
     assert [(stage.layers, stage.recompute_layers) for stage in setup.stages] == [(2, 1), (1, None), (1, None), (2, 1)]
 
@@ -207,7 +207,7 @@ def test_narrow_products_are_compiled_where_the_software_has_it_so() -> None:
 
 
 def test_where_no_software_is_named_the_least_state_that_fits_is_taken() -> None:
-    said = {"dp": 8, "recompute": "none", "micro_batch": 1}
+    said: dict[str, Any] = {"dp": 8, "recompute": "none", "micro_batch": 1}
     assert [setup.stages[0].zero for setup in request_of(**said).setups] == [1, 3]
     for options in ({"software": "megatron-core"}, {"zero": 1}, {"hsdp": (4, 2)}):
         stages = {setup.stages[0].zero for setup in request_of(**said, **options).setups}
