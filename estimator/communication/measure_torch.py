@@ -14,7 +14,7 @@ from estimator.host.cpu import cpu_name
 from estimator.host.worker_processes import (
     Limits,
     WorkerSpec,
-    host_devices,
+    jax_environment,
     last_line,
     pinned_cores,
     python_worker,
@@ -57,14 +57,14 @@ def measure_links(
 
     Without `world` the ranks are processes of one thread each on this machine, pinned as `cellplan run` pins its
     workers; gloo then runs over the loopback device. With it, every rank of the launcher calls this function and gets
-    the tables of the groups it was in. Backend xla: the ranks are the devices of one JAX process, forced host devices
-    on a CPU.
+    the tables of the groups it was in. Backend xla: JAX's collectives on a CPU, and the messages that `cellplan run`
+    sends between stages with JAX.
 
     Args:
         link_name: the link that the ranks communicate over; rank counts inside a node and beyond it need two calls.
         repeats: at most so many per size; a size that takes long gets fewer.
         busy: the ranks compute before each call, as in a training, and the mean counts in place of the fastest repeat
-            (not of send_recv, nor with xla).
+            (not of send_recv).
         timeout_s: for the whole measurement; with `world` for each wait of one rank for the others.
         progress: called after every size.
 
@@ -80,7 +80,7 @@ def measure_links(
         sizes=tuple(sorted(set(sizes))),
         repeats=repeats,
         timeout_s=timeout_s,
-        busy=busy and backend != "xla",
+        busy=busy,
     )
     results: list[Measured] = []
 
@@ -172,17 +172,19 @@ def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool)
 
 
 def _start(task: Task, record: Callable[[Measured], None]) -> None:
-    """Ranks on this machine, its one node: processes, or the devices of one JAX process."""
-    request, ranks = {"task": asdict(task)}, task.ranks_per_node
-    if task.backend == "xla":
-        specs = [WorkerSpec(command=JAX_WORKER, request=request, environment=host_devices(ranks))]
-    else:
-        cores = pinned_cores(ranks, 1) if task.backend == "gloo" else None
-        specs = [
-            WorkerSpec(command=WORKER, request=request, cores=cores[rank] if cores else None) for rank in range(ranks)
-        ]
+    """Ranks on this machine, its one node: a process each."""
+    in_jax, ranks = task.backend == "xla", task.ranks_per_node
+    cores = None if task.backend == "nccl" else pinned_cores(ranks, 1)
     run_workers(
-        specs,
+        [
+            WorkerSpec(
+                command=JAX_WORKER if in_jax else WORKER,
+                request={"task": asdict(task)},
+                environment=jax_environment() if in_jax else {},
+                cores=cores[rank] if cores else None,
+            )
+            for rank in range(ranks)
+        ],
         what="measure links",
         limits=Limits(total_s=task.timeout_s),
         on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),

@@ -207,22 +207,11 @@ def _train(
     options: RunOptions,
     report: Callable[[int, int, str], None] | None,
 ) -> RunRecord | None:
-    if options.backend == "jax":
-        if options.world is not None:
-            raise InputError(
-                where="run",
-                key="--backend",
-                found="jax under a launcher",
-                expected="torch: JAX drives all devices itself",
-            )
-        from planner.one_job.running.jax_run import run_here_jax
-
-        return run_here_jax(program, orders, progress=report)
-    from planner.one_job.running.torch_run import run_here, run_in_world
+    from planner.one_job.running.launch import run_here, run_in_world
 
     if options.world is not None:
-        return run_in_world(program, orders, options.world, progress=report)
-    return run_here(program, orders, pins=options.pin, progress=report)
+        return run_in_world(program, orders, options.world, framework=options.backend, progress=report)
+    return run_here(program, orders, pins=options.pin, framework=options.backend, progress=report)
 
 
 def _reporter(progress: Progress | None) -> Callable[[int, int, str], None] | None:
