@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from estimator.profiling.host_memory import resident_peak_bytes, start_resident_peak
+from estimator.host.memory import resident_peak_bytes, start_resident_peak
 
 
 def held_bytes(device: Any) -> int:
