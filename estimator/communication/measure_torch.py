@@ -10,7 +10,7 @@ from typing import get_args
 
 from estimator.communication.fit import make_table
 from estimator.communication.measuring import Backend, Measured, Task, World
-from estimator.host.capacity import HOST_DEVICE_BYTES, WORKER_BYTES, process_limit
+from estimator.host.capacity import process_limit
 from estimator.host.cpu import cpu_name
 from estimator.host.memory import free_host_memory_bytes
 from estimator.host.worker_processes import (
@@ -145,8 +145,7 @@ def _check(
 def _check_room(backend: Backend, ranks: tuple[int, ...], sizes: tuple[int, ...], world: World | None) -> None:
     """InputError where this machine cannot hold the ranks that it is to start, or the messages of its ranks."""
     if world is None:
-        each_bytes = HOST_DEVICE_BYTES if backend == "xla" else WORKER_BYTES
-        process_limit(each_bytes=each_bytes).check(max(ranks), where="measure links", key="ranks")
+        process_limit().check(max(ranks), where="measure links", key="ranks")
     if backend != "nccl":
         here, free_bytes = min(max(ranks), world.ranks_per_node if world else max(ranks)), free_host_memory_bytes()
         message_limit = Limit(

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from estimator.communication.world_jax import JaxWorld, joined_world, local_coordinator
-from estimator.profiling.host_memory import keep_freed_memory
+from estimator.host.memory import keep_freed_memory
 from planner.one_job.running.data import Data
 from planner.one_job.running.exchange import Exchange
 from planner.one_job.running.iteration import run_iteration

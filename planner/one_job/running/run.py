@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from estimator.frontends.load import load_any_model
-from estimator.host.capacity import HOST_DEVICE_BYTES, WORKER_BYTES, process_limit, thread_limit
+from estimator.host.capacity import WORKER_BYTES, process_limit, thread_limit
 from estimator.host.memory import free_host_memory_bytes
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import without_jax
@@ -86,9 +86,7 @@ def _check_capacity(program: Program, options: RunOptions) -> None:
     """InputError for more threads or ranks than this machine runs at once."""
     thread_limit().check(options.threads, where="run", key="--threads")
     if options.world is None:
-        each_bytes = HOST_DEVICE_BYTES if options.backend == "jax" else WORKER_BYTES
-        limit = process_limit(threads=options.threads, each_bytes=each_bytes)
-        limit.check(program.ranks, where=str(options.file), key="ranks")
+        process_limit(threads=options.threads).check(program.ranks, where=str(options.file), key="ranks")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
