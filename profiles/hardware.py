@@ -52,8 +52,10 @@ def load_link(name: str, *, where: str = "hardware catalogue", key: str | None =
 
 
 def check_link_name(name: str, *, where: str, key: str) -> None:
-    """Raise InputError for a name that looks like a slip for a link of the catalogue. Others are a user's own: of a link
-    that a cluster file defines, or of two sites (`north--south`)."""
+    """Raise InputError for a name that looks like a slip for a link of the catalogue.
+
+    Others are a user's own: of a link that a cluster file defines, or of two sites (`north--south`).
+    """
     plain = name.strip().lower()
     if name in _links() or "--" in name or any(link in plain and link != plain for link in _links()):
         return

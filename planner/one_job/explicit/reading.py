@@ -86,7 +86,7 @@ def _refuse_places(plan: Plan, place: Cluster, where: str) -> None:
         if slot is None:
             said = f"node {device.node}, index {device.index} of {device.site}"
             _refuse(where, key, said, f"a place that {place.text} has, or --cluster with another cluster")
-        if slot.device != device.device:
+        elif slot.device != device.device:
             _refuse(where, f"{key}.device", device.device, f"{slot.device}, as {place.text} has there")
 
 
