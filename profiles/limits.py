@@ -94,7 +94,7 @@ class Limits:
         beyond="plan for some of them at a time",
     )
     mixed_types: Limit = Limit(
-        most=8,
+        most=6,
         unit="types of devices in one search",
         reason="what a pipeline over several of them can be grows with each",
         beyond="leave some out of --cluster",

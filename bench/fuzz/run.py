@@ -151,7 +151,8 @@ def _wrong(child: _Child, code: int, cpu_s: float, said: str, printed: bytes, *,
         yield "a message of thousands of characters"
     if code == 0 and any(not line.startswith("note: ") for line in lines):
         yield f"says {lines[0][:100]!r} and ends well"
-    if code == 0 and "--json" in child.case.words and not _is_json(printed) and "--help" not in child.case.words:
+    helped = {"-h", "--help"} & set(child.case.words)
+    if code == 0 and "--json" in child.case.words and not _is_json(printed) and not helped:
         yield "no JSON on stdout"
     yield from _wrong_files(child)
 

@@ -32,7 +32,7 @@ class JobOptions(Options):
 
     global_batch: Annotated[int | None, JOB("samples per iteration", values=SAMPLES)] = None
     seq_len: Annotated[int | None, JOB("tokens per sample (default: the model's)", values=TOKENS)] = None
-    dtype: Annotated[DType, JOB("compute type (default: %(default)s)")] = "bf16"
+    dtype: Annotated[DType | None, JOB("compute type (default: the software's)")] = None
     optimizer: Annotated[OptimizerName, JOB("(default: %(default)s)")] = "adamw"
     attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None
     profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None

@@ -254,6 +254,13 @@ def _blocks(titan: _Titan, model: Model, stated: Stated) -> tuple[int, ...] | No
     return counts_found
 
 
+def _gathers_narrow(titan: _Titan) -> bool:
+    """Whether weights are gathered in fp8."""
+    quantize = titan.part("quantize")
+    sections = (titan, quantize.part("linear"), quantize.part("dense"))
+    return any(section.part("float8").flag("enable_fsdp_float8_all_gather", False) for section in sections)
+
+
 def _dtype(titan: _Titan, notes: list[str]) -> DType:
     training, converters = titan.part("training"), _converters(titan)
     if any("mx" in word for word in converters):
@@ -324,8 +331,8 @@ def _software(titan: _Titan) -> dict[str, Any]:
     compiling = titan.part("compile")
     components = compiling.get("components", None) or ["model", "loss"]
     compiled = compiling.flag("enable", False) or titan.part("training").flag("compile", False)
-    if compiled and "model" in components:
-        features["kernels"] = "fused"
+    features["kernels"] = "fused" if compiled and "model" in components else "eager"
+    features["narrow_parameters"] = _gathers_narrow(titan)
     if titan.part("training").get("dtype", "float32") == "bfloat16":
         features["optimizer_masters"] = False
     if titan.part("parallelism").word("expert_parallel_comm_backend", "standard") == "deepep":

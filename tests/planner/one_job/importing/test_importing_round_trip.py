@@ -21,7 +21,13 @@ from planner.shared.plan_file import load_plan
 from tests.planner.one_job.explicit.explicit_plan_examples import request_of
 
 CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "global_batch": 64}
-TITAN = {"software": "torchtitan", "recompute": "none", "global_batch": 64, "overlap": ("dp",)}
+TITAN = {
+    "software": "torchtitan",
+    "recompute": "none",
+    "global_batch": 64,
+    "overlap": ("dp",),
+    "feature": ("kernels=eager",),
+}
 
 
 def check_round_trip(plan: Plan, exported: Export, launcher: Launcher, folder: Path) -> None:
@@ -50,6 +56,23 @@ def plan_of(model: str, cluster: str, options: dict[str, Any]) -> Plan:
         ("llama3-70b", "h100:4x8", {"tp": 8, "pp": 4, "recompute": "full:5", "sequence_parallel": True, "overlap": ()}),
         ("llama3-8b", "h100:2x8", {"tp": 4, "cp": 2, "zero": 1, "overlap": ("dp", "tp"), "sequence_parallel": True}),
         ("llama3-8b", "h100:1x8", {"tp": 2, "zero": 1, "dtype": "fp8", "grad_dtype": "bf16", "overlap": ("dp",)}),
+        ("llama3-8b", "h100:1x8", {"tp": 2, "zero": 1, "dtype": "fp8_block", "overlap": ("dp",)}),
+        (
+            "llama3-8b",
+            "b200:1x8",
+            {
+                "tp": 2,
+                "zero": 1,
+                "dtype": "mxfp8",
+                "overlap": ("dp",),
+                "feature": ("fp8_attention=yes", "narrow_parameters=yes"),
+            },
+        ),
+        (
+            "llama3-8b",
+            "b200:1x8",
+            {"tp": 2, "zero": 1, "dtype": "nvfp4", "overlap": ("dp",), "feature": ("wide_first=1", "wide_last=4")},
+        ),
         ("llama3-8b", "h100:2x8", {"tp": 2, "zero": 1, "hsdp": (4, 2), "overlap": ("dp",)}),
         ("gpt3-175b", "a100-80gb:16x8", {"tp": 8, "pp": 16, "overlap": (), "recompute": "full", "dtype": "fp16"}),
         ("mixtral-8x7b", "h100:4x8", {"tp": 1, "pp": 4, "ep": 8, "zero": 1, "overlap": ("dp",)}),
@@ -82,6 +105,7 @@ def test_exported_arguments_read_back_give_the_same_plan(
         ),
         ("llama3-8b", "h100:1x8", {"dp": 8, "zero": 2, "recompute": "full"}),
         ("llama3-8b", "h100:2x8", {"cp": 2, "zero": 3, "recompute": "full"}),
+        ("llama3-8b", "h100:1x8", {"dp": 8, "recompute": "full", "dtype": "fp8", "feature": ("kernels=fused",)}),
     ],
 )
 def test_an_exported_toml_file_read_back_gives_the_same_plan(
