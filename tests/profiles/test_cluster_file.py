@@ -280,7 +280,7 @@ def test_round_trip_of_any_cluster(tmp_path_factory: pytest.TempPathFactory, clu
         ("[north, south]", "[north]", r"links_between_sites\[0\]\.between: found 1 entries, expected at least 2"),
         ("1.25e9", "1e-300", r"sites\[0\]\.bandwidth_bytes_per_s: found 1e-300, expected greater than or equal to 1"),
         ("1.25e9", ".inf", r"sites\[0\]\.bandwidth_bytes_per_s: found inf, expected a finite number"),
-        ("1.25e9", "1e300", r"sites\[0\]\.bandwidth_bytes_per_s: found 1e\+300, expected less than or equal to 1e"),
+        ("1.25e9", "1e300", r"sites\[0\]\.bandwidth_bytes_per_s: found 1e\+300, expected less than or equal to 1"),
         (
             "1.25e9",
             "0",

@@ -29,6 +29,7 @@ from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError, NothingFits
+from profiles.limits import LIMITS
 from profiles.store import ProfileStore
 from profiles.vocabulary import DType, Infeasible, LinkTable, RecomputeKind
 
