@@ -42,7 +42,8 @@ def chosen(arguments: Namespace, kind: type[O], **hooks: Any) -> O:
         if entry.option.supplied and values[name] is None:
             place = SUPPLIED[name]()
             # The user's own folder need not be there yet; what is only read then has nothing to say.
-            values[name] = place if entry.required or place.parent.is_dir() else None
+            there = place is not None and (entry.required or place.parent.is_dir())
+            values[name] = place if there else None
     taken = {name: hook for name, hook in hooks.items() if name in kind.hooks()}
     return kind(**values, **taken)
 
