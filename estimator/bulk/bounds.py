@@ -148,6 +148,7 @@ def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule, beside: fl
     passes = [shards.whole_s(kind) for kind in RECOMPUTE_KINDS]
     reduce_s, gather_s = pipeline.exposed_sync_s(
         state,
+        np.array([cost.overlap_cost]),
         np.array([cost.reduce_s]),
         np.array([cost.partial_s]),
         np.array([cost.gather_s]),
@@ -230,9 +231,10 @@ def _least_after_s(
     # On the host the step may take no time at all: what is sent is the same.
     on_device = replace(state, offload=frozenset())
     costs = {place: pipeline.once(classes.where[place], classes.ranges[place], on_device) for place in set(first)}
-    reduce_s, partial_s, gather_s, step_s = (
+    overlap_cost, reduce_s, partial_s, gather_s, step_s = (
         np.array([getattr(costs[place], name) for place in first])
-        for name in ("reduce_s", "partial_s", "gather_s", "optimizer_s")
+        for name in ("overlap_cost", "reduce_s", "partial_s", "gather_s", "optimizer_s")
     )
-    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, partial_s, gather_s, forward_s, backward_s, beside=beside))
+    once = overlap_cost, reduce_s, partial_s, gather_s
+    exposed_s = sum(pipeline.exposed_sync_s(state, *once, forward_s, backward_s, beside=beside))
     return np.asarray(exposed_s + (0.0 if state.offload else step_s) + pipeline.iteration_s)

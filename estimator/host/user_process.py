@@ -9,29 +9,28 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from estimator.host.children import child_processes
 from estimator.host.memory import free_host_memory_bytes, resident_bytes_of
 from estimator.host.worker_processes import package_path, python_worker
 from profiles.errors import InputError, MachineError
 from profiles.files import parse_json
 
-MEMORY_SHARE = 0.75
+MEMORY_SHARE = 0.5
 """Of the memory that is free when the process starts, so much it may take: the rest keeps the machine usable."""
 LONGEST_ANSWER_BYTES = 2**28
 
 _POLL_S = 0.05
-_INPUT, _MACHINE, _RAISED = "input", "machine", "raised"
+_ANSWER, _INPUT, _MACHINE, _RAISED = "answer", "input", "machine", "raised"
 
 
 class UserProcess:
@@ -42,22 +41,24 @@ class UserProcess:
     def __init__(self, module: str, *, name: str, expected: str, limit_s: float) -> None:
         self._name, self._expected, self._limit_s = name, expected, limit_s
         self._most_bytes = int(free_host_memory_bytes() * MEMORY_SHARE)
-        answers, theirs = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                (*python_worker(module), str(theirs)),
-                stdin=subprocess.PIPE,
-                stdout=2,
-                env=package_path(os.environ),
-                pass_fds=(theirs,),
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(answers)
-            raise MachineError(f"{name}: no process could be started for it: {error}") from error
-        finally:
-            os.close(theirs)
-        self._answers, self._unread = answers, b""
+        self._unread = b""
+        with ExitStack() as stack:
+            self._answers, theirs = os.pipe()
+            stack.callback(os.close, self._answers)
+            try:
+                children = stack.enter_context(child_processes())
+                self._process = children.start(
+                    (*python_worker(module), str(theirs)),
+                    stdin=subprocess.PIPE,
+                    stdout=2,
+                    env=package_path(os.environ),
+                    pass_fds=(theirs,),
+                )
+            except OSError as error:
+                raise MachineError(f"{name}: no process could be started for it: {error}") from error
+            finally:
+                os.close(theirs)
+            self._open = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -65,17 +66,8 @@ class UserProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
         """Kill the process with all that it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        os.close(self._answers)
-        with suppress(BrokenPipeError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
+        self._open.close()
 
     def ask(self, question: dict[str, Any]) -> Any:
         """Return the answer to `question`, both values of JSON.
@@ -159,39 +151,31 @@ def _signal_name(number: int) -> str:
 
 
 def serve(answer: Callable[[dict[str, Any]], Any]) -> NoReturn:
-    """Answer questions with `answer` until nobody asks any more, which ends this process whatever it is doing then.
+    """Answer questions with `answer` until nobody asks any more.
 
     What is used after user code has run is bound before: that code may have put something else in its place.
     """
     # Whoever reads its standard input, as `input()` does, finds it empty.
-    asked, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    pipe, write, dumps, leave, text = int(sys.argv[1]), os.write, json.dumps, os._exit, str
-    questions: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(asked, questions), daemon=True).start()
-    while True:
-        question = json.loads(questions.get())
+    questions = os.fdopen(os.dup(0), encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    pipe, write, dumps, loads, leave, text = int(sys.argv[1]), os.write, json.dumps, json.loads, os._exit, str
+    for line in questions:
+        reply: dict[str, Any]
         try:
-            reply = {"answer": answer(question)}
+            reply = {_ANSWER: answer(loads(line))}
         except InputError as error:
             words = {"where": error.where, "key": error.key, "found": text(error.found), "expected": error.expected}
             reply = {_INPUT: words}
         except MachineError as error:
             reply = {_MACHINE: text(error)}
         except BaseException as error:
-            lines = text(error).strip().splitlines()
-            reply = {_RAISED: f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__}
+            said = text(error).strip().splitlines()
+            reply = {_RAISED: f"{type(error).__name__}: {said[0]}" if said else type(error).__name__}
         try:
-            line = memoryview(dumps(reply).encode() + b"\n")
-            while line:
-                line = line[write(pipe, line) :]
-        except BaseException:
+            rest = memoryview(dumps(reply).encode() + b"\n")
+            while rest:
+                rest = rest[write(pipe, rest) :]
+        except BaseException:  # Nothing is as it was; that there is no answer says so.
             leave(1)
-
-
-def _listen(asked: int, questions: queue.SimpleQueue[str]) -> None:
-    leave = os._exit
-    with os.fdopen(asked, encoding="utf-8") as lines:
-        for line in lines:
-            questions.put(line)
-    leave(1)
+    leave(0)
+    raise SystemExit

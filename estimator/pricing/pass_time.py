@@ -29,6 +29,12 @@ KIND_FIELDS = {
     "memory": "memory_bound_s",
     "gather": "memory_bound_s",
 }
+FULL_GAIN_HEAD = 128
+"""The size of heads from which fp8 brings fused attention its whole gain; a smaller one's exponentials are as many
+beside fewer products (KA: 1.13 at 64, 1.23 at 128, 1.26 at 192 on B200 and GB200, 1.20 and 1.41 on B300, 1.17 and 1.36
+on H100 and H200, TensorRT-LLM from 8192 tokens on)."""
+SHARED_EXPERT = "experts.shared."
+"""With what the names of operators of an expert that every token visits begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +72,7 @@ class Machine:
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
     (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
-    `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
+    `shared_beside`, `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
     """
 
     device: Device
@@ -77,6 +83,7 @@ class Machine:
     overlap_tp: bool
     tensor_overlap: TensorOverlap
     overlap_ep: bool
+    shared_beside: bool
     host: Host | None
     kernels: Kernels
     accumulation_bytes: int
@@ -124,8 +131,9 @@ class PassSum:
     def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch forward through `times` layers of `work`."""
         profiled_s = None if profile is None else profile.forward_s
-        self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
-        self.collectives(work.collectives, machine, phase="forward", times=times)
+        shared_s = self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
+        exchanged_s = self.collectives(work.collectives, machine, phase="forward", times=times)
+        self.beside_shared(shared_s, exchanged_s, machine)
         if profile is None:
             self.host.steps += times * work.is_end
 
@@ -133,12 +141,19 @@ class PassSum:
         """One micro-batch backward through them, with what is computed again."""
         self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
         profiled_s = None if profile is None else profile.backward_s
-        self.operators(
+        shared_s = self.operators(
             work.operators, machine, backward=True, times=times, profiled_s=profiled_s, learns=not work.frozen
         )
         if profile is None:
             self.accumulation(work, machine, times=times)
-        self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
+        exchanged_s = self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
+        self.beside_shared(shared_s, exchanged_s, machine)
+
+    def beside_shared(self, shared_s: float, exchanged_s: float, machine: Machine) -> None:
+        """Take off the experts' exchange what a shared expert hides of it, whose first product runs beside the
+        dispatch, its second beside the combination; another micro-batch's passes hide all of it or nothing of this."""
+        if machine.shared_beside and not machine.overlap_ep:
+            self.seconds["ep_s"] -= min(shared_s, exchanged_s) * (1 - machine.parameters.of("overlap_cost", "tp"))
 
     def operators(
         self,
@@ -149,7 +164,8 @@ class PassSum:
         times: int,
         profiled_s: float | None = None,
         learns: bool = True,
-    ) -> None:
+    ) -> float:
+        """Add operators of `times` layers; return the seconds of shared experts among them."""
         listed = tuple(operators)
         timed = [(op, _operator_s(op, machine, backward=backward)) for op in listed]
         scale = float(times)
@@ -161,17 +177,22 @@ class PassSum:
             scale = times * profiled_s / modelled_s if modelled_s else 0.0
             if not modelled_s:
                 self.seconds["memory_bound_s"] += times * profiled_s
+        shared_s = 0.0
         for op, seconds in timed:
             took = scale * seconds
+            shared_s += took if op.name.startswith(SHARED_EXPERT) else 0.0
             self.seconds[KIND_FIELDS[op.kind]] += took
             if backward and learns and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
                 self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
+        return shared_s
 
     def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
         inner = PassSum()
         whole = work.runs_again
-        inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
-        inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        rerun_s = profiled_s if whole else None
+        shared_s = inner.operators(work.again, machine, backward=False, times=times, profiled_s=rerun_s)
+        exchanged_s = inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        inner.beside_shared(shared_s, exchanged_s, machine)
         for axis in ("tp_s", "cp_s", "ep_s"):
             self.seconds[axis] += inner.seconds[axis]
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
@@ -188,7 +209,9 @@ class PassSum:
 
     def collectives(
         self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int, frozen: bool = False
-    ) -> None:
+    ) -> float:
+        """Add collectives of `times` layers; return the seconds of experts' exchange among them."""
+        exchanged_s = 0.0
         for one in collectives:
             if one.phase != phase:
                 continue
@@ -200,7 +223,9 @@ class PassSum:
                 self.hidable_s["ep_s"] += took
             elif machine.overlap_tp and one.axis == "tp":
                 self.hidable_s["tp_s"] += took * _share_beside(one, machine.tensor_overlap, frozen=frozen)
+            exchanged_s += took if one.axis == "ep" else 0.0
             self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
+        return exchanged_s
 
     def finish(self, machine: Machine) -> PassTime:
         return PassTime(**finish_pass(self.seconds, self.hidable_s, self.host, machine))  # type: ignore[arg-type]
@@ -264,7 +289,8 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
     if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES:
         architecture = machine.efficiencies.architecture
         of_first = f"{machine.fp8_attention}-{architecture}"
-        took /= machine.parameters.of("fp8_attention_share", of_first, architecture)
+        gain = machine.parameters.of("fp8_attention_share", of_first, architecture) - 1
+        took /= 1 + gain * min(1.0, max(op.shape[5:7]) / FULL_GAIN_HEAD)
     return took / _share(op, machine)
 
 
@@ -286,9 +312,11 @@ def _share(op: Operator, machine: Machine) -> float:
             kernel = f"flash{machine.flash_generation}"
             return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
-            return parameters.of("attention_share", "math")
+            return parameters.of("attention_share", f"math-{machine.efficiencies.architecture}", "math")
         case _:
-            return parameters.of("gemm_share", *machine.qualifiers)
+            four_bits = op.kind == "gemm" and _compute_dtype(op, machine.dtype) == "nvfp4"
+            beyond_table = parameters.of("nvfp4_share") if four_bits else 1.0
+            return parameters.of("gemm_share", *machine.qualifiers) * beyond_table
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:
