@@ -84,8 +84,8 @@ class UserProcess:
         if not isinstance(answer, dict) or len(answer) != 1:
             raise self._wrong("an answer of no known form")
         ((kind, value),) = answer.items()
-        if kind == _INPUT:
-            raise InputError(**{key: value[key] for key in ("where", "key", "found", "expected")})
+        if kind == _INPUT and isinstance(value, dict) and set(value) == {"where", "key", "found", "expected"}:
+            raise InputError(**value)
         if kind == _MACHINE:
             raise MachineError(str(value))
         if kind == _RAISED:
@@ -158,24 +158,33 @@ def serve(answer: Callable[[dict[str, Any]], Any]) -> NoReturn:
     # Whoever reads its standard input, as `input()` does, finds it empty.
     questions = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    pipe, write, dumps, loads, leave, text = int(sys.argv[1]), os.write, json.dumps, json.loads, os._exit, str
+    pipe, write, dumps, leave = int(sys.argv[1]), os.write, json.dumps, os._exit
+    reply = _replies(answer)
     for line in questions:
-        reply: dict[str, Any]
         try:
-            reply = {_ANSWER: answer(loads(line))}
-        except InputError as error:
-            words = {"where": error.where, "key": error.key, "found": text(error.found), "expected": error.expected}
-            reply = {_INPUT: words}
-        except MachineError as error:
-            reply = {_MACHINE: text(error)}
-        except BaseException as error:
-            said = text(error).strip().splitlines()
-            reply = {_RAISED: f"{type(error).__name__}: {said[0]}" if said else type(error).__name__}
-        try:
-            rest = memoryview(dumps(reply).encode() + b"\n")
+            rest = memoryview(dumps(reply(line)).encode() + b"\n")
             while rest:
                 rest = rest[write(pipe, rest) :]
         except BaseException:  # Nothing is as it was; that there is no answer says so.
             leave(1)
     leave(0)
     raise SystemExit
+
+
+def _replies(answer: Callable[[dict[str, Any]], Any]) -> Callable[[str], dict[str, Any]]:
+    """What makes a reply of a question, whatever becomes of it."""
+    loads, text, wrong, failed, anything = json.loads, str, InputError, MachineError, BaseException
+
+    def reply(line: str) -> dict[str, Any]:
+        try:
+            return {_ANSWER: answer(loads(line))}
+        except wrong as error:
+            words = {"where": error.where, "key": error.key, "found": text(error.found), "expected": error.expected}
+            return {_INPUT: words}
+        except failed as error:
+            return {_MACHINE: text(error)}
+        except anything as error:
+            name, said = error.__class__.__name__, text(error).strip().splitlines()
+            return {_RAISED: f"{name}: {said[0]}" if said else name}
+
+    return reply
