@@ -286,7 +286,7 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
         attention_kernel=machine.attention_kernel,
         accumulator_bytes=machine.accumulator_bytes,
     )
-    if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES:
+    if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES and not op.wide:
         architecture = machine.efficiencies.architecture
         of_first = f"{machine.fp8_attention}-{architecture}"
         gain = machine.parameters.of("fp8_attention_share", of_first, architecture) - 1
@@ -298,6 +298,7 @@ def _compute_dtype(op: Operator, dtype: DType) -> DType:
     """Of narrow types, products of activations with the blocks' weights alone are in them (Transformer Engine):
     attention, adapters and the vocabulary's projection stay in bf16."""
     narrow = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.") and ".lora_" not in op.name
+    narrow = narrow and not op.wide
     return dtype if dtype not in NARROW_DTYPES or narrow else "bf16"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from estimator.frontends.load import load_any_model
+from estimator.host.capacity import thread_limit
 from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
@@ -29,6 +30,7 @@ def profile_model(options: ProfileOptions) -> dict[str, Any]:
     those that `options` name, and return what is known of them then."""
     model = load_any_model(options.model, options.user_code)
     setting = _setting(options, model)
+    thread_limit().check(options.threads, where="profile", key="--threads")
     with ProfileStore(options.store) as opened:
         if options.cluster is not None:
             return _profile_cells(options, options.cluster, setting, opened)
