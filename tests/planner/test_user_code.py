@@ -163,7 +163,7 @@ def test_a_plan_runs_what_the_user_names_too(plan_of_code: Path) -> None:
 
 def test_code_is_named_as_code_and_beside_a_plan() -> None:
     with pytest.raises(InputError, match=r"--code: found 'gpt-tiny', expected package\.module:factory"):
-        EstimateOptions(plan="plan.json", code=("gpt-tiny",))
+        EstimateOptions(plan=Path("plan.json"), code=("gpt-tiny",))
     with pytest.raises(InputError, match="--code: found os:abort, expected --plan beside it"):
         EstimateOptions("gpt-tiny", cluster=CLUSTER, code=("os:abort",))
 
