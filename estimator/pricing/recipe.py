@@ -77,8 +77,10 @@ class Software:
     `wide_last`: so many blocks at either end of the model keep their products in 16 bits then. `offloaded_share`: of
     which share of the layers activations leave the device where a plan offloads them. `recomputes_needed`: what full
     recomputation runs again stops before a block's last product, whose result nothing needs (a compiler drops it).
-    `fused_softmax` False: scale, mask and softmax of unfused attention are a kernel each. `memory`: what it holds
-    besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
+    `fused_gate` False: a gated activation is a kernel of its own beside its product. `fused_softmax` False: scale,
+    mask and softmax of unfused attention are a kernel each. `memory`: what it holds besides weights, gradients,
+    optimizer state and activations.
+    `name` is for people: no estimate looks at it.
 
     What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is
     replayed; graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled:
@@ -122,6 +124,7 @@ class Software:
     wide_last: int = 0
     offloaded_share: float = 1.0
     recomputes_needed: bool = False
+    fused_gate: bool = True
     fused_softmax: bool = True
     memory: MemoryFeatures = GENERIC
 
