@@ -58,7 +58,7 @@ def read_explicit(
         raise InputError(where="estimate", key=lacking, found="nothing", expected=expected)
     _refuse_cell_options(options)
     habits = model is None
-    model = load_any_model(reference) if model is None else model
+    model = load_any_model(reference, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
     place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumed = list(place.notes)
