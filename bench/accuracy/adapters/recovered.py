@@ -79,6 +79,8 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
         assumed.append("attention: of XLA itself, without Transformer Engine's fused kernel (flash_attn)")
         columns["flash_attn"] = False
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
+    if framework.alone and row.gpus_total == 1:
+        columns["zero_or_fsdp"] = framework.alone
     columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
     columns |= _recompute(row, told)

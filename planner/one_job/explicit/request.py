@@ -114,7 +114,7 @@ def make_recipe(
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options.moe_imbalance,
         overlap=framework.overlap_under(zero) if options.overlap is None else frozenset(options.overlap),
-        software=overruled(framework.software, options.feature),
+        software=overruled(framework.software_under(zero), options.feature),
     )
     assumed += _defaults(options, recipe)
     return recipe
