@@ -15,7 +15,7 @@ from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
 from estimator.pricing.host_time import Host, HostWork
 from estimator.pricing.operator_time import time_operator
-from estimator.pricing.recipe import NarrowAttention, TensorOverlap
+from estimator.pricing.recipe import NarrowAttention, NarrowScaling, TensorOverlap
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Kernels, LayerTime, Operator
@@ -72,7 +72,7 @@ class Machine:
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
     (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
-    `shared_beside`, `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
+    `shared_beside`, `fp8_attention`, `fp8_scaling` as `Software` has them. `host` None: nothing waits for it.
     """
 
     device: Device
@@ -91,6 +91,7 @@ class Machine:
     attention_kernel: str | None
     flash_generation: int
     fp8_attention: NarrowAttention
+    fp8_scaling: NarrowScaling
     bandwidth_bytes_per_s: float
 
     @property
@@ -285,6 +286,7 @@ def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
         pass_="backward" if backward else "forward",
         attention_kernel=machine.attention_kernel,
         accumulator_bytes=machine.accumulator_bytes,
+        scales_first=machine.fp8_scaling == "current",
     )
     if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES and not op.wide:
         architecture = machine.efficiencies.architecture
