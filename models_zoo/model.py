@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from models_zoo.layers import Layer
+from models_zoo.user_code import UserFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class ImageInput:
 class TracedInput:
     """Whatever the user's factory gives; the first dimension is the batch."""
 
-    factory: str
+    factory: UserFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

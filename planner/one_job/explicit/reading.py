@@ -8,6 +8,7 @@ from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, StageSetup
 from models_zoo.model import Model
+from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.request import ExplicitRequest, canonical
 from planner.shared.inputs import load_place
 from planner.shared.model_sizes import model_sizes
@@ -22,13 +23,16 @@ OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "sgd", "adam8bit", "muon", "ad
 OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
-def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None) -> ExplicitRequest:
-    """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
+def read_plan(
+    plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None, code: UserCode = NO_CODE
+) -> ExplicitRequest:
+    """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`. `code` is what of the
+    user's own it may run.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
     which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
     """
-    model = load_any_model(plan.model.reference)
+    model = load_any_model(plan.model.reference, code, where=where, key="model.reference")
     parameters = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
     sizes = model_sizes(model, parameters=parameters.parameters)
     if sizes != plan.model.sizes:
@@ -64,12 +68,30 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
     ]
     if len(slots) == len(plan.devices):
         return tuple(slots), ()
+    if place.text == plan.cluster:
+        _refuse_places(plan, place, where)
     free = place.free_slots
     if len(free) < len(plan.devices):
         expected = f"at least {len(plan.devices)} free devices for the plan of {where}"
         raise InputError(where=place.text, found=f"{len(free)} free devices", expected=expected)
     sentence = f"ranks on the first {len(plan.devices)} devices of {place.text}: it has not those of the plan"
     return free[: len(plan.devices)], (sentence,)
+
+
+def _refuse_places(plan: Plan, place: Cluster, where: str) -> None:
+    """Raise InputError for the first rank whose place the plan's own cluster lacks, or has another device in."""
+    slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
+    sites = [site.name for site in place.sites]
+    for rank, device in enumerate(plan.devices):
+        key = f"devices[{rank}]"
+        if device.site not in sites:
+            _refuse(where, f"{key}.site", repr(device.site), f"a site of {place.text}: {', '.join(sites)}")
+        slot = slot_at.get((device.site, device.node, device.index))
+        if slot is None:
+            said = f"node {device.node}, index {device.index} of {device.site}"
+            _refuse(where, key, said, f"a place that {place.text} has, or --cluster with another cluster")
+        elif slot.device != device.device:
+            _refuse(where, f"{key}.device", device.device, f"{slot.device}, as {place.text} has there")
 
 
 def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:

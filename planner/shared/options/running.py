@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from estimator.communication.measuring import World
 from estimator.profiling.setting import Framework
+from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import NATURAL, RATE, SECONDS
@@ -39,14 +40,14 @@ class RunOptions(Options):
     ] = 300.0
     profile: Annotated[bool, Option("first measure on one device what the estimate lacks")] = False
     learn: Annotated[bool, Option("put what was measured into the profile store")] = False
-    trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it")] = None
+    trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it", writes="file")] = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(Options):
+class ExportOptions(CodeOfFileOptions):
     """A plan file, and the tool that it is written for."""
 
     command: ClassVar[str] = "export"
@@ -56,7 +57,8 @@ class ExportOptions(Options):
     script: Annotated[str | None, Option("the training script that the launcher is to start", "FILE")] = None
     nearest: Annotated[bool, Option("where the tool cannot run the plan, export the nearest that it can")] = False
     output: Annotated[
-        Path | None, Option("the file to write, or a folder (where there are several)", "PATH", short="-o")
+        Path | None,
+        Option("the file to write, or a folder (where there are several)", "PATH", short="-o", writes="folder"),
     ] = None
     store: StoreIfAny = None
 
@@ -71,6 +73,6 @@ class ValidateOptions(Options):
     group: Annotated[
         RowGrouping | None, Option("the one grouping to print, and to colour by (default: all of them)")
     ] = None
-    plot: Annotated[Path | None, Option("measured against estimated, as .svg or .png")] = None
+    plot: Annotated[Path | None, Option("measured against estimated, as .svg or .png", writes="file")] = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)

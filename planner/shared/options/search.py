@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from estimator.cells.rules import MicroBatchRule
+from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
@@ -100,7 +101,7 @@ class SearchOptions(CellOptions, SpaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(SearchOptions):
+class PlanOptions(CodeOfFileOptions, SearchOptions):
     """The best plan, and what is said and written of it."""
 
     explain: Annotated[
@@ -158,7 +159,9 @@ class PlaceOptions(SpaceOptions):
         tuple[Path, ...],
         LINKS("what `comm measure --link north--south --json` printed, or measurements", "FILE", nargs="+"),
     ] = ()
-    links: Annotated[Path | None, LINKS("the state of the links: read, and written where --comm adds to it")] = None
+    links: Annotated[
+        Path | None, LINKS("the state of the links: read, and written where --comm adds to it", writes="file")
+    ] = None
     half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
     now: Annotated[float | None, LINKS("seconds since 1970 to count ages to (default: now)", "S", AMOUNT)] = None
     output: PlanOutput = None
