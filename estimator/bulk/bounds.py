@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import get_args
 
 import numpy as np
@@ -14,8 +15,10 @@ from estimator.bulk.classes import Classes, Integers
 from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_bytes_a_second
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.records import Family, Rule, StateRule
+from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.memory import outside_bytes
 from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import flying_micro_batches
@@ -52,6 +55,42 @@ def _once_s(pipeline: Pipeline) -> float:
     return min(sum(kind.shards.whole_s("none")) for kind in pipeline.kinds)
 
 
+@lru_cache(maxsize=65536)
+def most_in_turn(layers: int, stages: int, micro_batches: int) -> int:
+    """Return the least that max_i (c_0 + .. + c_(i-1) + m c_i) can be where stages hold c_i whole layers of so many:
+    stages that wait for those before them (`least_s`), with layers that are not divisible.
+
+    >>> most_in_turn(4, 2, 8), most_in_turn(5, 2, 8), most_in_turn(5, 2, 1)
+    (18, 26, 5)
+    """
+
+    def holds(most: int) -> bool:
+        held = 0
+        for _ in range(stages):
+            # As many as may be: what then stands before the later stages is never fewer.
+            more = (most - held) // micro_batches
+            held += more
+            if not more or held >= layers:
+                break
+        return held >= layers
+
+    low, high = layers, micro_batches * layers + layers
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _whole_layers_s(pipeline: Pipeline, ranks: Sequence[Divisible], *, waits: bool) -> float:
+    """Seconds of passes that no plan falls below, as a stage holds whole layers: those of each kind, and all of them at
+    the least of any takes."""
+    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
+    counts = ranks[0].counts
+    alone = np.minimum.reduce([rank.layer_s for rank in ranks])
+    some = [*zip(counts.tolist(), alone.tolist(), strict=True), (int(counts.sum()), float(alone.min()))]
+    return max(each_s * (most_in_turn(n, stages, m) if waits else m * -(-n // stages)) for n, each_s in some)
+
+
 def least_in_memory_s(
     pipeline: Pipeline,
     schedules: Sequence[tuple[ScheduleName, int]],
@@ -83,16 +122,16 @@ def least_in_memory_s(
     least = np.maximum(together_s, m * slowest_s)
     waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
     in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
-    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least) + pipeline.iteration_s
+    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least)
+    whole_s = [_whole_layers_s(pipeline, known_ranks, waits=wait) for wait in waits.tolist()]
+    least = np.maximum(least, np.array(whole_s)[:, None]) + pipeline.iteration_s
     software = pipeline.setup.recipe.software
     if not (pipeline.pricing.link_tables or software.bucket_bytes or software.copies_pieces):
-        for column, state in enumerate(states):
-            if (least[:, column] < below_s).any():
-                on_device = replace(state, offload=frozenset())
-                beside = max(pipeline.passes_beside(name, chunks) for name, chunks in schedules)
-                sums_s = min(_least_shared_s(pipeline, number, on_device, beside) for number in range(len(ranks)))
-                shared_s = together_s[:, column] + sums_s / stages + pipeline.iteration_s
-                least[:, column] = np.maximum(least[:, column], shared_s)
+        beside = max(pipeline.passes_beside(name, chunks) for name, chunks in schedules)
+        open_columns = np.flatnonzero((least < below_s).any(axis=0)).tolist()
+        sums_s = _least_shared_s(pipeline, tuple(states[column] for column in open_columns), beside)
+        shared_s = together_s[:, open_columns] + sums_s / stages + pipeline.iteration_s
+        least[:, open_columns] = np.maximum(least[:, open_columns], shared_s)
     of_schedules: Floats = least.min(axis=1)
     return of_schedules
 
@@ -110,15 +149,8 @@ def _rooms(
         kind.memory_bytes - outside_bytes(pipeline.setup, kind.stage, features) - features.workspace_bytes - spare_bytes
         for kind in pipeline.kinds
     ]
-    standing = [
-        min(
-            standing_bytes_a_second(
-                rank, pipeline.setup.recipe, pipeline.stage_under(0, ((0, 1),), state), pipeline.kinds[0].shards
-            )
-            for rank in ranks
-        )
-        for state in states
-    ]
+    remember, first = pipeline.pricing.remember, pipeline.kinds[0]
+    standing = [min(remember(standing_bytes_a_second, rank, first, state) for rank in ranks) for state in states]
     stages, m = len(pipeline.setup.stages), pipeline.micro_batches
     flying = np.array([flying_micro_batches(name, stages, chunks, m).mean(axis=1) for name, chunks in schedules])
     return Rooms(
@@ -131,31 +163,53 @@ def _rooms(
     )
 
 
-def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule, beside: float) -> float:
-    """The least that all stages together add to their passes under a rule of state, sums running `beside` so many."""
-    whole = ((0, len(pipeline.setup.model.layers)),)
-    shards = pipeline.kinds[where].shards
+def _least_shared_s(pipeline: Pipeline, states: Sequence[StateRule], beside: float) -> Floats:
+    """Return the least that all stages together add to their passes under each rule of state, sums running `beside` so
+    many."""
+    remember, hides = pipeline.pricing.remember, pipeline.overlap_under
+    of_state: dict[StateRule, float] = {}
+    for state in states:
+        # Where the optimizer's state is changes no sum.
+        on_device = replace(state, offload=frozenset()) if state.offload else state
+        if on_device not in of_state:
+            overlapped = "dp" in hides(state.zero)
+            of_state[on_device] = min(
+                remember(_least_sums_s, kind, on_device, overlapped, beside) for kind in pipeline.kinds
+            )
+        of_state[state] = of_state[on_device]
+    return np.array([of_state[state] for state in states])
+
+
+def _least_sums_s(kind: StageKind, state: StateRule, overlapped: bool, beside: float) -> float:
+    """The least that stages of one kind, which hold all layers together, add to their passes."""
+    shards, setup = kind.shards, kind.setup
+    layers = len(setup.model.layers)
     if state.zero == 3:
-        if not pipeline.has_replicas:
-            return 0.0
-        return pipeline.micro_batches * shards.least_sharding_s(
-            pipeline.layers.composition(*whole[0], 0),
-            pipeline.stage_under(where, whole, state).sharded_over,
-            pipeline.on_axis(where, state),
-            overlapped="dp" in pipeline.overlap_under(state.zero),
-        )
-    cost = pipeline.once(where, whole, state)
-    passes = [shards.whole_s(kind) for kind in RECOMPUTE_KINDS]
-    reduce_s, gather_s = pipeline.exposed_sync_s(
-        state,
-        np.array([cost.reduce_s]),
-        np.array([cost.partial_s]),
-        np.array([cost.gather_s]),
-        np.array([max(ahead for ahead, _ in passes)]),
-        np.array([max(back for _, back in passes)]),
+        return shards.pricing.remember(_least_sharding_s, kind, state, overlapped)
+    cost = kind.once(((0, layers),), state)
+    passes = [shards.whole_s(recompute) for recompute in RECOMPUTE_KINDS]
+    hiding = hiding_of(
+        setup.recipe,
+        shards.pricing.parameters,
+        [state.zero],
+        setup.micro_batches,
+        overlapped=overlapped,
         beside=beside,
     )
-    return float((reduce_s + gather_s)[0])  # type: ignore[index]
+    forward_s, backward_s = max(ahead for ahead, _ in passes), max(back for _, back in passes)
+    return float(sum(exposed_sync_s(hiding, cost.reduce_s, cost.partial_s, cost.gather_s, forward_s, backward_s)))
+
+
+def _least_sharding_s(kind: StageKind, state: StateRule, overlapped: bool) -> float:
+    """The least that ZeRO 3 adds to all micro-batches of stages of one kind, which hold all layers together."""
+    if kind.stage.dp * kind.stage.cp == 1:
+        return 0.0
+    return kind.setup.micro_batches * kind.shards.least_sharding_s(
+        kind.shards.layers.composition(0, len(kind.setup.model.layers), 0),
+        kind.under(ANY_RANGES, state).sharded_over,
+        kind.on_axis_under(state),
+        overlapped=overlapped,
+    )
 
 
 def least_by_cut_s(pipeline: Pipeline, schedule: ScheduleName, cuts: Sequence[tuple[Ranges, ...]]) -> Floats:
@@ -229,7 +283,7 @@ def _least_after_s(
     first = classes.of_stage[0].tolist()
     # On the host the step may take no time at all: what is sent is the same.
     on_device = replace(state, offload=frozenset())
-    costs = {place: pipeline.once(classes.where[place], classes.ranges[place], on_device) for place in set(first)}
+    costs = {place: pipeline.kinds[classes.where[place]].once(classes.ranges[place], on_device) for place in set(first)}
     reduce_s, partial_s, gather_s, step_s = (
         np.array([getattr(costs[place], name) for place in first])
         for name in ("reduce_s", "partial_s", "gather_s", "optimizer_s")

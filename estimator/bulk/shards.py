@@ -89,6 +89,9 @@ class RankShards:
         work = layer_work(layer, split)
         if isinstance(work, Infeasible):
             return work
+        extra_bytes = layer_bytes(work, held_bytes(self.setup.recipe.dtype), self.features)
+        if recompute != "none":
+            return self._priced_again(self._priced((kind, False), "none"), work, split, extra_bytes)
         shard = profiled_shard(layer, split)
         profile = None if shard is None else self.lookup(layer, shard)
         forward, backward = PassSum(), PassSum()
@@ -101,8 +104,15 @@ class RankShards:
             profile=profile,
             forward=vector_of(forward),
             backward=vector_of(backward),
-            extra_bytes=layer_bytes(work, held_bytes(self.setup.recipe.dtype), self.features),
+            extra_bytes=extra_bytes,
         )
+
+    def _priced_again(self, plain: PricedLayer, work: Work, split: Split, extra_bytes: int) -> PricedLayer:
+        """The same layer with part of it computed again: that comes on top of its backward pass."""
+        more = PassSum()
+        more.again(work, self.machine, times=1, profiled_s=None if plain.profile is None else plain.profile.forward_s)
+        backward = tuple(once + again for once, again in zip(plain.backward, vector_of(more), strict=True))
+        return replace(plain, work=work, split=split, backward=backward, extra_bytes=extra_bytes)
 
     def refused(self) -> Infeasible | None:
         """Why the layers cannot be held so, None where they can."""

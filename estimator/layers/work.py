@@ -33,7 +33,14 @@ def refuse_layers(layers: Sequence[Layer], split: Split) -> Infeasible | None:
 def layer_work(layer: Layer, split: Split) -> Work | Infeasible:
     """Return the work of `layer` for one micro-batch on one rank; Infeasible as `refuse_layer` says."""
     kind = KINDS[type(layer)]
-    return kind.refuse(layer, split) or _finish(kind.piece(layer, split), kind, split)
+    refused = refuse_layer(layer, split)
+    return refused or _finish(_piece(layer, replace(split, recompute="none")), kind, split)
+
+
+@lru_cache(maxsize=4096)
+def _piece(layer: Layer, split: Split) -> Piece:
+    """What the layer is put together from, whatever of it runs again."""
+    return KINDS[type(layer)].piece(layer, split)
 
 
 def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 
 from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
@@ -60,6 +61,24 @@ class PassTime:
         return self.tp_s + self.cp_s + self.ep_s
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """What of a `Machine` an operator's time depends on: one for all machines alike in it, told apart as itself."""
+
+    device: Device
+    efficiencies: OperatorEfficiencies
+    parameters: TrainingParameters
+    dtype: DType
+    kernels: Kernels
+    accumulator_bytes: int
+    attention_kernel: str | None
+    flash_generation: int
+    fp8_attention: NarrowAttention
+
+
+_pace = lru_cache(maxsize=1024)(Pace)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
@@ -85,6 +104,21 @@ class Machine:
     flash_generation: int
     fp8_attention: NarrowAttention
     bandwidth_bytes_per_s: float
+    pace: Pace = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        pace = _pace(
+            self.device,
+            self.efficiencies,
+            self.parameters,
+            self.dtype,
+            self.kernels,
+            self.accumulator_bytes,
+            self.attention_kernel,
+            self.flash_generation,
+            self.fp8_attention,
+        )
+        object.__setattr__(self, "pace", pace)
 
     @property
     def qualifiers(self) -> tuple[str, str]:
@@ -151,7 +185,7 @@ class PassSum:
         learns: bool = True,
     ) -> None:
         listed = tuple(operators)
-        timed = [(op, _operator_s(op, machine, backward=backward)) for op in listed]
+        timed = [(op, _operator_s(op, machine.pace, backward)) for op in listed]
         scale = float(times)
         if profiled_s is None and machine.host is not None:
             driven = machine.host.backward(listed, learns=learns) if backward else machine.host.forward(listed)
@@ -248,24 +282,25 @@ def _share_beside(one: Collective, tensor_overlap: TensorOverlap, *, frozen: boo
     return 0.0
 
 
-def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
+@lru_cache(maxsize=1 << 17)
+def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:  # noqa: FBT001
     """Device seconds of one operator in a running training."""
     if not (op.backward_kernels if backward else op.forward_kernels):
         return 0.0
     took = time_operator(
         op,
-        device=machine.device,
-        dtype=_compute_dtype(op, machine.dtype),
-        efficiencies=machine.efficiencies,
+        device=pace.device,
+        dtype=_compute_dtype(op, pace.dtype),
+        efficiencies=pace.efficiencies,
         pass_="backward" if backward else "forward",
-        attention_kernel=machine.attention_kernel,
-        accumulator_bytes=machine.accumulator_bytes,
+        attention_kernel=pace.attention_kernel,
+        accumulator_bytes=pace.accumulator_bytes,
     )
-    if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES:
-        architecture = machine.efficiencies.architecture
-        of_first = f"{machine.fp8_attention}-{architecture}"
-        took /= machine.parameters.of("fp8_attention_share", of_first, architecture)
-    return took / _share(op, machine)
+    if op.kind == "attention" and pace.fp8_attention != "no" and pace.dtype in NARROW_DTYPES:
+        architecture = pace.efficiencies.architecture
+        of_first = f"{pace.fp8_attention}-{architecture}"
+        took /= pace.parameters.of("fp8_attention_share", of_first, architecture)
+    return took / _share(op, pace)
 
 
 def _compute_dtype(op: Operator, dtype: DType) -> DType:
@@ -275,20 +310,19 @@ def _compute_dtype(op: Operator, dtype: DType) -> DType:
     return dtype if dtype not in NARROW_DTYPES or narrow else "bf16"
 
 
-def _share(op: Operator, machine: Machine) -> float:
+def _share(op: Operator, pace: Pace) -> float:
     """Which share of the operator model's rate a running training reaches."""
-    parameters = machine.parameters
+    parameters, device, architecture = pace.parameters, pace.device.name, pace.efficiencies.architecture
     match op.kind:
         case "memory" | "gather":
-            return parameters.of("memory_share", machine.kernels, *machine.qualifiers)
+            return parameters.of("memory_share", pace.kernels, device, architecture)
         case "attention":
-            device, architecture = machine.qualifiers
-            kernel = f"flash{machine.flash_generation}"
+            kernel = f"flash{pace.flash_generation}"
             return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
             return parameters.of("attention_share", "math")
         case _:
-            return parameters.of("gemm_share", *machine.qualifiers)
+            return parameters.of("gemm_share", device, architecture)
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

@@ -108,6 +108,8 @@ class _Search:
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
         self.opened: set[int] = set()
+        # Of each way: whether a schedule is open whose stages do not wait for those before them.
+        self.free: NDArray[np.bool_] = np.zeros(len(self.ways), dtype=np.bool_)
 
     def run(self, most_families: int | None) -> SearchResult:
         bounds = self._bounds()
@@ -133,7 +135,9 @@ class _Search:
                 way = int(order[position])
                 position += 1
                 for placement in self._placements(way):
-                    self._open(way, placement, waiting)
+                    self._pass(way, placement, waiting)
+            elif item.pipeline is None:
+                self._open(item.way, item.placement, waiting)
             elif item.least_s is None:
                 self._cut(item, waiting)
             elif item.by_state_s is None:
@@ -182,6 +186,7 @@ class _Search:
         free = np.full(len(pp), any(name not in (*WAITING, "interleaved") for name in schedules))
         if "interleaved" in schedules:
             free |= micro_batches % pp == 0
+        self.free = free
         least_s = least_in_turn(once, pp, micro_batches, ~free)
         devices = columns["tp"] * columns["cp"] * dp * pp
         weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
@@ -221,6 +226,18 @@ class _Search:
 
     def _placement(self, tp: int) -> Placement:
         return self.evaluator.placement(tp, self.slots)
+
+    def _pass(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
+        """The way, bounded by a micro-batch's passes with the collectives in them."""
+        degrees = self.ways.degrees(way)
+        once_s = self.evaluator.once_s(degrees, placement)
+        micro_batches = self.space.global_batch // (degrees.dp * degrees.samples)
+        passes_s = float(least_in_turn(once_s, degrees.pp, micro_batches, not self.free[way]))
+        weight = self.weight(degrees.stage_devices * degrees.pp)
+        bound = (passes_s + self.evaluator.pricing.parameters.of("iteration_s")) * weight
+        if not self._is_settled(bound):
+            self.serial += 1
+            heapq.heappush(waiting, _Item(bound, self.serial, way, placement))
 
     def _open(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
         """The way's schedules, each bounded with the collectives of its stages."""
