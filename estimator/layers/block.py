@@ -73,7 +73,7 @@ def _adapted(split: Split, spec: object) -> Split:
     if split.lora_rank and split.lora_targets != "all" and not isinstance(spec, Attention):
         split = replace(split, lora_rank=0)
     if (split.ep > 1 or split.etp > 1) and not isinstance(spec, Experts):
-        split = replace(split, ep=1, etp=1)
+        return replace(split, ep=1, etp=1)
     return split
 
 

@@ -157,20 +157,41 @@ class PassSum:
 
     def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch forward through `times` layers of `work`."""
-        profiled_s = None if profile is None else profile.forward_s
-        self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
-        self.collectives(work.collectives, machine, phase="forward", times=times)
-        if profile is None:
-            self.host.steps += times * work.is_end
+        self.compute_forward(work, machine, profile, times=times)
+        self.talk_forward(work, machine, times=times)
 
     def add_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch backward through them, with what is computed again."""
+        self.compute_backward(work, machine, profile, times=times)
+        self.talk_backward(work, machine, times=times, profiled=profile is not None)
+
+    def compute_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
+        """What a rank by itself does of `add_forward`: it depends on no other rank, and not on the micro-batches."""
+        profiled_s = None if profile is None else profile.forward_s
+        self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
+        if profile is None:
+            self.host.steps += times * work.is_end
+
+    def compute_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
+        """The same of `add_backward`."""
         self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
         profiled_s = None if profile is None else profile.backward_s
         self.operators(
             work.operators, machine, backward=True, times=times, profiled_s=profiled_s, learns=not work.frozen
         )
-        if profile is None:
+
+    def talk_forward(self, work: Work, machine: Machine, *, times: int) -> None:
+        """The rest of `add_forward`: what ranks tell each other."""
+        self.collectives(work.collectives, machine, phase="forward", times=times)
+
+    def talk_backward(self, work: Work, machine: Machine, *, times: int, profiled: bool) -> None:
+        """The rest of `add_backward`; and gradients added up, unless the `profiled` times hold that."""
+        inner = PassSum()
+        inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        for axis in ("tp_s", "cp_s", "ep_s"):
+            self.seconds[axis] += inner.seconds[axis]
+        self.host.add(inner.host)
+        if not profiled:
             self.accumulation(work, machine, times=times)
         self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
 
@@ -205,9 +226,6 @@ class PassSum:
         inner = PassSum()
         whole = work.runs_again
         inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
-        inner.collectives(work.again_collectives, machine, phase="forward", times=times)
-        for axis in ("tp_s", "cp_s", "ep_s"):
-            self.seconds[axis] += inner.seconds[axis]
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
         self.host.add(inner.host)
         self.host.checkpoints += times if whole else 0
