@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
-from profiles.files import read_yaml
 from profiles.hardware import device_names, link_names, load_device, load_link
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
+from profiles.yaml_files import read_yaml
 
 if TYPE_CHECKING:
     from profiles.cluster_schema import ClusterModel, DeviceModel, LinkModel, NodesModel, SiteModel
 
 LOCAL = "local"
 
-_PART = re.compile(r"(?P<device>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,9})x(?P<devices>\d{1,9})")
+_PART = re.compile(r"(?P<device>[A-Za-z0-9][\w.-]*):(?P<nodes>\d{1,9})x(?P<devices>\d{1,9})", re.ASCII)
 _FORMS = (
     "NAME:NODESxDEVICES such as a100-80gb:16x8 (16 nodes of 8 devices), a sum such as a40:16x2+a10:16x2,"
     " local:1xWORKERS, or the path of a cluster file that ends in .yaml or .yml"

@@ -1,16 +1,20 @@
-"""Reading and writing of whole files: text, JSON and YAML in, all or nothing out."""
+"""Reading and writing of whole files: text, JSON and TOML in, all or nothing out."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import secrets
 import stat
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from profiles.errors import InputError, MachineError
+from profiles.json_text import check_json_text, line_of_second
+from profiles.limits import LIMITS, Limit
+from profiles.opening import decode_text, read_bytes
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> None:
@@ -39,23 +43,24 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
         raise MachineError(f"{path}: could not be written: {error.strerror or error}") from error
 
 
-def read_text(path: str | Path) -> str:
-    """Return the UTF-8 text of a file, without a byte order mark. Raise InputError if it cannot be read."""
-    expected = "a readable text file"
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            where=str(path), found=f"a byte that is not UTF-8 at offset {error.start}", expected="text in UTF-8"
-        ) from None
-    except OSError as error:
-        raise InputError(where=str(path), found=f"an error ({error.strerror or error})", expected=expected) from None
+def read_text(path: str | Path, *, limit: Limit = LIMITS.text_bytes) -> str:
+    """Return the UTF-8 text of a regular file, without a byte order mark. Raise InputError if it cannot be read, is
+    beyond `limit`, or holds a NUL."""
+    return decode_text(read_bytes(path, limit=limit), where=str(path))
 
 
-def read_json(path: str | Path) -> Any:
+def text_lines(text: str, *, where: str) -> list[str]:
+    """Return the lines of a text, their ends left out. Raise InputError with the number of one beyond the limit."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        LIMITS.line_bytes.check(len(line), where=f"{where}, line {number}")
+    return lines
+
+
+def read_json(path: str | Path, *, limit: Limit = LIMITS.text_bytes) -> Any:
     """Return the value of a JSON file. Raise InputError with line and column, also for keys given twice, NaN and
-    Infinity."""
-    return parse_json(read_text(path), where=str(path))
+    Infinity, and for what is beyond the limits (`profiles.limits`): bytes, depth, values, digits."""
+    return parse_json(read_text(path, limit=limit), where=str(path))
 
 
 def parse_json(text: str, *, where: str) -> Any:
@@ -65,13 +70,16 @@ def parse_json(text: str, *, where: str) -> Any:
         values: dict[str, Any] = {}
         for key, value in pairs:
             if key in values:
-                raise InputError(where=where, key=key, found="the key twice in one object", expected="each key once")
+                line = line_of_second(text, key)
+                place = where if line is None else f"{where}, line {line}"
+                raise InputError(where=place, key=key, found="the key twice in one object", expected="each key once")
             values[key] = value
         return values
 
     def refuse_constant(name: str) -> Any:
         raise InputError(where=where, found=name, expected="a finite number")
 
+    check_json_text(text, where=where)
     try:
         return json.loads(text, object_pairs_hook=refuse_twice, parse_constant=refuse_constant)
     except json.JSONDecodeError as error:
@@ -83,83 +91,42 @@ def parse_json(text: str, *, where: str) -> Any:
         raise InputError(where=where, found=f"no usable JSON ({error})", expected="a JSON document") from None
 
 
-def read_yaml(path: str | Path) -> Any:
-    """Return the value of a YAML file, in the core schema of YAML 1.2. Raise InputError with line and column.
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the tables of a TOML file. Raise InputError with its line where it is broken, for infinity and NaN,
+    and for what is beyond the limits: bytes, depth."""
+    import tomllib
 
-    Numbers such as 1.25e9 are numbers, `no` and `on` are text. A key given twice in one mapping is refused.
-    """
-    return parse_yaml(read_text(path), where=str(path))
-
-
-def parse_yaml(text: str, *, where: str) -> Any:
-    """The value of a YAML text; errors as `read_yaml`, naming `where`."""
-    import yaml
-
+    where, text = str(path), read_text(path, limit=LIMITS.toml_bytes)
     try:
-        return yaml.load(text, Loader=_yaml_loader())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
-        raise InputError(where=place, found=f"no YAML ({error.problem})", expected="a YAML document") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(where=where, found=f"no usable YAML ({error})", expected="a YAML document") from None
+        tables = tomllib.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        message = str(error)
+        place = re.search(r" ?\(at (line \d+, column \d+|end of document)\)", message)
+        what = message[: place.start()] if place else message
+        stated = f"{where}, {place[1]}" if place else where
+        raise InputError(where=stated, found=f"no TOML ({what})", expected="a TOML document") from None
+    _check_tables(tables, where=where)
+    return tables
 
 
-CORE_SCALARS = (
-    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    ("null", r"^(?:~|null|Null|NULL|)$", ("~", "n", "N", "")),
-    ("int", r"^[-+]?[0-9]+$", "-+0123456789"),
-    ("float", r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)$", "-+.0123456789"),
-    ("float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
-)
-"""(tag, pattern, first characters) of the scalars that YAML 1.2 (core schema) reads as something else than text."""
+def _finite(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{word} is no finite number")
+    return value
 
 
-def yaml_text(value: Any, *, width: int = 120) -> str:
-    """Return a value of mappings, lists and scalars as YAML, in the order given: `parse_yaml` reads back the same.
-
-    Text that either YAML 1.1 or 1.2 reads as something else (`no`, `1e9`) is quoted.
-    """
-    import re
-
-    import yaml
-
-    class BothDumper(yaml.SafeDumper):
-        """Safe, which quotes what either version would not read as text."""
-
-    for tag, pattern, first in CORE_SCALARS:
-        BothDumper.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
-    return str(yaml.dump(value, Dumper=BothDumper, sort_keys=False, width=width))
-
-
-@cache
-def _yaml_loader() -> type[Any]:
-    """PyYAML's safe loader with the scalars of YAML 1.2: its own 1.1 reads `1e9` as text, `no` as false, `010` as 8."""
-    import re
-
-    import yaml
-
-    class CoreLoader(yaml.SafeLoader):
-        """Safe, YAML 1.2 core schema, each key once."""
-
-        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (PyYAML's own class attribute, here emptied)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for (key_node, _), key in zip(node.value, keys, strict=True):
-                if not isinstance(key, str):
-                    problem = f"the key {key!r}; keys are text"
-                elif keys.count(key) > 1:
-                    problem = f"the key {key!r} twice in one mapping"
-                else:
-                    continue
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            return super().construct_mapping(node, deep)
-
-    for tag, pattern, first in CORE_SCALARS:
-        CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first))
-    CoreLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
-    return CoreLoader
+def _check_tables(tables: dict[str, Any], *, where: str) -> None:
+    """Raise InputError for tables within tables beyond the limit; dotted keys make them without recursion."""
+    waiting: list[tuple[int, Any]] = [(1, tables)]
+    while waiting:
+        depth, value = waiting.pop()
+        LIMITS.depth.check(depth, where=where)
+        for part in value.values() if isinstance(value, dict) else value:
+            if isinstance(part, dict | list):
+                waiting.append((depth + 1, part))
+            elif type(part) is int and abs(part) >= 10 ** (LIMITS.digits.most + 1):
+                raise LIMITS.digits.error(where=where)
 
 
 def check_folder(path: Path, *, where: str, key: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -17,7 +16,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, run_workers
+from estimator.host.tied import tie_to
+from estimator.host.worker_processes import Limits, WorkerSpec, python_worker, read_request, run_workers
 from planner.one_job.running.record import Orders
 from planner.one_job.running.torch_worker import train
 
@@ -38,14 +38,14 @@ def run_grid(orders: Mapping[str, Orders], ranks: Mapping[str, int], on_line: Ca
 
 
 def main() -> None:
-    request = json.loads(sys.stdin.readline())
+    request, parent = read_request(), os.getpid()
     children = set()
     for rank in range(request["processes"]):
         child = os.fork()
         if not child:
+            tie_to(parent)
             run_as(rank, request)
         children.add(child)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     while children:
         child, status = os.wait()
         children.remove(child)
@@ -55,7 +55,6 @@ def main() -> None:
 
 def run_as(rank: int, request: dict[str, Any]) -> None:
     """Run all plans as one of their ranks, and end this process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         # One write a line: the others write to the same file.
         lines = os.open(request["results"], os.O_WRONLY | os.O_APPEND)
@@ -74,12 +73,6 @@ def run_as(rank: int, request: dict[str, Any]) -> None:
         sys.stderr.flush()
         os._exit(1)
     os._exit(0)
-
-
-def _end_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

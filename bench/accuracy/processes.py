@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
+
+from estimator.host.children import process_pool
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
@@ -30,7 +31,7 @@ def map_forked(function: Callable[[Thing], Result], things: Sequence[Thing]) -> 
 
     _tasks.append(nth)
     try:
-        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("fork")) as pool:
+        with process_pool(workers, "fork") as pool:
             yield from pool.map(_do, [len(_tasks) - 1] * len(things), range(len(things)))  # type: ignore[misc]
     finally:
         _tasks.pop()

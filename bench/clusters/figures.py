@@ -15,17 +15,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from bench.clusters.figures_run import Run, Task, mean_of, run_task
+from estimator.host.children import process_pool
 from estimator.host.cpu import cpu_name
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -79,8 +78,7 @@ class Bench:
             for label in labels
         ]
         if self.options.workers > 1:
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(self.options.workers, mp_context=context) as pool:
+            with process_pool(self.options.workers) as pool:
                 found = list(pool.map(run_task, tasks))
         else:
             found = [run_task(task) for task in tasks]

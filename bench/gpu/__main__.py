@@ -31,6 +31,7 @@ from time import monotonic
 from bench.gpu.case import FRAMEWORKS, Framework
 from bench.gpu.record import FILE, Log, sections_begun
 from bench.gpu.worker import DONE, SECTIONS
+from estimator.host.children import child_processes
 
 TORCH_SHARE = 0.65
 """Of the time, where both frameworks run."""
@@ -140,27 +141,27 @@ def run_framework(order: Order, framework: Framework, end_s: float) -> None:
 
 def run_worker(order: Order, framework: Framework, command: Sequence[str], limit_s: float) -> int | None:
     """Its exit status; None where it still ran at `limit_s` and was killed. What it prints goes into the log."""
-    worker = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=order.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    reader = threading.Thread(target=copy_lines, args=(worker, framework, order.log), daemon=True)
-    reader.start()
-    try:
-        return worker.wait(timeout=max(0.0, limit_s - monotonic()))
-    except subprocess.TimeoutExpired:
-        order.log.write(f"failed: the worker of {framework} was killed at its deadline")
-        return None
-    finally:
-        kill_group(worker)
-        reader.join(timeout=5.0)
+    with child_processes() as children:
+        worker = children.start(
+            command,
+            cwd=ROOT,
+            env=order.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        reader = threading.Thread(target=copy_lines, args=(worker, framework, order.log), daemon=True)
+        reader.start()
+        try:
+            return worker.wait(timeout=max(0.0, limit_s - monotonic()))
+        except subprocess.TimeoutExpired:
+            order.log.write(f"failed: the worker of {framework} was killed at its deadline")
+            return None
+        finally:
+            kill_group(worker)
+            reader.join(timeout=5.0)
 
 
 def copy_lines(worker: subprocess.Popen[str], framework: Framework, log: Log) -> None:

@@ -14,18 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 import os
 import platform
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from bench.scheduling.experiments import EXPERIMENTS, Claim, Experiment, prepare
 from bench.scheduling.task import BOUND, Run, run_task
+from estimator.host.children import process_pool
 from estimator.host.cpu import cpu_name
 
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
@@ -87,8 +86,7 @@ def run_experiment(one: Experiment, options: argparse.Namespace) -> list[Run]:
         for policy in (*one.policies, BOUND)
     ]
     if options.workers > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
+        with process_pool(options.workers) as pool:
             runs = list(pool.map(run_task, tasks))
     else:
         runs = [run_task(task) for task in tasks]

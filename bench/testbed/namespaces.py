@@ -8,6 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +24,7 @@ QUEUED_BYTES = 512 << 20
 """What a token bucket lets wait: more than the windows of all connections together, so that no frame is dropped."""
 
 _TIMEOUT_S = 60.0
+_QUIET_LOOKS, _BETWEEN_LOOKS_S = 4, 0.1
 _NETNS = Path("/run/netns")
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -115,6 +118,17 @@ def remove_leftovers() -> tuple[str, ...]:
     return tuple(names)
 
 
+def main() -> None:
+    """Delete the namespaces with the prefix that the command line names, whose maker is gone. What it had begun to make
+    may still come into being: until none is there for a while."""
+    (prefix,) = sys.argv[1:]
+    quiet = 0
+    while quiet < _QUIET_LOOKS:
+        quiet = 0 if any(name.startswith(prefix) for name in _named()) else quiet + 1
+        remove_namespaces(prefix)
+        time.sleep(_BETWEEN_LOOKS_S)
+
+
 def _address_lines(address: str) -> tuple[str, ...]:
     """gloo takes an interface's first address: ours has to come before the loopback's, and of the same scope."""
     return (
@@ -179,9 +193,14 @@ def _attempt(remove: Callable[[Task], None], what: Task) -> MachineError | None:
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started, in clock ticks since the boot; None if there is none."""
+    """When a process was started, in clock ticks since the boot; None if there is none, or none that still runs."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()[19]
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+if __name__ == "__main__":
+    main()

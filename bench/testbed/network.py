@@ -34,6 +34,7 @@ from bench.testbed.namespaces import (
     run_tool,
     tool,
 )
+from estimator.host.children import Children, child_processes
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import MachineError
 
@@ -70,8 +71,8 @@ def emulated_network(cluster: Cluster, *, scale: float = 1.0) -> Iterator[Networ
     """The network of `cluster` on this machine, for as long as the context lasts.
 
     Afterwards nothing is left of it, neither after an exception nor after SIGINT, SIGTERM or SIGHUP: whatever still
-    runs in its namespaces is killed. What a killed run has left, the next one removes. Where there are no namespaces
-    (`why_not`), all seats are on the loopback device and `emulated` is False.
+    runs in its namespaces is killed. After a kill -9 a guardian removes it (see `estimator.host.children`), or else the
+    next run. Where there are no namespaces (`why_not`), all seats are on the loopback device and `emulated` is False.
 
     Args:
         scale: multiplies every rate. Where messages are scaled alike, transfers take the same time on a machine that
@@ -88,10 +89,11 @@ def emulated_network(cluster: Cluster, *, scale: float = 1.0) -> Iterator[Networ
         return
     remove_leftovers()
     prefix = own_prefix(next(_numbers))
-    with _ended_by_signals(), contextlib.ExitStack() as stack:
+    with _ended_by_signals(), child_processes() as children, contextlib.ExitStack() as stack:
+        children.undo_after_death((sys.executable, "-m", "bench.testbed.namespaces", prefix))
         stack.callback(_take_down, prefix)
         make_namespaces(layout, prefix)
-        failure = _start_holding(layout, prefix, stack) if any(wire.hold_s for wire in layout.wires) else None
+        failure = _start_holding(layout, prefix, children) if any(wire.hold_s for wire in layout.wires) else None
         notes = [*layout.notes, *([f"latencies are not emulated: {failure}"] if failure else ())]
         yield Network(
             seats=tuple(_seat(rank, place, prefix) for rank, place in enumerate(layout.seats)),
@@ -185,25 +187,20 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _start_holding(layout: Layout, prefix: str, stack: contextlib.ExitStack) -> str | None:
-    """Start the process that adds latency, ended with `stack`; what it fails with, None if it is ready.
-
-    It ends by itself when its standard input does: also where this process is killed.
-    """
+def _start_holding(layout: Layout, prefix: str, children: Children) -> str | None:
+    """Start the process that adds latency; what it fails with, None if it is ready."""
     queues = [
         {"namespace": prefix + end.space, "device": end.device, "hold_s": wire.hold_s}
         for wire in layout.wires
         if wire.hold_s
         for end in wire.ends
     ]
-    process = subprocess.Popen(
+    process = children.start(
         (sys.executable, "-I", str(Path(__file__).with_name("latency.py"))),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=True,
     )
-    stack.callback(_stop, process)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -218,13 +215,3 @@ def _start_holding(layout: Layout, prefix: str, stack: contextlib.ExitStack) -> 
         return None
     last = process.stderr.read().decode(errors="replace").strip().splitlines()
     return last[-1] if last else "it ended without a word"
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()

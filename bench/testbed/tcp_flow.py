@@ -6,7 +6,6 @@ prints JSON: the shortest time of a byte one way, and the seconds of each fifth 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.testbed.network import Network
+from estimator.host.children import child_processes
 from profiles.errors import MachineError
 
 _PINGS = 30
@@ -42,16 +42,14 @@ def measure_flows(network: Network, pairs: Sequence[tuple[int, int]], size: int)
         MachineError: an end failed, or was not done in time.
     """
     seats = {seat.rank: seat for seat in network.seats}
-    with contextlib.ExitStack() as stack:
+    with child_processes() as children:
         senders = []
         for number, (sender, receiver) in enumerate(pairs):
             place = seats[receiver].address, str(_FIRST_PORT + number)
             script = (sys.executable, "-m", "bench.testbed.tcp_flow")
-            server = subprocess.Popen((*seats[receiver].prefix, *script, "serve", *place))
-            stack.callback(_stop, server)
+            children.start((*seats[receiver].prefix, *script, "serve", *place))
             sending = (*seats[sender].prefix, *script, "send", *place, str(size))
-            senders.append(subprocess.Popen(sending, stdout=subprocess.PIPE, text=True))
-            stack.callback(_stop, senders[-1])
+            senders.append(children.start(sending, stdout=subprocess.PIPE, text=True))
         found = []
         for process in senders:
             try:
@@ -65,13 +63,6 @@ def measure_flows(network: Network, pairs: Sequence[tuple[int, int]], size: int)
             part = size // _PARTS
             found.append(Flow(byte_s=byte_s, fastest=part / min(parts_s), whole=_PARTS * part / sum(parts_s)))
     return found
-
-
-def _stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    if process.stdout:
-        process.stdout.close()
 
 
 def _receive(connection: socket.socket, size: int, buffer: bytearray) -> None:

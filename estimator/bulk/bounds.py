@@ -190,14 +190,14 @@ def _least_sums_s(kind: StageKind, state: StateRule, overlapped: bool, beside: f
     passes = [shards.whole_s(recompute) for recompute in RECOMPUTE_KINDS]
     hiding = hiding_of(
         setup.recipe,
-        shards.pricing.parameters,
         [state.zero],
         setup.micro_batches,
         overlapped=overlapped,
         beside=beside,
     )
     forward_s, backward_s = max(ahead for ahead, _ in passes), max(back for _, back in passes)
-    return float(sum(exposed_sync_s(hiding, cost.reduce_s, cost.partial_s, cost.gather_s, forward_s, backward_s)))
+    once = cost.overlap_cost, cost.reduce_s, cost.partial_s, cost.gather_s
+    return float(sum(exposed_sync_s(hiding, *once, forward_s, backward_s)))
 
 
 def _least_sharding_s(kind: StageKind, state: StateRule, overlapped: bool) -> float:
@@ -284,9 +284,10 @@ def _least_after_s(
     # On the host the step may take no time at all: what is sent is the same.
     on_device = replace(state, offload=frozenset())
     costs = {place: pipeline.kinds[classes.where[place]].once(classes.ranges[place], on_device) for place in set(first)}
-    reduce_s, partial_s, gather_s, step_s = (
+    overlap_cost, reduce_s, partial_s, gather_s, step_s = (
         np.array([getattr(costs[place], name) for place in first])
-        for name in ("reduce_s", "partial_s", "gather_s", "optimizer_s")
+        for name in ("overlap_cost", "reduce_s", "partial_s", "gather_s", "optimizer_s")
     )
-    exposed_s = sum(pipeline.exposed_sync_s(state, reduce_s, partial_s, gather_s, forward_s, backward_s, beside=beside))
+    once = overlap_cost, reduce_s, partial_s, gather_s
+    exposed_s = sum(pipeline.exposed_sync_s(state, *once, forward_s, backward_s, beside=beside))
     return np.asarray(exposed_s + (0.0 if state.offload else step_s) + pipeline.iteration_s)

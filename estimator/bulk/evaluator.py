@@ -187,9 +187,7 @@ class BulkEvaluator:
             features=features_of(setup.recipe),
         )
 
-    def _kind(
-        self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int
-    ) -> StageKind | Infeasible:
+    def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
         """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""
         stage = self._stage(degrees, placement.stage(number, degrees.stage_devices))
         setup = Setup(

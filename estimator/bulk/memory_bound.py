@@ -30,9 +30,9 @@ ROUNDED_UP_BYTES = 16.0
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Divisible:
     """The layers of a rank that can be recomputed, as if they could be divided. `layer_s`, by kind: a micro-batch
-    through one of them at least, forward and backward; `counts`: how many; `holdings` of one; `once_s`: through all of them. Of a second's
-    worth `kept_bytes` are kept for a micro-batch at least, and at most `spared_bytes` fewer where it is recomputed, at
-    `again_s` a byte."""
+    through one of them at least, forward and backward; `counts`: how many there are; `holdings` of one; `once_s`:
+    through all of them. Of a second's worth `kept_bytes` are kept for a micro-batch at least, and at most
+    `spared_bytes` fewer where it is recomputed, at `again_s` a byte."""
 
     layer_s: Floats
     counts: NDArray[np.int64]

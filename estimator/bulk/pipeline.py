@@ -166,6 +166,7 @@ class Pipeline:
     def exposed_sync_s(
         self,
         state: StateRule,
+        overlap_cost: Floats,
         reduce_s: Floats,
         partial_s: Floats,
         gather_s: Floats,
@@ -178,13 +179,12 @@ class Pipeline:
         overlapped = "dp" in self.overlap_under(state.zero)
         hiding = hiding_of(
             self.setup.recipe,
-            self.pricing.parameters,
             [state.zero],
             self.micro_batches,
             overlapped=overlapped,
             beside=beside,
         )
-        return exposed_sync_s(hiding, reduce_s, partial_s, gather_s, forward_s, backward_s)
+        return exposed_sync_s(hiding, overlap_cost, reduce_s, partial_s, gather_s, forward_s, backward_s)
 
     def passes_beside(self, schedule: ScheduleName, chunks: int) -> float:
         """Return beside how many passes sums and gatherings run, with so many chunks a stage."""
@@ -213,6 +213,7 @@ class Pipeline:
         back_s = classes.spread(backward_s)
         reduce_s, gather_s = self.exposed_sync_s(
             state,
+            each("overlap_cost"),
             each("reduce_s"),
             each("partial_s"),
             each("gather_s"),

@@ -36,10 +36,12 @@ Content = tuple[Composition, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedLayer:
-    """What a rank computes of one variant by itself, as it adds to a pass, and what lives while it does."""
+    """What a rank computes of one variant by itself, as it adds to a pass, and what lives while it does. `shared_s`: of
+    shared experts forward, in what runs again, and backward."""
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
+    shared_s: tuple[float, float, float]
     extra_bytes: int
 
 
@@ -106,8 +108,8 @@ class RankShards:
         alone = (layer, counting_split(layer, split), profile, machine.pace, machine.host, machine.kernels, software)
         computed = self.pricing.keep((RankShards._price, *alone), lambda: self._computed(work, profile))
         forward, backward = PassSum(), PassSum()
-        forward.talk_forward(work, machine, times=1)
-        backward.talk_backward(work, machine, times=1, profiled=profile is not None)
+        forward.talk_forward(work, machine, computed.shared_s[0], times=1)
+        backward.talk_backward(work, machine, computed.shared_s[1:], times=1, profiled=profile is not None)
         return PricedLayer(
             work=work,
             layer=layer,
@@ -120,11 +122,12 @@ class RankShards:
 
     def _computed(self, work: Work, profile: LayerTime | None) -> ComputedLayer:
         forward, backward = PassSum(), PassSum()
-        forward.compute_forward(work, self.machine, profile, times=1)
-        backward.compute_backward(work, self.machine, profile, times=1)
+        shared_s = forward.compute_forward(work, self.machine, profile, times=1)
+        again_s, back_s = backward.compute_backward(work, self.machine, profile, times=1)
         return ComputedLayer(
             forward=vector_of(forward),
             backward=vector_of(backward),
+            shared_s=(shared_s, again_s, back_s),
             extra_bytes=layer_bytes(work, held_bytes(self.setup.recipe.dtype), self.features),
         )
 

@@ -330,14 +330,13 @@ class StagePricing:
         times, stage = stage_times(cost), probe.stages[0]
         hiding = hiding_of(
             probe.recipe,
-            self._pricing.parameters,
             [stage.zero],
             probe.micro_batches,
             overlapped="dp" in probe.recipe.overlap,
         )
         once = cost.once
         both_ways = sum(times.forward_s), sum(times.backward_s)
-        exposed_s = exposed_sync_s(hiding, once.reduce_s, once.partial_s, once.gather_s, *both_ways)
+        exposed_s = exposed_sync_s(hiding, once.overlap_cost, once.reduce_s, once.partial_s, once.gather_s, *both_ways)
         return _Priced(
             stage=PricedStage(cost=cost, account=account),
             time_s=times.busy_s,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from estimator.communication.fit import make_table
 from estimator.communication.tables import bus_factor
 from profiles.errors import InputError
+from profiles.files import text_lines
+from profiles.numerals import read_number, read_whole
 from profiles.vocabulary import CollectiveOp, LinkTable
 
 OP_OF_PROGRAM: dict[str, CollectiveOp] = {
@@ -22,8 +24,8 @@ OP_OF_PROGRAM: dict[str, CollectiveOp] = {
 _PROGRAM = re.compile(
     r"\b((?:all_reduce|all_gather|reduce_scatter|alltoall|sendrecv|broadcast|reduce|gather|scatter|hypercube)_perf)\b"
 )
-_THREADS = re.compile(r"#\s*nThread\s+(\d+)\s+nGpus\s+(\d+)\b")
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+")
+_THREADS = re.compile(r"#\s*nThread\s+(\d{1,6})\s+nGpus\s+(\d{1,6})\b", re.ASCII)
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+\d+", re.ASCII)
 _HEADER = re.compile(r"#\s+size\s")
 _MPI_TAG = re.compile(r"^\[\d+,\d+\]<\w+>:\s?")
 _LOG_LINE = re.compile(r"\bNCCL (INFO|WARN|TRACE)\b")
@@ -70,7 +72,7 @@ def read_nccl_tests(text: str, *, where: str, link: str, op: CollectiveOp | None
             split into groups, a program that is not known, and bandwidths that belong to another collective.
     """
     blocks = [_Block(op=op)]
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(text_lines(text, where=where), start=1):
         line = _MPI_TAG.sub("", raw).strip()
         place = f"{where}, line {number}"
         program, threads = _PROGRAM.search(line), _THREADS.match(line)
@@ -144,10 +146,10 @@ def _read_row(place: str, line: str, block: _Block) -> None:
         )
     cells: dict[str, list[float]] = {}
     try:
-        size = int(values[0])
+        size = read_whole(values[0])
         for column, value in zip(block.columns, values, strict=True):
             if column in ("time", "algbw", "busbw", "#wrong") and value != "N/A":
-                cells.setdefault(column, []).append(float(value))
+                cells.setdefault(column, []).append(read_number(value))
     except ValueError:
         raise InputError(
             where=place, key="row", found=repr(line[:60]), expected="numbers under size and time"

@@ -1,8 +1,7 @@
 """Worker processes on this machine: started, handed a request, watched, and never left behind.
 
 A worker reads one line of JSON, its request, from standard input and writes JSON lines to the file that the request
-names under `results`. It ends by itself when its standard input does (`end_with_parent`), so that none outlives a
-parent that was killed.
+names under `results`. It ends when its parent does (`estimator.host.children`).
 """
 
 from __future__ import annotations
@@ -11,18 +10,16 @@ import contextlib
 import json
 import math
 import os
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from estimator.host.children import Children, child_processes
 from profiles.errors import MachineError
 
 START_S = 120.0
@@ -81,12 +78,14 @@ def run_workers(specs: Sequence[WorkerSpec], *, what: str, limits: Limits, on_li
             message. No process is left behind, whatever happens.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="cellplan-") as name, contextlib.ExitStack() as stack:
-            folder = Path(name)
+        with child_processes() as children, contextlib.ExitStack() as stack:
             for rank in range(len(specs)):
-                _results(folder, rank).touch()
-            workers = [stack.enter_context(_worker(spec, rank, len(specs), folder)) for rank, spec in enumerate(specs)]
-            files = [stack.enter_context(_results(folder, rank).open(encoding="utf-8")) for rank in range(len(specs))]
+                _results(children.folder, rank).touch()
+            workers = [_start_worker(spec, rank, len(specs), children) for rank, spec in enumerate(specs)]
+            files = [
+                stack.enter_context(_results(children.folder, rank).open(encoding="utf-8"))
+                for rank in range(len(specs))
+            ]
             _watch(workers, files, what, limits, on_line)
     except OSError as error:
         raise MachineError(f"{what}: cannot run {len(specs)} workers: {error}") from error
@@ -126,57 +125,43 @@ def host_devices(count: int, *flags: str, threads: int = 1) -> dict[str, str]:
 
 
 def read_request() -> dict[str, Any]:
-    """The request of this worker, which from here on ends with its parent."""
-    request: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    """Return the request of this worker. End it where its parent went before it was written."""
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):
+        raise SystemExit(1)
+    request: dict[str, Any] = json.loads(line)
     return request
-
-
-def _end_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
 
 
 def _results(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.jsonl"
 
 
-@contextlib.contextmanager
-def _worker(spec: WorkerSpec, rank: int, world_size: int, folder: Path) -> Iterator[_Worker]:
-    """A worker in a process group of its own, killed on leaving."""
-    errors = folder / f"{rank}.err"
+def _start_worker(spec: WorkerSpec, rank: int, world_size: int, children: Children) -> _Worker:
+    errors = children.folder / f"{rank}.err"
     with errors.open("wb") as err:
-        process = subprocess.Popen(
+        process = children.start(
             spec.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=err,
             env={**_environment(), **spec.environment},
-            start_new_session=True,
         )
     request = {
         **spec.request,
         "rank": rank,
         "world_size": world_size,
-        "results": str(_results(folder, rank)),
-        "store": str(folder / "store"),
+        "results": str(_results(children.folder, rank)),
+        "store": str(children.folder / "store"),
     }
     assert process.stdin is not None
-    try:
-        if spec.cores is not None and hasattr(os, "sched_setaffinity"):
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(process.pid, spec.cores)
-        with contextlib.suppress(BrokenPipeError):  # It died at once: `_watch` says of what.
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-        yield _Worker(rank=rank, process=process, errors=errors)
-    finally:
+    if spec.cores is not None and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
+            os.sched_setaffinity(process.pid, spec.cores)
+    with contextlib.suppress(BrokenPipeError):  # It died at once: `_watch` says of what.
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+    return _Worker(rank=rank, process=process, errors=errors)
 
 
 def _environment() -> dict[str, str]:

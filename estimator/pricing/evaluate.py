@@ -256,7 +256,6 @@ def _after_backward(
     backward_s = np.array([time.backward_s for time in times])
     hiding = hiding_of(
         setup.recipe,
-        parameters,
         [stage.zero for stage in setup.stages],
         setup.micro_batches,
         overlapped="dp" in setup.recipe.overlap,
@@ -269,6 +268,7 @@ def _after_backward(
     def latest_s(partial_s: Floats) -> float:
         reduce_s, gather_s = exposed_sync_s(
             hiding,
+            np.array([cost.overlap_cost for cost in once]),
             np.array([cost.reduce_s for cost in once]),
             partial_s,
             np.array([cost.gather_s for cost in once]),

@@ -13,7 +13,6 @@ import numpy as np
 
 from estimator.pricing.amounts import Amount, Floats, least
 from estimator.pricing.recipe import Recipe, ScheduleName
-from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp
 
 FLAT_COPY_PASSES = (1, 4)
@@ -121,10 +120,9 @@ def exposed_sharding_s(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hiding:
-    """How gradients' sums and weights' gathering hide beside passes: what is hidden costs `overlap_cost` of itself;
-    behind how many backward passes a sum hides, and beside how many forward passes a gathering."""
+    """How gradients' sums and weights' gathering hide beside passes: behind how many backward passes a sum hides, and
+    beside how many forward passes a gathering."""
 
-    overlap_cost: float
     sums: Amount
     gathers: float
 
@@ -144,7 +142,6 @@ def passes_beside(schedule: ScheduleName, stages: int, chunks: int, micro_batche
 
 def hiding_of(
     recipe: Recipe,
-    parameters: TrainingParameters,
     zeros: Sequence[int],
     micro_batches: int,
     *,
@@ -160,7 +157,6 @@ def hiding_of(
         return None
     sums = [max(beside, float(micro_batches)) if zero == 2 else beside for zero in zeros]
     return Hiding(
-        overlap_cost=parameters.of("overlap_cost", "dp"),
         sums=sums[0] if len(sums) == 1 else np.array(sums),
         gathers=0.0 if recipe.software.broadcast_weights or recipe.software.copies_pieces else beside,
     )
@@ -168,17 +164,18 @@ def hiding_of(
 
 def exposed_sync_s(
     hiding: Hiding | None,
+    overlap_cost: Amount,
     reduce_s: Amount,
     partial_s: Amount,
     gather_s: Amount,
     forward_s: Amount,
     backward_s: Amount,
 ) -> tuple[Amount, Amount]:
-    """Return what is left of summing gradients and of gathering weights beside a micro-batch's passes. `partial_s`,
-    the sums over tensor-parallel ranks, wait for the last pass."""
+    """Return what is left of summing gradients and of gathering weights beside a micro-batch's passes. What is hidden
+    costs `overlap_cost` of itself; `partial_s`, the sums over tensor-parallel ranks, wait for the last pass."""
     if hiding is None:
         return reduce_s + partial_s, gather_s
-    free = 1 - hiding.overlap_cost
+    free = 1 - overlap_cost
     reduce_s = reduce_s - least(reduce_s, hiding.sums * backward_s) * free
     if hiding.gathers:
         gather_s = gather_s - least(gather_s, hiding.gathers * forward_s) * free

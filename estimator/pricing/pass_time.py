@@ -30,6 +30,12 @@ KIND_FIELDS = {
     "memory": "memory_bound_s",
     "gather": "memory_bound_s",
 }
+FULL_GAIN_HEAD = 128
+"""The size of heads from which fp8 brings fused attention its whole gain; a smaller one's exponentials are as many
+beside fewer products (KA: 1.13 at 64, 1.23 at 128, 1.26 at 192 on B200 and GB200, 1.20 and 1.41 on B300, 1.17 and 1.36
+on H100 and H200, TensorRT-LLM from 8192 tokens on)."""
+SHARED_EXPERT = "experts.shared."
+"""With what the names of operators of an expert that every token visits begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +91,7 @@ class Machine:
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
     (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
-    `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
+    `shared_beside`, `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
     """
 
     device: Device
@@ -96,6 +102,7 @@ class Machine:
     overlap_tp: bool
     tensor_overlap: TensorOverlap
     overlap_ep: bool
+    shared_beside: bool
     host: Host | None
     kernels: Kernels
     accumulation_bytes: int
@@ -157,43 +164,59 @@ class PassSum:
 
     def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch forward through `times` layers of `work`."""
-        self.compute_forward(work, machine, profile, times=times)
-        self.talk_forward(work, machine, times=times)
+        shared_s = self.compute_forward(work, machine, profile, times=times)
+        self.talk_forward(work, machine, shared_s, times=times)
 
     def add_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch backward through them, with what is computed again."""
-        self.compute_backward(work, machine, profile, times=times)
-        self.talk_backward(work, machine, times=times, profiled=profile is not None)
+        shared_s = self.compute_backward(work, machine, profile, times=times)
+        self.talk_backward(work, machine, shared_s, times=times, profiled=profile is not None)
 
-    def compute_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
-        """What a rank by itself does of `add_forward`: it depends on no other rank, and not on the micro-batches."""
+    def compute_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> float:
+        """What a rank by itself does of `add_forward`, wherever the others sit; return the seconds of shared experts in
+        it."""
         profiled_s = None if profile is None else profile.forward_s
-        self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
+        shared_s = self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
         if profile is None:
             self.host.steps += times * work.is_end
+        return shared_s
 
-    def compute_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
-        """The same of `add_backward`."""
-        self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
+    def compute_backward(
+        self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int
+    ) -> tuple[float, float]:
+        """The same of `add_backward`; the seconds are those of what runs again, and of the rest."""
+        again_s = self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
         profiled_s = None if profile is None else profile.backward_s
-        self.operators(
+        shared_s = self.operators(
             work.operators, machine, backward=True, times=times, profiled_s=profiled_s, learns=not work.frozen
         )
+        return again_s, shared_s
 
-    def talk_forward(self, work: Work, machine: Machine, *, times: int) -> None:
-        """The rest of `add_forward`: what ranks tell each other."""
-        self.collectives(work.collectives, machine, phase="forward", times=times)
+    def talk_forward(self, work: Work, machine: Machine, shared_s: float, *, times: int) -> None:
+        """The rest of `add_forward`: what ranks tell each other, beside so many seconds of shared experts."""
+        exchanged_s = self.collectives(work.collectives, machine, phase="forward", times=times)
+        self.beside_shared(shared_s, exchanged_s, machine)
 
-    def talk_backward(self, work: Work, machine: Machine, *, times: int, profiled: bool) -> None:
+    def talk_backward(
+        self, work: Work, machine: Machine, shared_s: tuple[float, float], *, times: int, profiled: bool
+    ) -> None:
         """The rest of `add_backward`; and gradients added up, unless the `profiled` times hold that."""
         inner = PassSum()
-        inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        exchanged_s = inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        inner.beside_shared(shared_s[0], exchanged_s, machine)
         for axis in ("tp_s", "cp_s", "ep_s"):
             self.seconds[axis] += inner.seconds[axis]
         self.host.add(inner.host)
         if not profiled:
             self.accumulation(work, machine, times=times)
-        self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
+        exchanged_s = self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
+        self.beside_shared(shared_s[1], exchanged_s, machine)
+
+    def beside_shared(self, shared_s: float, exchanged_s: float, machine: Machine) -> None:
+        """Take off the experts' exchange what a shared expert hides of it, whose first product runs beside the
+        dispatch, its second beside the combination; another micro-batch's passes hide all of it or nothing of this."""
+        if machine.shared_beside and not machine.overlap_ep:
+            self.seconds["ep_s"] -= min(shared_s, exchanged_s) * (1 - machine.parameters.of("overlap_cost", "tp"))
 
     def operators(
         self,
@@ -204,7 +227,8 @@ class PassSum:
         times: int,
         profiled_s: float | None = None,
         learns: bool = True,
-    ) -> None:
+    ) -> float:
+        """Add operators of `times` layers; return the seconds of shared experts among them."""
         listed = tuple(operators)
         timed = [(op, _operator_s(op, machine.pace, backward)) for op in listed]
         scale = float(times)
@@ -216,19 +240,25 @@ class PassSum:
             scale = times * profiled_s / modelled_s if modelled_s else 0.0
             if not modelled_s:
                 self.seconds["memory_bound_s"] += times * profiled_s
+        shared_s = 0.0
         for op, seconds in timed:
             took = scale * seconds
+            shared_s += took if op.name.startswith(SHARED_EXPERT) else 0.0
             self.seconds[KIND_FIELDS[op.kind]] += took
             if backward and learns and op.backward_flops and op.kind in ("gemm", "grouped_gemm"):
                 self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
+        return shared_s
 
-    def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
+    def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> float:
+        """Add what is computed again of `times` layers; return the seconds of shared experts in it."""
         inner = PassSum()
         whole = work.runs_again
-        inner.operators(work.again, machine, backward=False, times=times, profiled_s=profiled_s if whole else None)
+        rerun_s = profiled_s if whole else None
+        shared_s = inner.operators(work.again, machine, backward=False, times=times, profiled_s=rerun_s)
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
         self.host.add(inner.host)
         self.host.checkpoints += times if whole else 0
+        return shared_s
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
@@ -240,7 +270,9 @@ class PassSum:
 
     def collectives(
         self, collectives: Iterable[Collective], machine: Machine, *, phase: str, times: int, frozen: bool = False
-    ) -> None:
+    ) -> float:
+        """Add collectives of `times` layers; return the seconds of experts' exchange among them."""
+        exchanged_s = 0.0
         for one in collectives:
             if one.phase != phase:
                 continue
@@ -252,7 +284,9 @@ class PassSum:
                 self.hidable_s["ep_s"] += took
             elif machine.overlap_tp and one.axis == "tp":
                 self.hidable_s["tp_s"] += took * _share_beside(one, machine.tensor_overlap, frozen=frozen)
+            exchanged_s += took if one.axis == "ep" else 0.0
             self.seconds["ep_s" if one.axis == "etp" else f"{one.axis}_s"] += took
+        return exchanged_s
 
     def finish(self, machine: Machine) -> PassTime:
         return PassTime(**finish_pass(self.seconds, self.hidable_s, self.host, machine))  # type: ignore[arg-type]
@@ -301,7 +335,7 @@ def _share_beside(one: Collective, tensor_overlap: TensorOverlap, *, frozen: boo
 
 
 @lru_cache(maxsize=1 << 17)
-def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:  # noqa: FBT001
+def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:
     """Device seconds of one operator in a running training."""
     if not (op.backward_kernels if backward else op.forward_kernels):
         return 0.0
@@ -317,7 +351,8 @@ def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:  # noqa: FBT
     if op.kind == "attention" and pace.fp8_attention != "no" and pace.dtype in NARROW_DTYPES:
         architecture = pace.efficiencies.architecture
         of_first = f"{pace.fp8_attention}-{architecture}"
-        took /= pace.parameters.of("fp8_attention_share", of_first, architecture)
+        gain = pace.parameters.of("fp8_attention_share", of_first, architecture) - 1
+        took /= 1 + gain * min(1.0, max(op.shape[5:7]) / FULL_GAIN_HEAD)
     return took / _share(op, pace)
 
 
@@ -338,9 +373,11 @@ def _share(op: Operator, pace: Pace) -> float:
             kernel = f"flash{pace.flash_generation}"
             return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
-            return parameters.of("attention_share", "math")
+            return parameters.of("attention_share", f"math-{architecture}", "math")
         case _:
-            return parameters.of("gemm_share", device, architecture)
+            four_bits = op.kind == "gemm" and _compute_dtype(op, pace.dtype) == "nvfp4"
+            beyond_table = parameters.of("nvfp4_share") if four_bits else 1.0
+            return parameters.of("gemm_share", device, architecture) * beyond_table
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

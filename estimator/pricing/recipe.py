@@ -68,7 +68,8 @@ class Software:
     recomputation runs again. `tensor_overlap` is what `tp` of `Recipe.overlap` stands for, backward: the gradient's sum
     and the input's second gathering beside products (Megatron, Transformer Engine); pipelined: gathers and scatters of
     both passes too, in pieces (userbuffers, async TP); `sums_beside`: backward without being asked (Transformer
-    Engine's layers). `fp8_attention`: where products are narrow, fused attention is
+    Engine's layers). `shared_beside`: an expert that every token visits runs beside the others' exchange (Megatron
+    Core's moe_shared_expert_overlap). `fp8_attention`: where products are narrow, fused attention is
     in fp8 as well (first: by the first kernels that could, cuDNN's of spring 2025). `offloaded_share`: of which
     share of the layers activations leave the device where a plan offloads them. `recomputes_needed`: what full
     recomputation runs again stops before a block's last product, whose result nothing needs (a compiler drops it).
@@ -110,6 +111,7 @@ class Software:
     paged_stash: bool = False
     tensor_overlap: TensorOverlap = "backward"
     sums_beside: bool = False
+    shared_beside: bool = False
     fp8_attention: NarrowAttention = "no"
     offloaded_share: float = 1.0
     recomputes_needed: bool = False

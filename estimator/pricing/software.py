@@ -35,6 +35,20 @@ class Brought:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizeHabits:
+    """What a software's own recipes have for models of at least `parameters`, in place of its usual settings; None: as
+    usual."""
+
+    parameters: float
+    source: str
+    recompute: RecomputeKind | None = None
+    local_tokens: int | None = None
+    features: tuple[str, ...] = ()
+    dtype: str | None = None
+    overlap: frozenset[Overlap] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """An entry of software.toml; the file says what each key means. `software` are its features, the rest are the
     settings of a training that it has by default; `brings` what its own and earlier releases brought."""
@@ -56,11 +70,43 @@ class Framework:
     released: str = ""
     brings: tuple[Brought, ...] = ()
     usual_on: tuple[str, ...] = ()
+    local_tokens: int | None = None
+    narrow: tuple[str, ...] = ()
+    often: tuple[str, ...] = ()
+    sizes: tuple[SizeHabits, ...] = ()
+
+    def for_size(self, parameters: int) -> Framework:
+        """Return the framework with the habits of its recipes for models of so many parameters.
+
+        >>> load_framework("torchtitan").for_size(70_000_000_000).recompute
+        'full'
+        """
+        habits = max((each for each in self.sizes if each.parameters <= parameters), key=_size, default=None)
+        if habits is None:
+            return self
+        stated = {
+            name: value
+            for name in ("recompute", "local_tokens", "dtype", "overlap")
+            if (value := getattr(habits, name)) is not None
+        }
+        return replace(self, software=overruled(self.software, habits.features), **stated)
+
+    def for_dtype(self, dtype: str) -> Framework:
+        """Return the framework as it is run in `dtype`: some compile wherever products are narrow.
+
+        >>> load_framework("torchtitan").for_dtype("fp8").software.kernels
+        'fused'
+        """
+        return replace(self, software=overruled(self.software, self.narrow)) if dtype in NARROW_DTYPES else self
 
     def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
         """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
         DeepSpeed's overlap_comm, whose default is true for stage 3 alone (its runtime/zero/config.py)."""
         return self.overlap | {"dp"} if zero == 3 else self.overlap
+
+
+def _size(habits: SizeHabits) -> float:
+    return habits.parameters
 
 
 def load_framework(name: str | None, *, where: str = "software", key: str | None = None) -> Framework:
@@ -127,7 +173,15 @@ def _framework(name: str, entry: dict[str, Any]) -> Framework:
         released=entry.get("released", ""),
         brings=tuple(Brought(**each) for each in entry["brings"]),
         usual_on=tuple(entry["usual_on"]),
+        narrow=tuple(entry.get("narrow", ())),
+        often=tuple(entry.get("often", ())),
+        sizes=tuple(_size_habits(each) for each in entry.get("sizes", ())),
     )
+
+
+def _size_habits(entry: Mapping[str, Any]) -> SizeHabits:
+    overlap = frozenset(entry["overlap"]) if "overlap" in entry else None
+    return SizeHabits(**{**entry, "overlap": overlap, "features": tuple(entry.get("features", ()))})
 
 
 def features(software: Software) -> dict[str, Any]:
@@ -162,6 +216,9 @@ def describe_framework(framework: Framework) -> dict[str, Any]:
         "released": framework.released,
         "brings": [f"{each.feature} (since {each.release}; {each.source})" for each in framework.brings],
         "usual_on": list(framework.usual_on),
+        "narrow": list(framework.narrow),
+        "often": list(framework.often),
+        "sizes": [f"from {each.parameters:.3g} parameters: {each.source}" for each in framework.sizes],
         "basis": framework.basis,
         "memory_basis": framework.memory_basis,
     }

@@ -47,11 +47,12 @@ from profiles.vocabulary import (
 class OnceCost:
     """Seconds once an iteration, nothing of them hidden: gradients summed over replicas, and over tensor-parallel ranks
     that have parts of them; sharded weights brought together; the optimizer's step, and what of it goes over the host
-    link."""
+    link. `overlap_cost`: what hiding a second of sums and gatherings costs there."""
 
     reduce_s: float
     partial_s: float
     gather_s: float
+    overlap_cost: float
     optimizer_s: float
     offload_s: float
 
@@ -211,6 +212,7 @@ def price_once(
         gather_s=gather_weights_s(learning, zero=stage.zero, width=gathered, on_axis=gather_buckets)
         + _broadcasts_s(setup, stage, known)
         + copied_s,
+        overlap_cost=known.of("overlap_cost", f"dp-{machine.efficiencies.architecture}", "dp"),
         optimizer_s=optimizer_s,
         offload_s=offload_s,
     )
@@ -232,6 +234,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         overlap_tp="tp" in recipe.overlap or recipe.software.sums_beside,
         tensor_overlap=recipe.software.tensor_overlap if "tp" in recipe.overlap else "backward",
         overlap_ep="ep" in recipe.overlap or recipe.schedule == "dualpipe",
+        shared_beside=recipe.software.shared_beside,
         host=host_of(recipe.software, device, recipe.dtype, parameters),
         kernels=recipe.software.kernels,
         accumulation_bytes=accumulation_bytes(setup),

@@ -13,7 +13,7 @@ from typing import Any
 
 from models_zoo.hugging_face import biased, experts, gated, hybrid
 from models_zoo.hugging_face.chain import Chain
-from models_zoo.hugging_face.keys import Keys, read_json
+from models_zoo.hugging_face.keys import Keys, describe, read_object
 from models_zoo.hugging_face.megatron import megatron
 from models_zoo.model import Model, TokenInput, decoder_names
 from profiles.errors import InputError
@@ -66,7 +66,7 @@ def load_config_model(path: Path) -> Model:
     is missing or wrong.
     """
     name = path.stem if path.stem != "config" else path.resolve().parent.name or path.stem
-    return config_model(read_json(path), where=str(path), name=name)
+    return config_model(read_object(path), where=str(path), name=name)
 
 
 def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
@@ -108,13 +108,15 @@ def _family(keys: Keys) -> str:
     kind = keys.get("model_type", None)
     if isinstance(kind, str) and kind in {**FAMILIES, **OWN_FAMILIES}:
         return kind
-    classes = keys.get("architectures", None) or []
+    classes = keys.get("architectures", None)
+    if not (classes is None or (isinstance(classes, list) and all(isinstance(name, str) for name in classes))):
+        raise keys.wrong("architectures", describe(classes), "a list of the names of classes")
     by_prefix = {prefix: name for name, (prefix, _) in FAMILIES.items()}
-    for name in classes if isinstance(classes, list) else ():
-        prefix = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", str(name))
+    for name in classes or ():
+        prefix = re.sub(r"(For[A-Z]\w*|LMHeadModel|Model)$", "", name)
         if prefix in by_prefix:
             return by_prefix[prefix]
-    stated = ", ".join([repr(kind)] * (kind is not None) + [str(name) for name in classes]) or "no model_type"
+    stated = ", ".join([repr(kind)] * (kind is not None) + (classes or [])) or "no model_type"
     raise InputError(
         where=keys.where,
         key=f"{keys.prefix}model_type",

@@ -10,6 +10,7 @@ from typing import Any
 
 from models_zoo.layers import Activation
 from profiles.errors import InputError
+from profiles.files import read_json
 
 LARGEST_SIZE = 2**24
 """Beyond this a size is a slip of the keyboard, and sums of FLOPs would leave 64 bits."""
@@ -28,17 +29,9 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; InputError if it cannot be read or is something else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(where=str(path), found=error.strerror or str(error), expected="a readable file") from error
-    except json.JSONDecodeError as error:
-        place = f"{path}, line {error.lineno}, column {error.colno}"
-        raise InputError(where=place, found=f"{error.msg[0].lower()}{error.msg[1:]}", expected="JSON") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(where=str(path), found=str(error), expected="JSON in UTF-8") from error
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in `path`. Raise InputError if it cannot be read or is something else."""
+    value = read_json(path)
     if not isinstance(value, dict):
         raise InputError(where=str(path), found=f"a JSON {_kind(value)}", expected="a JSON object")
     return value

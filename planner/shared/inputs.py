@@ -28,12 +28,13 @@ def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
 
 
 def load_place(
-    text: str, model: Model, *, store: ProfileStore | None, dtype: DType, seq_len: int, optimizer: str
+    text: str, model: Model, *, store: ProfileStore | None, dtype: DType | None, seq_len: int, optimizer: str
 ) -> Cluster:
-    """The cluster that `text` means; this host's own devices are described by what `store` has measured on them."""
+    """The cluster that `text` means; this host's own devices are described by what `store` has measured on them (in
+    `dtype`; None: in bf16)."""
 
     def local_device() -> Device | None:
-        rates = _local_rates(store, model, dtype, seq_len, optimizer) if store else None
+        rates = _local_rates(store, model, dtype or "bf16", seq_len, optimizer) if store else None
         return device_from_rates(rates) if rates else None
 
     return load_cluster(text, local_device=local_device)

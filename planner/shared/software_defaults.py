@@ -43,10 +43,12 @@ def default_micro_batch(framework: Framework, *, share: int, pp: int, seq_len: i
     return samples, f"the most that divides the batch within {TOKENS_PER_MICRO_BATCH} tokens"
 
 
-def default_local_batch(seq_len: int, ranks_a_sample: int) -> int:
-    """Return samples of a replica's batch where nobody says any and the software does not accumulate: about 8,192
-    tokens for each of the `ranks_a_sample` devices that share a sample, as torchtitan's own configurations have."""
-    return max(1, TOKENS_PER_MICRO_BATCH * ranks_a_sample // seq_len) if seq_len else 1
+def default_local_batch(framework: Framework, seq_len: int, ranks_a_sample: int) -> int:
+    """Return samples of a replica's batch where nobody says any and the software does not accumulate: its recipe's, or
+    about 8,192 tokens for each of the `ranks_a_sample` devices that share a sample, as torchtitan's own configurations
+    have."""
+    tokens = framework.local_tokens or TOKENS_PER_MICRO_BATCH * ranks_a_sample
+    return max(1, tokens // seq_len) if seq_len else 1
 
 
 def choices_in_turn(

@@ -17,9 +17,11 @@ from bench.testbed.layout import LEAST_HELD_S, OWN_LATENCY_S, Layout, lay_out
 from bench.testbed.measure import measure_between
 from bench.testbed.namespaces import run_tool
 from bench.testbed.network import Network, emulated_network, why_not
+from estimator.host import guardian
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
+from tests.processes import HANGS_S, TOKEN, new_token, processes_with, wait_until
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "bench" / "testbed" / "clusters"
@@ -187,7 +189,7 @@ def test_nothing_is_left_after_an_exception_not_even_a_worker() -> None:
 
     with pytest.raises(MachineError, match="of the run"):
         fail_inside()
-    assert started[0].wait(timeout=10) == -signal.SIGKILL
+    assert started[0].wait(timeout=HANGS_S) == -signal.SIGKILL
     assert not own_namespaces(os.getpid())
 
 
@@ -203,9 +205,10 @@ MAKER = textwrap.dedent(
 )
 
 
-def started_maker() -> subprocess.Popen[str]:
+def started_maker(token: str = "") -> subprocess.Popen[str]:
     command = [sys.executable, "-c", MAKER, str(CLUSTERS / "two-sites.yaml")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    environment = {**os.environ, TOKEN: token}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     return process
@@ -217,21 +220,35 @@ def test_a_run_that_is_told_to_end_takes_its_network_down(number: signal.Signals
     with started_maker() as process:
         assert len(own_namespaces(process.pid)) == 2
         process.send_signal(number)
-        assert process.wait(timeout=20)
+        assert process.wait(timeout=HANGS_S)
+    assert not own_namespaces(process.pid)
+
+
+@pytest.mark.usefixtures("can_emulate")
+def test_nothing_is_left_of_a_run_that_is_killed() -> None:
+    """Not of its network either, nor of the processes that add latency."""
+    token = new_token()
+    with started_maker(token) as process:
+        assert len(own_namespaces(process.pid)) == 2
+        process.kill()
+    wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}")
     assert not own_namespaces(process.pid)
 
 
 @pytest.mark.usefixtures("can_emulate")
 def test_the_next_run_removes_what_a_killed_one_left_and_spares_a_living_one() -> None:
-    with started_maker() as killed, started_maker() as living:
+    token = new_token()
+    with started_maker(token) as killed, started_maker() as living:
+        for pid in [pid for pid, command in processes_with(token).items() if guardian.__file__ in command]:
+            os.kill(pid, signal.SIGKILL)
         killed.kill()
-        killed.wait(timeout=10)
+        wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}")
         assert len(own_namespaces(killed.pid)) == 2
         with emulated_network(cluster_of("two-sites")):
             assert not own_namespaces(killed.pid)
             assert len(own_namespaces(living.pid)) == 2
         living.terminate()
-        living.wait(timeout=20)
+        living.wait(timeout=HANGS_S)
     assert not own_namespaces(living.pid)
 
 

@@ -22,7 +22,6 @@ from estimator.pricing.stage_work import stage_chunks
 from estimator.schedules import in_flight
 from models_zoo.layers import Experts, TransformerBlock
 from profiles.cluster import DeviceSlot
-from profiles.training_parameters import load_training_parameters
 from profiles.vocabulary import Infeasible
 
 StageOfSplit = tuple[int, int, tuple[DeviceSlot, ...]]
@@ -61,9 +60,10 @@ def seconds_of(setup: Setup, index: int) -> tuple[float, float] | Infeasible:
         return cost
     times, recipe = stage_times(cost), setup.recipe
     zero, beside = setup.stages[index].zero, "dp" in recipe.overlap
-    hiding = hiding_of(recipe, load_training_parameters(), [zero], setup.micro_batches, overlapped=beside)
+    hiding = hiding_of(recipe, [zero], setup.micro_batches, overlapped=beside)
     both = sum(times.forward_s), sum(times.backward_s)
-    exposed = exposed_sync_s(hiding, cost.once.reduce_s, cost.once.partial_s, cost.once.gather_s, *both)
+    once = cost.once
+    exposed = exposed_sync_s(hiding, once.overlap_cost, once.reduce_s, once.partial_s, once.gather_s, *both)
     return times.busy_s, float(sum(exposed)) + cost.once.optimizer_s
 
 

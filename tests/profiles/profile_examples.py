@@ -28,7 +28,7 @@ MEASUREMENT = Measurement(
 
 finite = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 positive = st.floats(min_value=1e-12, max_value=1e30)
-counts = st.integers(0, 2**60)
+counts = st.integers(0, 2**59)
 samples = st.lists(finite, min_size=1, max_size=4).map(tuple)
 shards = st.builds(
     Shard,
@@ -70,7 +70,7 @@ rates = st.builds(
     hardware=st.text(),
     software=st.text(),
     threads=st.integers(0, 64),
-    memory_bytes=st.integers(1, 2**60),
+    memory_bytes=st.integers(1, 2**59),
     memory_bandwidth_bytes_per_s=positive,
     flops_per_s=st.lists(st.tuples(st.sampled_from(["fp32", "bf16"]), positive), max_size=2).map(tuple),
     flash_attention=st.booleans(),

@@ -167,6 +167,9 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append("grouped_products=fused")
     if flag(told, "moe_paged_stash"):
         features.append("paged_stash=yes")
+    beside = flag(told, "moe_shared_expert_overlap")
+    if beside is not None:
+        features.append(f"shared_beside={'yes' if beside else 'no'}")
     modules = _modules(told)
     if modules and (row.recompute or told.get("recompute")) == "selective":
         features.append(f"selective={'+'.join(modules)}")
@@ -231,7 +234,7 @@ def _memory_features(told: Told) -> list[str]:
     """What is told of how weights, moments and adapters are held. Submissions of Llama 2 70B with adapters keep frozen
     weights in the narrow type and their activations' inputs in 8 bits (activation_func_fp8_input_store of Megatron
     Core): 80 layers of 8,192 tokens do not fit a B200 otherwise, and ran."""
-    adapters, gathered = told.get("lora", ""), flag(told, "fp8_param_gather")
+    adapters, gathered = told.get("lora", ""), flag(told, "fp8_param_gather", "fp8_all_gather")
     features = ["moments=bf16"] if told.get("exp_avg_dtype") == "bfloat16" else []
     if adapters.startswith("rank"):
         targets = "attention" if "attention" in adapters else "all"

@@ -8,10 +8,8 @@ import json
 import math
 import os
 import queue
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from estimator.host.children import Children, child_processes
 from estimator.host.worker_processes import last_line
 from planner.many_jobs.jobs.records import Grant, Job, Workload
 from planner.many_jobs.simulation.placing import devices_of
@@ -205,10 +204,9 @@ def _silent() -> MachineError:
 @contextlib.contextmanager
 def crew_on(places: Mapping[Seat, Place], orders: Orders) -> Iterator[Crew]:
     """A worker on each place, ready; none is left behind."""
-    with tempfile.TemporaryDirectory(prefix="cellplan-live-") as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
-        workers = {seat: stack.enter_context(_worker(seat, place, folder)) for seat, place in places.items()}
-        crew = Crew(workers, orders, folder)
+    with child_processes() as children:
+        workers = {seat: _start_worker(seat, place, children) for seat, place in places.items()}
+        crew = Crew(workers, orders, children.folder)
         try:
             crew.await_ready()
         except queue.Empty:
@@ -216,30 +214,19 @@ def crew_on(places: Mapping[Seat, Place], orders: Orders) -> Iterator[Crew]:
         yield crew
 
 
-@contextlib.contextmanager
-def _worker(seat: Seat, place: Place, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def _start_worker(seat: Seat, place: Place, children: Children) -> subprocess.Popen[str]:
     root = str(Path(__file__).resolve().parents[3])
     environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
-    with _errors(folder, seat).open("wb") as errors:
-        process = subprocess.Popen(
+    with _errors(children.folder, seat).open("wb") as errors:
+        process: subprocess.Popen[str] = children.start(
             (*place.prefix, *COMMAND),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             env={**environment, **place.environment},
-            start_new_session=True,
         )
-    try:
-        if place.cores is not None and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(process.pid, place.cores)
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+    if place.cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(process.pid, place.cores)
+    return process

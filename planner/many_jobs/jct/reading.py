@@ -13,6 +13,7 @@ from planner.many_jobs.traces.collect import Collector
 from planner.many_jobs.traces.lines import Table, open_text
 from planner.many_jobs.traces.read import read_trace
 from profiles.errors import InputError
+from profiles.numerals import read_number
 
 NUMBERS = ("nodes", "cpus", "mem_gb")
 WORDS = {"vc": "vc_or_department", "user": "user", "name": "job_type_or_name"}
@@ -130,7 +131,10 @@ def _numbers(
     words: Sequence[str], lines: Sequence[int], *, where: str, name: str, blank: float | None, least: float
 ) -> Floats:
     """A column of finite numbers of at least `least`; `blank` stands for an empty field, None: there must be none."""
+    together = "".join(words)
     try:
+        if not together.isascii() or "_" in together:  # NumPy takes 1_000 and digits of other scripts
+            raise ValueError(name)
         figures = np.array([word or "nan" for word in words], dtype=np.float64)
     except ValueError:
         figures = np.array([_number_or_infinity(word) for word in words])
@@ -147,6 +151,6 @@ def _numbers(
 
 def _number_or_infinity(word: str) -> float:
     try:
-        return float(word or "nan")
+        return read_number(word or "nan")
     except ValueError:
         return np.inf

@@ -14,7 +14,8 @@ from planner.many_jobs.sites.records import Alternative
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.cluster_file import describe_cluster
-from profiles.files import write_atomically, yaml_text
+from profiles.files import write_atomically
+from profiles.yaml_files import yaml_text
 
 
 def describe_placed(job: PlacedJob, plan: Plan, ways: Sequence[Alternative]) -> dict[str, Any]:

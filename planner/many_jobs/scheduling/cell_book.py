@@ -27,7 +27,7 @@ from planner.many_jobs.jobs.records import CellOption, Pool, Workload
 from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
-from profiles.files import write_atomically
+from profiles.files import read_json, write_atomically
 from profiles.vocabulary import Device, DType, Infeasible
 
 SCHEMA = "cellplan.cells/1"
@@ -194,7 +194,7 @@ class EstimatedCells:
         if not path.exists():
             return False
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             if content["schema"] != SCHEMA:
                 raise ValueError(content["schema"])
             if content["of"] != self._digest():

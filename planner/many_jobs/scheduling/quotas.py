@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from profiles.errors import InputError
-from profiles.files import read_yaml
+from profiles.yaml_files import read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

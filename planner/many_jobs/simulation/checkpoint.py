@@ -24,6 +24,7 @@ from planner.many_jobs.simulation.states import ActiveJob
 from planner.many_jobs.simulation.totals import FINISHED, JobTable, Totals
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
+from profiles.limits import LIMITS
 
 SCHEMA = "cellplan.simulation-checkpoint/1"
 
@@ -133,7 +134,7 @@ def resume(run: RunState) -> bool:
     file = run.settings.checkpoint
     if file is None or not file.resume or not file.path.exists():
         return False
-    document, where = read_json(file.path), str(file.path)
+    document, where = read_json(file.path, limit=LIMITS.checkpoint_bytes), str(file.path)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         stated = document.get("schema") if isinstance(document, dict) else "something else"
         raise InputError(where=where, key="schema", found=stated, expected=SCHEMA)

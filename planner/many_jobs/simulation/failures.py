@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from planner.many_jobs.jobs.records import Pool
 from profiles.errors import InputError
+from profiles.files import read_text, text_lines
+from profiles.numerals import read_number, read_whole
 
 COLUMNS = ("time_s", "pool", "node", "repair_s")
 
@@ -73,28 +76,32 @@ def check_listed(failures: Failures, pools: Mapping[str, Pool], *, where: str = 
 
 def read_failures(path: Path) -> Failures:
     """The failures of a CSV file with the columns time_s, pool, node, repair_s; InputError names the line."""
-    import csv
+    where = str(path)
+    reader = csv.reader(text_lines(read_text(path), where=where), strict=True)
+    try:
+        header = next(reader, [])
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        place = f"{where}: line {reader.line_num}"
+        raise InputError(where=place, found=f"no CSV ({error})", expected=",".join(COLUMNS)) from None
+    for name in COLUMNS:
+        if header.count(name) != 1:
+            found = "the column twice" if name in header else "no such column"
+            raise InputError(where=where, key=name, found=found, expected=",".join(COLUMNS))
+    return Failures(listed=tuple(_failure(header, row, place=f"{where}: line {line}") for line, row in rows))
 
-    from profiles.files import read_text
 
-    reader = csv.DictReader(read_text(path).splitlines())
-    lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-    if lacking:
-        raise InputError(where=str(path), key=lacking[0], found="no such column", expected=",".join(COLUMNS))
-    failures = []
-    for row in reader:
-        try:
-            failure = Failure(
-                time_s=float(row["time_s"]),
-                pool=row["pool"],
-                node=int(row["node"]),
-                repair_s=float(row["repair_s"]),
-            )
-        except (TypeError, ValueError):
-            place, expected = f"{path}: line {reader.line_num}", "a time, a pool, a node's number and a time"
-            raise InputError(where=place, found=",".join(map(str, row.values())), expected=expected) from None
-        if not (math.isfinite(failure.time_s) and math.isfinite(failure.repair_s)):
-            place = f"{path}: line {reader.line_num}"
-            raise InputError(where=place, found=f"{failure.time_s}, {failure.repair_s}", expected="finite times")
-        failures.append(failure)
-    return Failures(listed=tuple(failures))
+def _failure(header: list[str], row: list[str], *, place: str) -> Failure:
+    stated = ",".join(row)
+    if len(row) != len(header):
+        raise InputError(where=place, found=f"{len(row)} cells", expected=f"{len(header)}, as the header has")
+    cells = dict(zip(header, row, strict=True))
+    try:
+        time_s, repair_s = read_number(cells["time_s"]), read_number(cells["repair_s"])
+        node = read_whole(cells["node"])
+    except ValueError:
+        expected = "a time, a pool, a node's number and a time"
+        raise InputError(where=place, found=stated[:80], expected=expected) from None
+    if not (math.isfinite(time_s) and math.isfinite(repair_s)):
+        raise InputError(where=place, found=f"{time_s}, {repair_s}", expected="finite times")
+    return Failure(time_s=time_s, pool=cells["pool"], node=node, repair_s=repair_s)

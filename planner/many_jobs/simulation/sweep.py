@@ -117,11 +117,11 @@ def _raise_error(answer: dict[str, Any]) -> None:
 
 
 def _over_cores(requests: Sequence[ReplayOptions], workers: int) -> Iterator[dict[str, Any]]:
-    from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
 
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    from estimator.host.children import process_pool
+
+    with process_pool(workers) as pool:
         try:
             yield from pool.map(run_one, requests)
         except BrokenProcessPool as error:

@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from profiles.numerals import read_number
+
 EPOCH = datetime(1970, 1, 1)
 
 BLANK = frozenset({"", "nan", "NaN", "None", "none", "NULL", "null", "Unknown", "unknown", "N/A", "NA", "-"})
@@ -27,9 +29,9 @@ STATUSES = {
 MOST = 1e18
 """No figure of a trace is larger: in seconds more than the universe is old."""
 
-_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_SPAN = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9}(?:\.\d+)?)", re.ASCII)
 _POWERS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?)([KMGTP]?)", re.ASCII)
 
 
 class BadCell(Exception):  # noqa: N818  never leaves this package: it becomes an InputError with file and line
@@ -43,10 +45,10 @@ class BadCell(Exception):  # noqa: N818  never leaves this package: it becomes a
 def number(text: str, key: str, *, least: float = 0.0) -> float:
     """A number of at least `least` and at most `MOST`."""
     try:
-        value = float(text)
+        value = read_number(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= MOST or value < -MOST or "_" in text:
+    if not least <= value <= MOST or value < -MOST:
         expected = "a number" if least == -math.inf else f"a number of at least {least:g}"
         raise BadCell(key, _shown(text), f"{expected}, and at most {MOST:g}" if value > MOST else expected)
     return value

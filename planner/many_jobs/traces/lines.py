@@ -9,32 +9,45 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal, TextIO, cast
+from typing import Any, BinaryIO, Literal, TextIO, cast
 
 from planner.many_jobs.traces.cells import BadCell
 from planner.many_jobs.traces.collect import Collector
 from profiles.errors import InputError
+from profiles.limits import LIMITS, UNPACKED_FREELY_BYTES
+from profiles.opening import open_regular
 
 GZIP = b"\x1f\x8b"
 _TAR_AT, _TAR = 257, b"ustar"
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """The UTF-8 text of a file, unpacked where it is gzip, whatever its name. Whatever goes wrong while it is read
-    becomes an InputError: no such file, a gzip file that ends too early or is damaged, bytes that are not UTF-8."""
+def open_text(path: Path, *, lines: bool = True) -> Iterator[TextIO]:
+    """Open the UTF-8 text of a file, unpacked where it is gzip, whatever its name; `lines`: it is read line by line,
+    none of which may be beyond the limit.
+
+    Whatever goes wrong while it is read becomes an InputError: no such file or no regular one, a gzip file that ends
+    too early, is damaged or unpacks to more than the limits allow, bytes that are not UTF-8 or are NUL.
+    """
     where = str(path)
+    with open_regular(path, expected="a readable trace file") as raw, _as_input_error(where):
+        packed = raw.read(2) == GZIP
+        raw.seek(0)
+        file = cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if packed else raw
+        start = file.read(_TAR_AT + len(_TAR))
+        if start[_TAR_AT:] == _TAR:
+            raise InputError(where=where, found="a tar archive", expected="the file in it (unpack it: tar -xf)")
+        file.seek(0)
+        bounded = _Bounded(file, where=where, packed_in=raw if packed else None, lines=lines)
+        with io.TextIOWrapper(io.BufferedReader(bounded), encoding="utf-8-sig", newline="") as text:
+            yield text
+
+
+@contextmanager
+def _as_input_error(where: str) -> Iterator[None]:
+    """What goes wrong with the bytes of a file, as InputError."""
     try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == GZIP
-            raw.seek(0)
-            file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if packed else raw
-            start = file.read(_TAR_AT + len(_TAR))
-            if start[_TAR_AT:] == _TAR:
-                raise InputError(where=where, found="a tar archive", expected="the file in it (unpack it: tar -xf)")
-            file.seek(0)
-            with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-                yield text
+        yield
     except EOFError:
         raise InputError(where=where, found="a gzip file that ends too early", expected="a whole one") from None
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -42,9 +55,35 @@ def open_text(path: Path) -> Iterator[TextIO]:
     except UnicodeDecodeError as error:
         problem = f"a byte that is not UTF-8 ({error.object[error.start : error.start + 1]!r})"
         raise InputError(where=where, found=problem, expected="text in UTF-8") from None
-    except OSError as error:
-        problem = f"an error ({error.strerror or error})"
-        raise InputError(where=where, found=problem, expected="a readable trace file") from None
+
+
+class _Bounded(io.RawIOBase):
+    """The bytes of `file` as they are, as long as they are within the limits."""
+
+    def __init__(self, file: BinaryIO, *, where: str, packed_in: BinaryIO | None, lines: bool) -> None:
+        super().__init__()
+        self._file, self._where, self._packed_in, self._lines = file, where, packed_in, lines
+        self._total = self._line = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._file.read(len(buffer))
+        nul = chunk.find(b"\0")
+        if nul >= 0:
+            found = f"a NUL byte at offset {self._total + nul}"
+            raise InputError(where=self._where, found=found, expected="text in UTF-8")
+        self._total += len(chunk)
+        LIMITS.trace_bytes.check(self._total, where=self._where)
+        if self._packed_in is not None and self._total > UNPACKED_FREELY_BYTES:
+            LIMITS.unpacked_ratio.check(self._total // max(1, self._packed_in.tell()), where=self._where)
+        if self._lines:
+            end = chunk.rfind(b"\n")
+            self._line = self._line + len(chunk) if end < 0 else len(chunk) - end - 1
+            LIMITS.line_bytes.check(self._line, where=self._where)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
 class Table:

@@ -20,14 +20,19 @@ from typing import Any, TextIO
 from planner.many_jobs.traces.cells import BadCell, date_s, status_of
 from planner.many_jobs.traces.collect import NEVER_RAN, NO_GPUS, UNFINISHED, Collector
 from planner.many_jobs.traces.records import Trace, TraceRow
+from profiles.errors import InputError
+from profiles.limits import LIMITS
 
 _SPACE = " \t\r\n"
+_USUAL_ENTRY, _LONGEST_TOKEN = 2**14, 2**13
 
 
 def read(text: TextIO, into: Collector) -> Trace:
     """The trace; InputError where it is no JSON list, or (unless lenient) where an entry is wrong. Line numbers are of
     where an entry begins."""
-    for line, place, entry in _entries(text.read(), into):
+    whole = text.read(LIMITS.philly_bytes.most + 1)
+    LIMITS.philly_bytes.check(len(whole), where=into.where)
+    for line, place, entry in _entries(whole, into):
         try:
             _add(line, entry, into)
         except BadCell as bad:
@@ -46,12 +51,14 @@ def _entries(text: str, into: Collector) -> Iterator[tuple[int, int, Any]]:
     while text[at : at + 1] != "]":
         line, counted, place = line + text.count("\n", counted, at), at, place + 1
         try:
-            entry, at = decoder.raw_decode(text, at)
+            entry, at = _decode(decoder, text, at)
         except json.JSONDecodeError as error:
             problem = f"no JSON in column {error.colno} ({error.msg})"
             if error.pos >= len(text):
                 problem = "a file that ends too early"
             into.refuse(problem, f"job {place} of the list", line=error.lineno)
+        except InputError as error:
+            into.refuse(str(error.found), error.expected, line=line)
         except (ValueError, RecursionError) as error:
             into.refuse(f"no readable JSON ({error})", f"job {place} of the list", line=line)
         yield line, place, entry
@@ -61,6 +68,20 @@ def _entries(text: str, into: Collector) -> Iterator[tuple[int, int, Any]]:
         elif text[at : at + 1] != "]":
             line += text.count("\n", counted, at)
             into.refuse("a file that ends too early" if at == len(text) else repr(text[at]), "',' or ']'", line=line)
+
+
+def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
+    """The value that begins at `at` and where it ends; of a piece of the text, so that no entry takes much memory."""
+    for length in (_USUAL_ENTRY, LIMITS.line_bytes.most):
+        piece = text[at : at + length]
+        try:
+            entry, end = decoder.raw_decode(piece)
+        except json.JSONDecodeError as error:
+            if at + length >= len(text) or error.pos < len(piece) - _LONGEST_TOKEN:
+                return decoder.raw_decode(text, at)  # fails at the same place, and names it in the whole text
+            continue
+        return entry, at + end
+    raise LIMITS.line_bytes.error(where="")
 
 
 def _after_space(text: str, at: int) -> int:

@@ -57,13 +57,13 @@ def _read(path: Path, form: str, *, lenient: bool, fractional: Fractional) -> Tr
     if form == "pai":
         path, jobs = pai.find_tables(path)
     into = Collector(where=str(path), lenient=lenient, fractional=fractional)
-    with open_text(path) as text:
+    with open_text(path, lines=form != "philly") as text:
         return pai.read(text, into, jobs=jobs) if form == "pai" else READERS[form](text, into)
 
 
 def _detect(path: Path) -> str:
     """The form that the first line speaks of."""
-    with open_text(path) as text:
+    with open_text(path, lines=False) as text:
         line = text.readline(100_000).strip()
         while not line and (more := text.readline(100_000)):
             line = more.strip()

@@ -19,6 +19,7 @@ from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import DegreeOptions, EstimateOptions, WholeTrainingOptions
 from planner.shared.options.record import entries
 from planner.shared.options.training import SoftwareOptions
+from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, most_on_one_node
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError, NothingFits
@@ -46,7 +47,7 @@ class Request:
     profiles: Framework | None = None
 
 
-EXPLICIT = "an explicit plan, which --tp, --pp, --dp or another degree makes it"
+EXPLICIT = "an explicit plan, which --tp, --pp, --dp, another degree or --software makes it"
 
 
 def check_cells(options: EstimateOptions) -> None:
@@ -76,6 +77,8 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         devices = options.devices or max(free.values(), default=1)
         global_batch, sentence = default_global_batch(model, tokens, devices)
         assumptions.append(sentence)
+    devices_there = tuple({slot.device: place.group_of(slot).device for slot in place.free_slots}.values())
+    _, dtype = training_software(options, model, devices_there, assumptions)
     if global_batch < 1:
         raise InputError(where="job", key="--global-batch", found=global_batch, expected="at least 1")
     job = Job(
@@ -83,7 +86,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         recipe=cell_recipe(
             global_batch=global_batch,
             seq_len=tokens,
-            dtype=options.dtype,
+            dtype=dtype,
             optimizer=options.optimizer,
             schedule=options.schedule,
         ),

@@ -42,7 +42,7 @@ def choose_batch(
     if count != "fit":
         refuse("--micro-batches", count, "a number: an explicit plan has nothing left to choose")
     if global_batch is None and not framework.accumulates:
-        local = (micro_batch or default_local_batch(seq_len, degrees.tp * degrees.cp)) * degrees.pp
+        local = (micro_batch or default_local_batch(framework, seq_len, degrees.tp * degrees.cp)) * degrees.pp
         global_batch = dp * local
         assumed.append(f"global batch {global_batch}: {local} samples for each of {dp} replicas (--global-batch)")
     elif global_batch is None:

@@ -14,7 +14,7 @@ from planner.one_job.explicit.batch import refuse
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest, refuse_infeasible
-from planner.one_job.explicit.unsaid import Evaluate, take_first_that_fits
+from planner.one_job.explicit.unsaid import Evaluate, take_first_that_fits, widened_by_habits
 from planner.shared.options.estimate import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
@@ -50,9 +50,11 @@ def estimate_explicit(
 
     `evaluate` None: with nothing measured.
     """
-    taken = take_first_that_fits(request.setups, evaluate or evaluate_with_store)
-    if isinstance(taken, Infeasible):
-        refuse_infeasible(taken)
+    evaluate = evaluate or evaluate_with_store
+    first_fitting = take_first_that_fits(request.setups, evaluate)
+    if isinstance(first_fitting, Infeasible):
+        refuse_infeasible(first_fitting)
+    taken = widened_by_habits(first_fitting, request.often, evaluate)
     setup, evaluation = taken.setup, taken.evaluation
     assumptions = (*request.assumptions, *_taken_because(request, setup), *taken.sentences)
     return Estimated(

@@ -13,17 +13,17 @@ from estimator.pricing.recipe import Recipe, ScheduleName, Setup, StageSetup, Ze
 from estimator.pricing.software import (
     Framework,
     features_beyond_generic,
-    load_framework,
     overruled,
-    usual_framework,
 )
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
+from planner.one_job.tools.habitual_blocks import habitual_blocks
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
 from planner.shared.software_defaults import choices_in_turn, recompute_ladder
+from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
@@ -35,31 +35,35 @@ DEGREE_NAMES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplicitRequest:
     """An explicit plan that was asked for. `setups` are tried in turn until one fits: more than one where recomputation
-    (and with it the micro-batch) is left open. `assumptions` are sentences about what nobody said."""
+    (and with it the micro-batch) is left open. `assumptions` are sentences about what nobody said; `often` are features
+    that nobody stated and that users of the software often have otherwise."""
 
     reference: str
     setups: tuple[Setup, ...]
     assumptions: tuple[str, ...]
+    often: tuple[str, ...] = ()
 
 
 def read_explicit(
     options: EstimateOptions, *, store: ProfileStore | None, model: Model | None = None
 ) -> ExplicitRequest:
     """Return the setups behind `options`. Raise InputError where they contradict each other, the model or the cluster.
-    `model` None: what the options name."""
+    `model` None: what the options name; else a file of settings has it, and all that the software's recipes would."""
     reference, cluster = options.model, options.cluster
     if reference is None or cluster is None:
         lacking = "MODEL" if reference is None else "--cluster"
         expected = "a model and a cluster, or --plan"
         raise InputError(where="estimate", key=lacking, found="nothing", expected=expected)
     _refuse_cell_options(options)
+    habits = model is None
     model = load_any_model(reference) if model is None else model
     tokens = token_count(model, options.seq_len)
     place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumed = list(place.notes)
     grid = _grid(model, place, options, assumed)
     slots = place.free_slots[: grid.devices]
-    framework = named_framework(options, slots[0].device, assumed)
+    devices = tuple({slot.device: place.group_of(slot).device for slot in slots}.values())
+    framework, dtype = training_software(options, model, devices, assumed, habits=habits)
     grid = replace(grid, sequence_parallel=_shares_tokens(model, tokens, grid, options, framework, assumed))
     schedule = _schedule(options, grid, assumed)
     batch = choose_batch(model, tokens, grid, options, framework)
@@ -70,13 +74,16 @@ def read_explicit(
         slots,
         options,
         framework=framework,
+        dtype=dtype,
         global_batch=batch.global_batch,
         schedule=schedule,
         zero=_zero(options, grid, framework),
         assumed=assumed,
     )
     setups = _setups(model, place, recipe, grid, batch, slots, options, framework, assumed)
-    return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)))
+    stated = {text.partition("=")[0].strip().replace("-", "_") for text in options.feature}
+    often = tuple(text for text in framework.often if text.partition("=")[0] not in stated)
+    return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)), often=often)
 
 
 def make_recipe(
@@ -86,6 +93,7 @@ def make_recipe(
     options: TrainingOptions,
     *,
     framework: Framework,
+    dtype: DType,
     global_batch: int,
     schedule: ScheduleName,
     zero: ZeroStage,
@@ -95,8 +103,8 @@ def make_recipe(
     recipe = Recipe(
         global_batch=global_batch,
         seq_len=token_count(model, options.seq_len),
-        dtype=options.dtype,
-        grad_dtype=options.grad_dtype or dict(framework.grad_dtype)[options.dtype],
+        dtype=dtype,
+        grad_dtype=options.grad_dtype or dict(framework.grad_dtype)[dtype],
         optimizer=options.optimizer,
         schedule=schedule,
         attention=_attention(options, place, slots, assumed),
@@ -137,17 +145,6 @@ def _refuse_cell_options(options: EstimateOptions) -> None:
     """What only Cells have is not silently ignored."""
     for name in options.part(CellOptions).changed():
         refuse(f"--{name}", getattr(options, name), "none: an explicit plan has --pp stages and nothing left to choose")
-
-
-def named_framework(options: TrainingOptions, device: str, assumed: list[str]) -> Framework:
-    """Return the training software that the options name, or what a competent team runs today on `device`."""
-    if options.software is not None:
-        return load_framework(options.software, where="plan", key="--software")
-    framework = usual_framework(device)
-    assumed.append(
-        f"training software: none named; {framework.name}, what a competent team runs on {device} today (--software)"
-    )
-    return framework
 
 
 def _shares_tokens(
@@ -296,7 +293,7 @@ def _setups(
 ) -> tuple[Setup, ...]:
     """One setup for each micro-batch and recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, framework, assumed)
-    setups = []
+    setups, blocks = [], habitual_blocks(model, recipe, grid)
     for samples, kind, layers in _tried(batch, options, framework, -(-len(model.layers) // grid.pp)):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
@@ -313,6 +310,7 @@ def _setups(
             recompute_layers=layers,
             offload=frozenset(options.offload),
             devices=slots,
+            blocks=blocks,
         )
         if isinstance(setup, Infeasible):
             refuse_infeasible(setup)

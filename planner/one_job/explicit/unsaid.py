@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from estimator.pricing.interval import widened
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
+from estimator.pricing.software import overruled
 from profiles.vocabulary import Infeasible
 
 Evaluate = Callable[[Setup], Evaluation | Infeasible]
@@ -59,10 +60,32 @@ def _with_next(setup: Setup, evaluation: Evaluation, rest: Sequence[Setup], eval
     ratio = other.iteration_time_s / evaluation.iteration_time_s
     if abs(ratio - 1) <= MATTERS:
         return Taken(setup=setup, evaluation=evaluation, sentences=())
-    change = f"{abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
-    sentence = f"with {_difference(setup, rest[0])} it would take {change}: the interval is as much wider"
+    sentence = _sentence(_difference(setup, rest[0]), ratio)
     wider = replace(evaluation, interval_90_s=widened(evaluation.interval_90_s, ratio))
     return Taken(setup=setup, evaluation=wider, sentences=(sentence,))
+
+
+def widened_by_habits(taken: Taken, often: Sequence[str], evaluate: Evaluate) -> Taken:
+    """Return `taken` with its interval as wide as what users of its software `often` have otherwise, features as
+    NAME=VALUE, makes it: each where the time with it is off by more than 5%."""
+    recipe, interval_s, sentences = taken.setup.recipe, taken.evaluation.interval_90_s, list(taken.sentences)
+    for feature in often:
+        software = overruled(recipe.software, (feature,))
+        if software == recipe.software:
+            continue
+        other = evaluate(replace(taken.setup, recipe=replace(recipe, software=software)))
+        if not isinstance(other, Evaluation):
+            continue
+        ratio = other.iteration_time_s / taken.evaluation.iteration_time_s
+        if abs(ratio - 1) > MATTERS:
+            sentences.append(_sentence(f"{feature} (--feature), as many run {software.name},", ratio))
+            interval_s = widened(interval_s, ratio)
+    return replace(taken, evaluation=replace(taken.evaluation, interval_90_s=interval_s), sentences=tuple(sentences))
+
+
+def _sentence(choice: str, ratio: float) -> str:
+    change = f"{abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
+    return f"with {choice} it would take {change}: the interval is as much wider"
 
 
 def _difference(setup: Setup, other: Setup) -> str:

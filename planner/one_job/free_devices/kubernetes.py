@@ -164,6 +164,6 @@ def _why_barred(node: KubernetesNode) -> str | None:
 def _count(value: object, where: str, key: str) -> int:
     """A whole number of GPUs: Kubernetes writes it as text."""
     text = str(value)
-    if not re.fullmatch(r"\d{1,9}", text):
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise InputError(where=where, key=key, found=repr(value), expected="a whole number of GPUs")
     return int(text)

@@ -17,6 +17,7 @@ from typing import Any
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, in_catalogue, is_slice
 from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, SlurmNodes
 from profiles.errors import InputError
+from profiles.files import text_lines
 from profiles.schema import validate
 
 UNSTATED_USE = "in use, and the file does not say how many of its GPUs are: counted as not free (GresUsed says it)"
@@ -24,7 +25,7 @@ MOST_HOSTS = 100_000
 """More nodes than any list names; a typing error should not fill the memory."""
 
 _ENTRY = re.compile(
-    r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d+)[KMGTP]?(?P<detail>\(.*\))?"
+    r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d{1,9})[KMGTP]?(?P<detail>\(.*\))?"
 )
 _IDLE = {"idle"}
 _PARTLY = {"mix", "mixed"}
@@ -111,7 +112,7 @@ def parse_gres(text: str | None, where: str, key: str) -> dict[str, tuple[tuple[
 
 def _sinfo(text: str, where: str) -> list[_Said]:
     """Rows under a header that names the columns."""
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(text_lines(text, where=where), 1) if line.strip()]
     top = next((i for i, (_, line) in enumerate(lines) if any(name in line.upper() for name in _NODE_COLUMNS)), None)
     if top is None:
         expected = (
@@ -185,7 +186,7 @@ def _scontrol(text: str, where: str) -> list[_Said]:
 
 def _used_of_tres(text: str) -> str:
     """What `AllocTRES=cpu=8,gres/gpu=3,gres/gpu:a100=3` says of GPUs, as GRES: its typed entries where it has any."""
-    entries = re.findall(r"gres/gpu(?::([^=,]+))?=(\d+)", text)
+    entries = re.findall(r"gres/gpu(?::([^=,]+))?=(\d{1,9})(?!\d)", text, re.ASCII)
     typed = [f"gpu:{kind}:{count}" for kind, count in entries if kind]
     return ",".join(typed or [f"gpu:{count}" for _, count in entries]) or "gpu:0"
 
@@ -331,7 +332,7 @@ def _split(text: str) -> list[str]:
 
 def _range(piece: str, text: str, where: str, key: str) -> list[str]:
     """`01-03` as 01, 02, 03."""
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
+    match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", piece, re.ASCII)
     if match is None or (match[2] and not 0 <= int(match[2]) - int(match[1]) < MOST_HOSTS):
         raise InputError(where=where, key=key, found=repr(text), expected="node names such as gpu[01-04,07]")
     if match[2] is None:

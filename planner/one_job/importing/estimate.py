@@ -103,6 +103,7 @@ def read_imported(imported: Imported, *, store: ProfileStore | None, given: Esti
         request,
         setups=tuple(_adjusted(setup, imported, options) for setup in request.setups),
         assumptions=tuple(dict.fromkeys((*said, *request.assumptions))),
+        often=(),
     )
 
 

@@ -109,7 +109,7 @@ def _linked(row: RunRow, nodes: NodeGroup, assumed: list[str]) -> NodeGroup:
         if nodes.count > 1:
             assumed.append(f"inter_node_link: not stated; {nodes.nics} x {nodes.nic_link.name} (inter_node_link)")
         return nodes
-    words = re.fullmatch(r"(?:([1-9]\d{0,3}) ?x ?)?(\S+)", row.inter_node_link.lower())
+    words = re.fullmatch(r"(?:([1-9]\d{0,3}) ?x ?)?(\S+)", row.inter_node_link.lower(), re.ASCII)
     if words is None:
         expected = "NICs of a node and their link, such as 8x ib-ndr400 (links: cellplan hardware list)"
         raise InputError(where=row.where, key="inter_node_link", found=repr(row.inter_node_link), expected=expected)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args, get_type_hints
 
 from estimator.pricing.recipe import Launch
 from profiles.errors import InputError
+from profiles.numerals import read_number
 
 CellKind = Literal["text", "count", "count_or_none", "number", "flag"]
 
@@ -269,7 +270,7 @@ def _word(column: Column, text: str, where: str) -> str:
 
 def _number(text: str) -> float | None:
     try:
-        number = float(text)
+        number = read_number(text)
     except ValueError:
         return None
     return number if math.isfinite(number) else None

@@ -11,7 +11,7 @@ from typing import Any
 
 from planner.one_job.validation.columns import BY_HEADER, DEGREES, Column, RunRow, read_cell
 from profiles.errors import InputError
-from profiles.files import read_text
+from profiles.files import read_text, text_lines
 
 METRICS = ("iter_time_s", "tflops_per_gpu", "tokens_per_s_per_gpu", "mfu")
 
@@ -57,6 +57,7 @@ def parse_table(text: str, *, name: str) -> RunTable:
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
     """Each non-empty record with the line that it starts in."""
+    text_lines(text, where=name)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     while True:
         first = reader.line_num + 1

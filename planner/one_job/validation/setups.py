@@ -21,12 +21,14 @@ from estimator.pricing.recipe import (
 )
 from estimator.pricing.software import Framework, load_framework, overruled, usual_framework
 from models_zoo.model import Model
+from planner.one_job.tools.habitual_blocks import habitual_blocks
 from planner.one_job.validation.cluster import cluster_of
 from planner.one_job.validation.grid import RunGrid, grid_of
 from planner.one_job.validation.model import LoadModel, model_of
 from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.words import word_of, words_of
 from planner.shared.software_defaults import choices_in_turn, recompute_ladder
+from planner.shared.training_software import framework_for
 from profiles.cluster import Cluster
 from profiles.errors import InputError
 from profiles.vocabulary import AttentionKernel, DType, RecomputeKind
@@ -81,12 +83,13 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     if isinstance(cluster, Skipped):
         return cluster
     nodes = cluster.sites[0].nodes[0]
-    training = _training(row, nodes.device.name, assumed)
-    framework = training.framework
+    framework = _framework(row, nodes.device.name, assumed)
     dropout = framework.dropout if row.dropout is None else row.dropout
     model = model_of(row, dropout=dropout, assumed=assumed, load=load)
     if isinstance(model, Skipped):
         return model
+    training = _training(row, framework_for(framework, model), assumed)
+    framework = training.framework
     devices = row.gpus_total or len(cluster.free_slots)
     grid = grid_of(
         row, model, devices=devices, framework=framework, island=min(nodes.island_size, nodes.devices), assumed=assumed
@@ -100,6 +103,7 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     shares_tokens = _sequence_parallel(row, framework, grid.degrees, assumed)
     setups = []
     stage_layers = -(-len(model.layers) // grid.degrees.pp)
+    blocks = blocks_of(row) or habitual_blocks(model, recipe, grid.degrees)
     for micro_batch, recompute, layers in _tried(row, grid, framework, stage_layers, assumed):
         setup = uniform_setup(
             model,
@@ -112,7 +116,7 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
             recompute=recompute,
             recompute_layers=layers,
             offload=words_of(row, "offload", OFFLOADS) or frozenset(),
-            blocks=blocks_of(row),
+            blocks=blocks,
         )
         if isinstance(setup, Setup):
             setups.append(setup)
@@ -149,17 +153,22 @@ def _tried(
     return tuple((samples, kind, row.recompute_layers) for samples, kind, layers in turns if layers is None)
 
 
-def _training(row: RunRow, device: str, assumed: list[str]) -> Training:
-    """Software, precision and ZeRO; adds to `assumed` what the row leaves to the framework."""
+def _framework(row: RunRow, device: str, assumed: list[str]) -> Framework:
+    """The software that the row names, or what is usual on the device."""
     if row.framework:
-        framework = load_framework(row.framework, where=row.where, key="framework")
-    else:
-        framework = usual_framework(device)
-        assumed.append(f"framework: not told; {framework.name}, what is run on {device} today (framework)")
+        return load_framework(row.framework, where=row.where, key="framework")
+    framework = usual_framework(device)
+    assumed.append(f"framework: not told; {framework.name}, what is run on {device} today (framework)")
+    return framework
+
+
+def _training(row: RunRow, framework: Framework, assumed: list[str]) -> Training:
+    """Software, precision and ZeRO; adds to `assumed` what the row leaves to the framework."""
     dtype = word_of(row, "dtype", DTYPES, shown=f"one of {', '.join(get_args(DType))}")
     if dtype is None:
         dtype = DTYPES[framework.dtype]
         assumed.append(f"dtype: not stated; {dtype}, the default of {framework.name} (dtype)")
+    framework = framework.for_dtype(dtype)
     zero = word_of(row, "zero_or_fsdp", SHARDINGS, shown=SHARDINGS_SHOWN)
     return Training(
         framework=framework,

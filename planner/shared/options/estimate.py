@@ -15,12 +15,14 @@ from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, word
 from profiles.errors import InputError
 from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
 
-EXPLICIT = partial(Option, group="one explicit plan, in place of the Cells (any degree of parallelism makes it one)")
+EXPLICIT = partial(
+    Option, group="one explicit plan, in place of the Cells (any degree, or a software named, makes it one)"
+)
 WHOLE = partial(Option, group="the whole training, of an explicit plan")
 FILES = partial(Option, group="the plan as a file")
 
 DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp", "hsdp")
-"""Any of these makes an estimate that of one explicit plan."""
+"""Any of these makes an estimate that of one explicit plan, as software that is named does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +99,9 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
 
     @property
     def explicit(self) -> bool:
-        """Whether one plan is asked for: by a file, by a launcher's settings, or by a degree of parallelism."""
-        named = self.plan is not None or self.launcher is not None
+        """Whether one plan is asked for: by a file, by a launcher's settings, by its software, or by a degree of
+        parallelism."""
+        named = self.plan is not None or self.launcher is not None or self.software is not None
         return named or any(getattr(self, name) is not None for name in DEGREES)
 
     def check(self) -> None:

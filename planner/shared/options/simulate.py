@@ -19,8 +19,8 @@ from planner.shared.options.values import (
     Values,
     WrongValueError,
     list_of,
-    read_whole,
 )
+from profiles.numerals import read_whole
 
 TraceFormat = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
 Fractional = Literal["round-up", "refuse"]

@@ -21,7 +21,7 @@ SOFTWARE = partial(Option, group="the training software and what it does")
 RECOMPUTE = Values(
     expected="auto, none, selective, full, or full:LAYERS such as full:8",
     read=str,
-    holds=lambda rule: bool(re.fullmatch(r"auto|none|(selective|full)(:[1-9]\d{0,8})?", rule)),
+    holds=lambda rule: bool(re.fullmatch(r"auto|none|(selective|full)(:[1-9]\d{0,8})?", rule, re.ASCII)),
 )
 OVERLAPS = words_of(get_args(Overlap), or_none=True)
 
@@ -32,7 +32,7 @@ class JobOptions(Options):
 
     global_batch: Annotated[int | None, JOB("samples per iteration")] = None
     seq_len: Annotated[int | None, JOB("tokens per sample (default: the model's)")] = None
-    dtype: Annotated[DType, JOB("compute type (default: %(default)s)")] = "bf16"
+    dtype: Annotated[DType | None, JOB("compute type (default: the software's)")] = None
     optimizer: Annotated[OptimizerName, JOB("(default: %(default)s)")] = "adamw"
     attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None
     profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None

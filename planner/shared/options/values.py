@@ -11,6 +11,8 @@ from math import inf
 from operator import ge, gt, lt
 from typing import Any, Literal, get_args, get_origin
 
+from profiles.numerals import read_number, read_whole
+
 Schema = Mapping[str, Any]
 
 
@@ -50,20 +52,13 @@ class Values:
             raise WrongValueError(repr(value) if isinstance(value, str) else value, self.expected)
 
 
-def read_whole(word: str) -> int:
-    """Return the whole number that `word` is in digits alone, 18 at most; raise ValueError if it is none."""
-    if not (word.isascii() and word.isdigit() and len(word) <= 18):
-        raise ValueError(word)
-    return int(word)
-
-
 def _read_large(word: str) -> float:
     powers = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12, "p": 1e15}
     power = powers.get(word[-1:].lower())
-    return float(word[:-1]) * power if power else float(word)
+    return read_number(word[:-1]) * power if power else read_number(word)
 
 
-def _numbers(expected: str, read: Callable[[str], Any] = float, **bounds: float) -> Values:
+def _numbers(expected: str, read: Callable[[str], Any] = read_number, **bounds: float) -> Values:
     """The numbers within `bounds`, which are JSON Schema's keywords; infinity is none."""
     kept = tuple((_WITHIN[keyword], bound) for keyword, bound in bounds.items())
     return Values(
@@ -99,7 +94,7 @@ def _pair(expected: str, between: str, read: Callable[[str], Any], holds: Callab
 
 _LAYERS = "FIRST:END, layers from 0, END not included, such as 1:5"
 LAYERS = _pair(_LAYERS, ":", read_whole, lambda first, end: 0 <= first < end)
-SPAN = _pair("two rising numbers A:B of at least 0", ":", float, lambda low, high: 0 <= low <= high < inf)
+SPAN = _pair("two rising numbers A:B of at least 0", ":", read_number, lambda low, high: 0 <= low <= high < inf)
 SHARD_X_REPLICATE = _pair("SHARDxREPLICATE such as 8x4", "x", read_whole, lambda *counts: min(counts) >= 1)
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 import sys
-import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from estimator.communication import measure_torch
 from estimator.communication.measure_torch import ALL_OPS, measure_links
-from estimator.communication.measuring import Measured, Task, World
+from estimator.communication.measuring import Measured, World
 from estimator.host import worker_processes
 from estimator.host.cpu import cpu_name
 from profiles.errors import InputError, MachineError
+from tests.processes import is_running, wait_until
 
 SIZES = (4096, 262_144)
 
@@ -120,44 +118,33 @@ def test_a_killed_worker_is_named_before_the_one_that_lost_it(monkeypatch: pytes
         measure_links(link_name="l", timeout_s=30)
 
 
-def test_a_worker_that_hangs_is_killed_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It ignores the end of its input and SIGTERM, and has a child of its own."""
-    code = (
-        "import os, signal, subprocess, sys, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"open(os.path.join({str(tmp_path)!r}, str(os.getpid())), 'w').write(str(child.pid))\n"
-        "time.sleep(600)\n"
-    )
-    replace_worker(monkeypatch, code)
+def test_a_measurement_that_hangs_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_worker(monkeypatch, "import time; time.sleep(600)")
     with pytest.raises(MachineError, match=r"not done after 1 s; worker \d: no message"):
         measure_links(link_name="l", timeout_s=1)
-    pids = [int(path.name) for path in tmp_path.iterdir()] + [int(path.read_text()) for path in tmp_path.iterdir()]
+
+
+def test_a_worker_that_hangs_is_killed_with_its_children() -> None:
+    """It ignores the end of its input and SIGTERM, and has a child of its own."""
+    code = (
+        "import json, os, signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "request = json.loads(sys.stdin.readline())\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "with open(request['results'], 'a') as lines:\n"
+        "    print(json.dumps({'pids': [os.getpid(), child.pid]}), file=lines, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    pids: list[int] = []
+    with pytest.raises(MachineError, match=r"no worker got on for 0.5 s, worker \d the longest"):
+        worker_processes.run_workers(
+            [worker_processes.WorkerSpec(command=(sys.executable, "-c", code), request={})] * 2,
+            what="hang",
+            limits=worker_processes.Limits(silent_s=0.5),
+            on_line=lambda _, line: pids.extend(line["pids"]),
+        )
     assert len(pids) == 4
-    deadline = time.monotonic() + 10
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline, "a process was left behind"
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def test_a_worker_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
-    task = Task(backend="gloo", cases=(("all_reduce", 2),), ranks_per_node=2, sizes=(64,), repeats=1, timeout_s=600)
-    paths = {name: str(tmp_path / name) for name in ("store", "results")}
-    request = {"task": asdict(task), "rank": 0, "world_size": 2, **paths}
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    with subprocess.Popen(measure_torch.WORKER, stdin=subprocess.PIPE, env=environment) as worker:
-        assert worker.stdin is not None
-        worker.stdin.write(json.dumps(request).encode() + b"\n")
-        worker.stdin.close()  # It would wait ten minutes for rank 1.
-        assert worker.wait(timeout=60) == 1
+    wait_until(lambda: not any(map(is_running, pids)), "a process was left behind")
 
 
 def test_a_program_that_cannot_start_is_a_machine_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

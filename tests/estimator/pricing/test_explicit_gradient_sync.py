@@ -22,7 +22,6 @@ from estimator.pricing.gradient_sync import (
     sum_partial_gradients_s,
 )
 from estimator.pricing.recipe import Recipe, Software
-from profiles.training_parameters import neutral_parameters
 from profiles.vocabulary import CollectiveOp
 from tests.oracles.sharding_oracle import simulate_sharded
 from tests.seeds import seeds
@@ -213,8 +212,8 @@ def test_sums_of_interleaved_chunks_hide_behind_what_follows_them(
     micro_batches, whole_s = groups * stages, chunks * part_s
     beside = passes_beside("interleaved", stages, chunks, micro_batches)
     recipe = Recipe(global_batch=1, seq_len=1, software=Software(name="any"))
-    hiding = hiding_of(recipe, neutral_parameters(), [1], micro_batches, overlapped=True, beside=beside)
-    exposed_s, _ = exposed_sync_s(hiding, whole_s, 0.0, 0.0, 0.0, float(chunks))
+    hiding = hiding_of(recipe, [1], micro_batches, overlapped=True, beside=beside)
+    exposed_s, _ = exposed_sync_s(hiding, 0.0, whole_s, 0.0, 0.0, 0.0, float(chunks))
     # The closed form lets the last part hide beside its own micro-batch, as without chunks: never more than that.
     assert waited_s - 1 - part_s <= exposed_s <= waited_s + 1e-9
 

@@ -18,7 +18,7 @@ from estimator.pricing.operator_time import time_operator
 from estimator.pricing.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
 from estimator.pricing.recipe import Software
 from models_zoo.catalogue import load_model
-from models_zoo.layers import Head
+from models_zoo.layers import Experts, Head, TransformerBlock
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.hardware import load_device
 from profiles.training_parameters import TrainingParameters, load_training_parameters
@@ -39,6 +39,7 @@ def machine(**changes: Any) -> Machine:
         "overlap_tp": False,
         "tensor_overlap": "backward",
         "overlap_ep": False,
+        "shared_beside": False,
         "host": None,
         "kernels": "fused",
         "accumulation_bytes": 0,
@@ -73,6 +74,7 @@ def time_of(forward_s: float, backward_s: float) -> LayerTime:
     return LayerTime(forward_s=forward_s, backward_s=backward_s, optimizer_s=0.0, provenance="measured", profile_id="p")
 
 
+MOE = work(MOE_BLOCK)
 WAYS: tuple[Callable[..., PassTime], ...] = (forward_pass, backward_pass)
 works = st.builds(
     work,
@@ -205,11 +207,62 @@ def test_a_captured_graph_has_no_launches() -> None:
 
 def test_attention_is_in_fp8_where_products_are_narrow_and_the_software_says_so() -> None:
     share = load_training_parameters().of("fp8_attention_share", "hopper")
-    for dtype, faster in (("bf16", 1.0), ("fp8", share)):
+    size = next(op.shape[5] for op in work().operators if op.kind == "attention")
+    for dtype, faster in (("bf16", 1.0), ("fp8", 1 + (share - 1) * size / 128)):
         plain, narrow = (
             forward_pass([(work(), 1)], machine(dtype=dtype, fp8_attention=fp8)).attention_s for fp8 in ("no", "yes")
         )
         assert plain == pytest.approx(narrow * faster)
+
+
+def test_fp8_gains_attention_of_small_heads_half_as_much() -> None:
+    """Their exponentials, which no type makes fewer, are as many beside half the products."""
+    gains = []
+    for size in (64, 128, 192):
+        shape = (1, 8, 8, 8192, 8192, size, size, 1)
+        flash = Operator(name="attention.flash", kind="attention", shape=shape, forward_flops=1, forward_kernels=1)
+        one = replace(work(), operators=(flash,), collectives=())
+        on = machine(dtype="fp8", flash_generation=3)
+        plain, narrow = (forward_pass([(one, 1)], replace(on, fp8_attention=fp8)) for fp8 in ("no", "yes"))
+        gains.append(plain.attention_s / narrow.attention_s - 1)
+    share = load_training_parameters().of("fp8_attention_share", "hopper")
+    assert gains == pytest.approx([(share - 1) / 2, share - 1, share - 1])
+
+
+def test_single_products_alone_reach_more_than_the_tables_of_nvfp4() -> None:
+    share = load_training_parameters().of("nvfp4_share")
+    for dtype, faster in (("bf16", 1.0), ("mxfp8", 1.0), ("nvfp4", share)):
+        on = machine(device=load_device("b200"), efficiencies=load_operator_efficiencies("b200"), dtype=dtype)
+        plain = replace(on, parameters=with_parameters(nvfp4_share=1.0))
+        for kind, expected in (("gemm", faster), ("grouped_gemm", 1.0)):
+            matrix = next(op for op in MOE.operators if op.kind == kind and op.name != "experts.router")
+            one = replace(MOE, operators=(matrix,), collectives=())
+            assert forward_pass([(one, 1)], plain).gemm_s == pytest.approx(
+                expected * forward_pass([(one, 1)], on).gemm_s
+            )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_shared_expert_hides_as_much_of_the_exchange_as_it_takes(way: Callable[..., PassTime]) -> None:
+    def shared(**changes: Any) -> PassTime:
+        assert isinstance(MOE_BLOCK, TransformerBlock)
+        assert isinstance(MOE_BLOCK.feed_forward, Experts)
+        one = replace(MOE_BLOCK, feed_forward=replace(MOE_BLOCK.feed_forward, shared_hidden=4096))
+        return way([(work(one, ep=2), 3)], machine(**changes))
+
+    def plain(**changes: Any) -> PassTime:
+        return way([(work(MOE_BLOCK, ep=2), 3)], machine(shared_beside=True, **changes))
+
+    felt = load_training_parameters().of("overlap_cost", "tp")
+    for seconds in (1e-6, 1.0):
+        exchange: dict[str, Any] = {"collective_s": lambda one, seconds=seconds: seconds * (one.axis == "ep")}
+        alone, beside = shared(**exchange), shared(shared_beside=True, **exchange)
+        hidden_s = alone.ep_s - beside.ep_s
+        expert_s = alone.total_s - plain(**exchange).total_s
+        assert hidden_s == pytest.approx((1 - felt) * min(alone.ep_s, expert_s))
+        # Where another micro-batch hides the exchange, its own shared expert has nothing to hide.
+        assert shared(shared_beside=True, overlap_ep=True, **exchange) == shared(overlap_ep=True, **exchange)
+        assert plain(**exchange).ep_s == way([(work(MOE_BLOCK, ep=2), 3)], machine(**exchange)).ep_s
 
 
 @given(chosen=works, on=machines)

@@ -10,7 +10,7 @@ import pytest
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import load_framework
-from planner.one_job.explicit.unsaid import take_first_that_fits
+from planner.one_job.explicit.unsaid import take_first_that_fits, widened_by_habits
 from planner.shared.software_defaults import choices_in_turn, default_local_batch, default_micro_batch, recompute_ladder
 from profiles.vocabulary import Infeasible
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, request_of
@@ -35,8 +35,10 @@ def test_a_micro_batch_that_nobody_gave(software: str, share: int, pp: int, seq_
 
 
 def test_a_local_batch_has_the_same_tokens_for_each_device_that_shares_it() -> None:
-    assert [default_local_batch(8192, ranks) for ranks in (1, 8)] == [1, 8]
-    assert default_local_batch(131072, 8) == 1
+    titan = load_framework("torchtitan")
+    assert [default_local_batch(titan, 8192, ranks) for ranks in (1, 8)] == [1, 8]
+    assert default_local_batch(titan, 131072, 8) == 1
+    assert default_local_batch(titan.for_size(405_000_000_000), 8192, 8) == 2
 
 
 def test_recomputation_starts_where_the_software_does() -> None:
@@ -140,3 +142,20 @@ def test_a_choice_that_matters_widens_the_interval_and_says_by_how_much() -> Non
     assert (same.evaluation.interval_90_s, same.sentences) == ((1.5, 2.5), ())
     with pytest.raises(ValueError, match="no setups"):
         take_first_that_fits((), fake_evaluate)
+
+
+def test_what_users_often_have_otherwise_widens_the_interval() -> None:
+    def evaluate(setup: Setup) -> Evaluation:
+        plain = fake_evaluate(setup)
+        return plain if setup.recipe.software.kernels == "eager" else replace(plain, iteration_time_s=1.5)
+
+    request = request_of(software="torchtitan", dp=8)
+    taken = take_first_that_fits(request.setups[:1], evaluate)
+    assert not isinstance(taken, Infeasible)
+    wider = widened_by_habits(taken, (*request.often, "kernels=eager"), evaluate)
+    assert wider.evaluation.interval_90_s == (1.5 * 0.75, 2.5)
+    assert wider.sentences == (
+        "with kernels=fused (--feature), as many run torchtitan, it would take 25% less: the interval is as much wider",
+    )
+    stated = request_of(software="torchtitan", dp=8, feature=("kernels=eager",))
+    assert widened_by_habits(taken, stated.often, evaluate) == taken

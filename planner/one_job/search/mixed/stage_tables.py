@@ -190,7 +190,8 @@ class StageTable:
         once = [self._once(number, zero) for number in contents.tolist()]
         setup = self.kinds[0].setup
         reduce_s, gather_s = exposed_sync_s(
-            hiding_of(setup.recipe, self.pricing.parameters, [zero], setup.micro_batches, overlapped=overlapped),
+            hiding_of(setup.recipe, [zero], setup.micro_batches, overlapped=overlapped),
+            np.array([cost.overlap_cost for cost in once]),
             np.array([cost.reduce_s for cost in once]),
             np.array([cost.partial_s for cost in once]),
             np.array([cost.gather_s for cost in once]),

@@ -13,6 +13,7 @@ from planner.one_job.tools.base.tool import TrainingTool
 from planner.shared.options.common import Tool
 from planner.shared.options.search import Freedom
 from profiles.errors import InputError
+from profiles.numerals import read_whole
 from profiles.vocabulary import RecomputeKind
 
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]
@@ -128,6 +129,13 @@ class Constraints:
         return tool.allows_state(state) and tool.is_searched(state)
 
 
+def _whole(word: str) -> int | None:
+    try:
+        return read_whole(word)
+    except ValueError:
+        return None
+
+
 def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:
     """`NAME=N` pairs of an option.
 
@@ -138,8 +146,8 @@ def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:
     for text in texts:
         name, equals, value = text.partition("=")
         known_name = next((number for number in NUMBERS if number == name.strip().replace("-", "_")), None)
-        digits = value.strip()
-        if known_name is None or not equals or not digits.isdecimal():
+        number = _whole(value.strip())
+        if known_name is None or not equals or number is None:
             raise InputError(
                 where="plan",
                 key=option,
@@ -148,7 +156,7 @@ def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:
             )
         if known_name in numbers:
             raise InputError(where="plan", key=option, found=f"{known_name} twice", expected="each name once")
-        numbers[known_name] = int(digits)
-        if numbers[known_name] < (0 if known_name == "zero" else 1):
+        numbers[known_name] = number
+        if number < (0 if known_name == "zero" else 1):
             raise InputError(where="plan", key=option, found=repr(text), expected="at least 1")
     return numbers

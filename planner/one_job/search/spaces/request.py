@@ -17,7 +17,7 @@ from estimator.pricing.software import Framework as SoftwareFramework
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
-from planner.one_job.explicit.request import make_recipe, named_framework, recompute_rules
+from planner.one_job.explicit.request import make_recipe, recompute_rules
 from planner.one_job.search.spaces.assumptions import freedom_assumed, training_assumed
 from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers, tool_of
 from planner.one_job.search.spaces.objectives import amount
@@ -26,10 +26,11 @@ from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
+from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError, NothingFits
 from profiles.store import ProfileStore
-from profiles.vocabulary import Infeasible, LinkTable, RecomputeKind
+from profiles.vocabulary import DType, Infeasible, LinkTable, RecomputeKind
 
 SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
 """Schedules that a search can choose. DualPipe holds two copies of the weights: it is for an explicit plan."""
@@ -104,9 +105,10 @@ def read_search(
     if tool is not None and options.software is None:
         options = replace(options, software=tool.software)
         assumed.append(f"training software: {tool.software}, whose habits {tool.name} has (--software)")
-    framework = named_framework(options, next(iter(by_type)), assumed)
+    devices = tuple(place.group_of(slots[0]).device for slots in by_type.values())
+    framework, dtype = training_software(options, model, devices, assumed)
     if tool is not None:
-        options = _without_habit(options, model, framework, constraints, assumed)
+        options = _without_habit(options, model, framework, dtype, constraints, assumed)
     spaces = []
     for device, slots in by_type.items():
         if options.devices is not None and options.devices > len(place.free_slots):
@@ -118,6 +120,7 @@ def read_search(
             tuple(slots),
             options,
             framework=framework,
+            dtype=dtype,
             global_batch=global_batch,
             schedule="1f1b",
             zero=0,
@@ -159,13 +162,18 @@ def read_search(
 
 
 def _without_habit(
-    options: SpaceOptions, model: Model, framework: SoftwareFramework, constraints: Constraints, assumed: list[str]
+    options: SpaceOptions,
+    model: Model,
+    framework: SoftwareFramework,
+    dtype: DType,
+    constraints: Constraints,
+    assumed: list[str],
 ) -> SpaceOptions:
     """`options` without fused accumulation of gradients where the tool holds the state in none of the open ways with
     it: a habit gives way to the stage of ZeRO that is asked for, but not a feature that was stated itself."""
     if any(text.startswith("fused_accumulation") for text in options.feature):
         return options
-    job = Job(model=model, seq_len=0, dtype=options.dtype, optimizer=options.optimizer)
+    job = Job(model=model, seq_len=0, dtype=dtype, optimizer=options.optimizer)
     fused = framework.software.fused_accumulation
     habitual, other = (
         constraints.open_zero(Shape(job=replace(job, fused_accumulation=each), dp=2)) for each in (fused, False)

@@ -12,7 +12,7 @@ from typing import Any
 from models_zoo.hugging_face.keys import Keys, describe
 from planner.one_job.tools.base.import_records import not_understood
 from profiles.errors import InputError
-from profiles.files import read_yaml
+from profiles.yaml_files import read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from planner.one_job.tools.base.import_records import not_understood
 from planner.one_job.tools.base.settings import load_data
 from planner.one_job.tools.megatron.shell import unknown_variable
 from profiles.errors import InputError
+from profiles.numerals import read_number
 
 Kind = Literal["flags", "values", "lists"]
 Role = Literal["used", "unfused_attention", "not_modelled", "refused", "renamed", "without_effect"]
@@ -97,7 +98,7 @@ class Arguments:
         if word is None:
             return default
         try:
-            number = float(word)
+            number = read_number(word)
         except ValueError:
             number = -1.0
         if not 0 <= number < float("inf"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from planner.one_job.tools.torchtitan.flavors import flavor_names, named_flavor
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
-from profiles.files import read_text
+from profiles.files import read_toml
 from profiles.vocabulary import DType
 
 SECTIONS = ("parallelism", "training", "experimental")
@@ -79,19 +77,6 @@ def read_torchtitan(settings: str, *, model: str | None, options: EstimateOption
         copies=_copies(titan, read),
         assumptions=tuple(dict.fromkeys(notes)),
     )
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; InputError with its line where it is broken."""
-    text = read_text(path)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        message = str(error)
-        place = re.search(r" ?\(at (line \d+, column \d+|end of document)\)", message)
-        where = f"{path}, {place[1]}" if place else str(path)
-        what = message[: place.start()] if place else message
-        raise InputError(where=where, found=f"no TOML ({what})", expected="a TOML document") from None
 
 
 class _Titan(Keys):
@@ -269,6 +254,13 @@ def _blocks(titan: _Titan, model: Model, stated: Stated) -> tuple[int, ...] | No
     return counts_found
 
 
+def _gathers_narrow(titan: _Titan) -> bool:
+    """Whether weights are gathered in fp8."""
+    quantize = titan.part("quantize")
+    sections = (titan, quantize.part("linear"), quantize.part("dense"))
+    return any(section.part("float8").flag("enable_fsdp_float8_all_gather", False) for section in sections)
+
+
 def _dtype(titan: _Titan, notes: list[str]) -> DType:
     training, converters = titan.part("training"), _converters(titan)
     if any("mx" in word for word in converters):
@@ -339,8 +331,8 @@ def _software(titan: _Titan) -> dict[str, Any]:
     compiling = titan.part("compile")
     components = compiling.get("components", None) or ["model", "loss"]
     compiled = compiling.flag("enable", False) or titan.part("training").flag("compile", False)
-    if compiled and "model" in components:
-        features["kernels"] = "fused"
+    features["kernels"] = "fused" if compiled and "model" in components else "eager"
+    features["narrow_parameters"] = _gathers_narrow(titan)
     if titan.part("training").get("dtype", "float32") == "bfloat16":
         features["optimizer_masters"] = False
     if titan.part("parallelism").word("expert_parallel_comm_backend", "standard") == "deepep":

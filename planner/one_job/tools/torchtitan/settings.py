@@ -31,6 +31,7 @@ class Settings:
     recompute: Literal["none", "full"]
     compiled: bool
     fp8: bool
+    gathers_narrow: bool
 
 
 def titan_settings(task: Task, release: Release) -> Settings:
@@ -61,6 +62,7 @@ def titan_settings(task: Task, release: Release) -> Settings:
         recompute="full" if shape.recompute == "full" else "none",
         compiled=software.kernels == "fused" or plan.model.dtype == "fp8",
         fp8=plan.model.dtype == "fp8",
+        gathers_narrow=plan.model.dtype == "fp8" and software.narrow_parameters,
     )
 
 

@@ -15,7 +15,7 @@ from planner.one_job.tools.base.writing import Task, launcher_lines
 from planner.one_job.tools.torchtitan.flavors import find_flavor
 from planner.one_job.tools.torchtitan.settings import titan_settings
 
-CONVERTERS = "[Float8LinearConverter.Config(model_compile_enabled=True)]"
+CONVERTERS = "[Float8LinearConverter.Config(model_compile_enabled=True, enable_fsdp_float8_all_gather={})]"
 
 TEMPLATE = '''"""{headline}
 
@@ -135,7 +135,7 @@ def write_torchtitan(task: Task) -> tuple[ExportFile, ...]:
     plan, shape, notes = task.plan, task.shape, task.notes
     settings = titan_settings(task, "0.3")
     flavor = find_flavor(task.decoder, "0.3")
-    converters = CONVERTERS if settings.fp8 else "[]"
+    converters = CONVERTERS.format(settings.gathers_narrow) if settings.fp8 else "[]"
     imports = [*IMPORTS, *([FLOAT8_IMPORT] if settings.fp8 else [])]
     if flavor is None:
         imports += CUSTOM_IMPORTS
@@ -184,6 +184,8 @@ def write_torchtitan_toml(task: Task) -> tuple[ExportFile, ...]:
         "activation_checkpoint": {"mode": settings.recompute},
         "compile": {"enable": settings.compiled},
     }
+    if settings.gathers_narrow:
+        sections["quantize.linear.float8"] = {"enable_fsdp_float8_all_gather": True}
     body = "\n".join(f"[{title}]\n{_toml(section)}" for title, section in sections.items())
     text = f"# for torchtitan 0.2; start it with:\n# {comment(' '.join(words))}\n\n{body}"
     return (ExportFile(name="torchtitan.toml", text=text),)

@@ -130,7 +130,7 @@ def test_a_stage_on_two_kinds_of_devices_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"software": "megatron-core"}, "--software: found megatron-core, expected an explicit plan, which --tp"),
+        ({"lora": 8}, "--lora: found 8, expected an explicit plan, which --tp"),
         ({"train_tokens": 1e12}, "--train-tokens: found 1000000000000.0, expected an explicit plan"),
         ({"schedule": "interleaved"}, "--schedule: found interleaved, expected one of .*, or an explicit plan"),
     ],
@@ -155,3 +155,50 @@ def test_a_whole_training_needs_tokens() -> None:
 def test_a_plan_needs_a_model_and_a_cluster() -> None:
     with pytest.raises(InputError, match="MODEL: found nothing, expected a model and a cluster, or --plan"):
         read_any_request(EstimateOptions(cluster="a100-80gb:1x8", tp=2), store=None)
+
+
+def test_a_software_alone_means_an_explicit_plan() -> None:
+    assert EstimateOptions(software="torchtitan").explicit
+    assert not EstimateOptions(global_batch=64).explicit
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ({"cluster": "h100:1x8"}, "bf16"),
+        ({"cluster": "v100-32gb:1x8"}, "fp16"),
+        ({"cluster": "k80:1x8"}, "fp32"),
+        ({"cluster": "h100:1x8", "software": "megatron-lm"}, "fp16"),
+        ({"cluster": "v100-32gb:1x8", "software": "torchtitan"}, "fp16"),
+        ({"cluster": "v100-32gb:1x8", "dtype": "fp32"}, "fp32"),
+    ],
+)
+def test_a_type_that_nobody_says_is_the_softwares_where_the_devices_have_it(
+    options: dict[str, Any], dtype: str
+) -> None:
+    assert setup_of(**options, dp=8).recipe.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "kind", "samples", "dtype", "kernels"),
+    [
+        ("llama3-8b", "h100:1x8", "selective", 1, "bf16", "eager"),
+        ("llama3-70b", "h100:8x8", "full", 8, "bf16", "eager"),
+        ("llama3-405b", "h100:64x8", "full", 2, "fp8", "fused"),
+        ("llama3-405b", "a100-80gb:64x8", "full", 2, "bf16", "fused"),
+    ],
+)
+def test_software_has_habits_by_the_size_of_the_model(
+    model: str, cluster: str, kind: str, samples: int, dtype: str, kernels: str
+) -> None:
+    setup = request_of(model, cluster, software="torchtitan", tp=1 if model == "llama3-8b" else 8).setups[0]
+    recipe = setup.recipe
+    assert (setup.stages[0].recompute, setup.samples_per_rank(setup.stages[0])) == (kind, samples)
+    assert (recipe.dtype, recipe.software.kernels) == (dtype, kernels)
+
+
+def test_narrow_products_are_compiled_where_the_software_has_it_so() -> None:
+    request = request_of(cluster="h100:1x8", software="torchtitan", dtype="fp8", dp=8)
+    assert request.setups[0].recipe.software.kernels == "fused"
+    assert request.often == ("kernels=fused",)
+    assert any(sentence.startswith("kernels=fused, narrow_parameters=yes") for sentence in request.assumptions)

@@ -21,7 +21,13 @@ from planner.shared.plan_file import load_plan
 from tests.planner.one_job.explicit.explicit_plan_examples import request_of
 
 CORE = {"software": "megatron-core", "vocab_pad": 128, "recompute": "none", "global_batch": 64}
-TITAN = {"software": "torchtitan", "recompute": "none", "global_batch": 64, "overlap": ("dp",)}
+TITAN = {
+    "software": "torchtitan",
+    "recompute": "none",
+    "global_batch": 64,
+    "overlap": ("dp",),
+    "feature": ("kernels=eager",),
+}
 
 
 def check_round_trip(plan: Plan, exported: Export, launcher: Launcher, folder: Path) -> None:
@@ -82,6 +88,7 @@ def test_exported_arguments_read_back_give_the_same_plan(
         ),
         ("llama3-8b", "h100:1x8", {"dp": 8, "zero": 2, "recompute": "full"}),
         ("llama3-8b", "h100:2x8", {"cp": 2, "zero": 3, "recompute": "full"}),
+        ("llama3-8b", "h100:1x8", {"dp": 8, "recompute": "full", "dtype": "fp8", "feature": ("kernels=fused",)}),
     ],
 )
 def test_an_exported_toml_file_read_back_gives_the_same_plan(

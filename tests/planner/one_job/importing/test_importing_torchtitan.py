@@ -134,10 +134,15 @@ def test_what_is_low_precision_or_compiled(tmp_path: Path) -> None:
         assert read(tmp_path, f"{head}converters = {converters}\n").options["dtype"] == "fp8"
     assert read(tmp_path, f"{head}[float8]\nenable_float8_linear = true\n").options["dtype"] == "fp8"
     assert read(tmp_path, f"{head}[float8]\nenable_fsdp_float8_all_gather = true\n").options["dtype"] == "bf16"
-    assert read(tmp_path, f"{head}[compile]\nenable = true\n").software == {"kernels": "fused"}
-    assert read(tmp_path, f'{head}[compile]\nenable = true\ncomponents = ["loss"]\n').software == {}
-    assert read(tmp_path, f"{head}[training]\ncompile = true\n").software == {"kernels": "fused"}
-    assert read(tmp_path, f'{head}[training]\ndtype = "bfloat16"\n').software == {"optimizer_masters": False}
+    plain, compiled = ({"kernels": kernels, "narrow_parameters": False} for kernels in ("eager", "fused"))
+    assert read(tmp_path, f"{head}[compile]\nenable = true\n").software == compiled
+    assert read(tmp_path, f'{head}[compile]\nenable = true\ncomponents = ["loss"]\n').software == plain
+    assert read(tmp_path, f"{head}[training]\ncompile = true\n").software == compiled
+    pure = read(tmp_path, f'{head}[training]\ndtype = "bfloat16"\n').software
+    assert pure == {**plain, "optimizer_masters": False}
+    for section in ("float8", "quantize.linear.float8"):
+        gathered = read(tmp_path, f"{head}[{section}]\nenable_fsdp_float8_all_gather = true\n").software
+        assert gathered == {**plain, "narrow_parameters": True}
 
 
 def test_blocks_are_shared_as_torchtitan_shares_them(tmp_path: Path) -> None:
@@ -155,7 +160,7 @@ def test_experts_are_shared(tmp_path: Path) -> None:
     assert read(tmp_path, f"{head}tensor_parallel_degree = 2").options["etp"] == 2
     found = read(tmp_path, f'{head}expert_parallel_degree = 8\nexpert_parallel_comm_backend = "deepep"')
     assert (found.options["ep"], found.options["etp"]) == (8, 1)
-    assert found.software == {"dispatch": "deduplicated"}
+    assert found.software["dispatch"] == "deduplicated"
 
 
 def test_replicas_are_hsdp(tmp_path: Path) -> None:

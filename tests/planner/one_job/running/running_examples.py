@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,23 +72,3 @@ def orders_of(plan: Plan, *, steps: int, timeout_s: float = 60.0) -> Orders:
         data=None,
         data_dtype="uint16",
     )
-
-
-def processes_with(token: str) -> dict[int, str]:
-    """Command lines, by process id, of the live processes that have `token` in their environment."""
-    found = {}
-    for pid in _process_ids():
-        folder = Path(f"/proc/{pid}")
-        try:
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            environment = (folder / "environ").read_bytes()
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if state not in "ZX" and token.encode() in environment and pid != os.getpid():
-            found[pid] = command
-    return found
-
-
-def _process_ids() -> Iterable[int]:
-    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +28,11 @@ from planner.shared.plan_file import save_plan
 from profiles.errors import MachineError
 from tests.oracles.training_oracle import train_alone
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
-from tests.planner.one_job.running.running_examples import orders_of, processes_with, put_own_rates
+from tests.planner.one_job.running.running_examples import orders_of, put_own_rates
+from tests.processes import HANGS_S, TOKEN, new_token, processes_with, wait_until
 
 ROOT = str(Path(__file__).parents[4])
 ENDLESS = 10**6
-HANGS_S = 120.0
-"""What takes longer hangs."""
-
 PATIENCE_S = 4.0
 """Of a run that is to be given up: many times what a step takes on a busy machine. Its start may take longer."""
 
@@ -58,26 +55,13 @@ def make_plan(folder: Path) -> Plan:
     return hand_plan(str(folder / "gpt" / "config.json"), HandStage(chunks=((0, 6),), dp=2))
 
 
-def new_token() -> str:
-    if not Path("/proc/self/environ").exists():
-        pytest.skip("this system has no /proc")
-    return f"cellplan-test-{secrets.token_hex(8)}"
-
-
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """In the environment of all processes that a test starts, of which it must leave none."""
     mark = new_token()
-    monkeypatch.setenv("CELLPLAN_TEST", mark)
+    monkeypatch.setenv(TOKEN, mark)
     yield mark
-    wait_until(lambda: not processes_with(mark), f"processes were left behind: {processes_with(mark)}")
-
-
-def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + HANGS_S
-    while not holds():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
+    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
 
 
 def workers_of(token: str) -> list[int]:
@@ -101,7 +85,7 @@ def fail_after_two_steps(plan: Plan, token: str, sent: signal.Signals, *, timeou
 
     program = program_of(plan, load_any_model(plan.model.reference), where="plan")
     orders = orders_of(plan, steps=ENDLESS, timeout_s=timeout_s)
-    specs = [replace(spec, environment={"CELLPLAN_TEST": token}) for spec in worker_specs(program, orders, pins=True)]
+    specs = [replace(spec, environment={TOKEN: token}) for spec in worker_specs(program, orders, pins=True)]
     with pytest.raises(MachineError) as failure:
         run_here(program, orders, pins=True, progress=strike, specs=specs)
     assert not workers_of(token), "a process was left behind"
@@ -195,22 +179,6 @@ def test_a_core_that_there_is_not_is_the_machines_failure(token: str) -> None:
             on_line=lambda _rank, _value: None,
         )
     assert not processes_with(token)
-
-
-def test_workers_end_by_themselves_when_their_parent_is_killed(folder: Path, token: str, tmp_path: Path) -> None:
-    words = ["run", str(folder / "plan.json"), "--steps", str(ENDLESS), "--store", str(folder / "store")]
-    environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-m", "planner.cli.main", *words], env=environment) as parent:
-        wait_until(lambda: _steps_in(tmp_path) >= 2 or parent.poll() is not None, "they never trained")
-        assert len(workers_of(token)) == 2
-        parent.kill()
-        assert parent.wait(HANGS_S) == -signal.SIGKILL
-    wait_until(lambda: not workers_of(token), "the workers outlive their parent")
-
-
-def _steps_in(folder: Path) -> int:
-    """Steps that the slower worker has noted."""
-    return min((path.read_bytes().count(b'"step"') for path in folder.glob("cellplan-*/?.jsonl")), default=0)
 
 
 # Ranks of a launcher

@@ -1,0 +1,34 @@
+"""Run a command that the kernel kills when its parent goes: `python -I -S tied.py PARENT COMMAND...`, on Linux.
+
+A script of its own, so that nothing runs between a fork and the command in a process that has threads, and so that the
+command is tied before it imports anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def tie_to(parent: int) -> None:
+    """Have the kernel kill this process once `parent` (a process number), or the thread of it that started this
+    process, is gone; end it now where it already is. Do nothing on other systems than Linux."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main() -> None:
+    """Tie this process to the parent that the command line names, and become the command."""
+    parent, *command = sys.argv[1:]
+    tie_to(int(parent))
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""How much is taken from a user: sizes of files, depth, counts, numbers.
+
+Each limit stands here once, with its unit, its reason, and the way beyond it where there is one; messages are made of
+these words.
+
+They keep any single input within about 5 s and 1 GiB before the work proper begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiles.errors import InputError
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """At most `most` of `unit`, because of `reason`; `beyond` says what to do with more."""
+
+    most: int
+    unit: str
+    reason: str
+    beyond: str = ""
+
+    @property
+    def expected(self) -> str:
+        """The limit in words, for a message."""
+        beyond = f"; {self.beyond}" if self.beyond else ""
+        return f"at most {self.most:,} {self.unit} ({self.reason}{beyond})"
+
+    def error(self, amount: int | None = None, *, where: str, key: str | None = None) -> InputError:
+        """Return the InputError about `amount` (None: more than was counted) at `where`."""
+        counted = f"more than {self.most:,}" if amount is None else f"{amount:,}"
+        return InputError(where=where, key=key, found=f"{counted} {self.unit}", expected=self.expected)
+
+    def check(self, amount: int, *, where: str, key: str | None = None) -> None:
+        """Raise InputError if `amount` is beyond the limit."""
+        if amount > self.most:
+            raise self.error(amount, where=where, key=key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """All limits, by name."""
+
+    text_bytes: Limit = Limit(
+        most=128 * MIB, unit="bytes in a file", reason="it is read into memory whole", beyond="split it"
+    )
+    checkpoint_bytes: Limit = Limit(
+        most=GIB, unit="bytes in a checkpoint", reason="a million jobs take a tenth of that"
+    )
+    yaml_bytes: Limit = Limit(
+        most=2 * MIB,
+        unit="bytes in a YAML file",
+        reason="YAML is read at about a MiB a second",
+        beyond="nodes that are alike take one entry with a count",
+    )
+    toml_bytes: Limit = Limit(most=256 * KIB, unit="bytes in a TOML file", reason="a launcher's settings take some KiB")
+    trace_bytes: Limit = Limit(
+        most=2 * GIB,
+        unit="bytes in a trace, unpacked",
+        reason="a million jobs take some 200 MiB",
+        beyond="split it by time",
+    )
+    unpacked_ratio: Limit = Limit(
+        most=100,
+        unit="bytes out of each byte of a gzip file",
+        reason="tables pack 5 to 20 to one",
+        beyond="unpack it first",
+    )
+    philly_bytes: Limit = Limit(
+        most=256 * MIB, unit="bytes in a Philly trace", reason="JSON is read whole", beyond="split the list of jobs"
+    )
+    line_bytes: Limit = Limit(most=MIB, unit="characters in a line", reason="a row takes some hundreds")
+    json_values: Limit = Limit(
+        most=4_000_000, unit="values in a JSON file", reason="a plan of 131,072 ranks has 800,000", beyond="split it"
+    )
+    yaml_values: Limit = Limit(
+        most=200_000,
+        unit="values in a YAML file",
+        reason="an alias counts as all that it stands for",
+    )
+    depth: Limit = Limit(most=64, unit="levels of lists and mappings", reason="no form of ours has more than 12")
+    digits: Limit = Limit(most=18, unit="digits in a whole number", reason="sums leave 64 bits beyond")
+
+
+LIMITS = Limits()
+UNPACKED_FREELY_BYTES = 8 * MIB
+"""So much comes out of a gzip file whatever its ratio: a short table of equal lines packs well."""

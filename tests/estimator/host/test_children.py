@@ -1,0 +1,116 @@
+"""Processes end with the one that started them, with what they started in turn; nothing else of them stays either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from estimator.host import guardian
+from estimator.host.children import child_processes
+from tests.processes import TOKEN, new_token, processes_with, wait_until
+
+ROOT = str(Path(__file__).parents[3])
+GONE_S = 5.0
+
+GRANDPARENT = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+time.sleep(600)
+"""
+
+PARENT = f"""
+import os, pathlib, sys, time
+from estimator.host.children import child_processes
+with child_processes() as children:
+    children.undo_after_death(("touch", sys.argv[1] + "/undone"))
+    (children.folder / "file").touch()
+    pathlib.Path(sys.argv[1], "folder").write_text(str(children.folder))
+    children.start([sys.executable, "-c", {GRANDPARENT!r}])
+    time.sleep(600)
+"""
+
+POOL = """
+import sys, time
+from estimator.host.children import process_pool
+if __name__ == "__main__":
+    with process_pool(2, sys.argv[2]) as pool:
+        list(pool.map(time.sleep, [600, 600, 600]))
+"""
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    mark = new_token()
+    monkeypatch.setenv(TOKEN, mark)
+    yield mark
+    wait_until(lambda: not processes_with(mark), lambda: f"processes were left behind: {processes_with(mark)}")
+
+
+def begin(program: str, folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    (folder / "program.py").write_text(textwrap.dedent(program))
+    command = [sys.executable, str(folder / "program.py"), str(folder), *words]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(folder)})
+
+
+def await_processes(token: str, holds: Callable[[list[str]], bool]) -> None:
+    """Until the command lines of what runs are as they are to be."""
+    wait_until(lambda: holds(list(processes_with(token).values())), lambda: f"there are {processes_with(token)}")
+
+
+def sleepers(commands: list[str]) -> int:
+    return sum("-c import time; time.sleep(600)" in command for command in commands)
+
+
+def test_what_was_started_ends_with_a_killed_parent(token: str, tmp_path: Path) -> None:
+    with begin(PARENT, tmp_path) as parent:
+        await_processes(token, lambda commands: len(commands) == 4 and sleepers(commands) == 1)
+        parent.kill()
+    wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
+    wait_until((tmp_path / "undone").exists, "the command was not run")
+    assert not Path((tmp_path / "folder").read_text()).exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a kernel's signal that is Linux's")
+def test_children_end_with_a_killed_parent_whose_guardian_was_killed_too(token: str, tmp_path: Path) -> None:
+    with begin(PARENT.replace(repr(GRANDPARENT), repr("import time; time.sleep(600)")), tmp_path) as parent:
+        await_processes(token, lambda commands: len(commands) == 3 and sleepers(commands) == 1)
+        (guarding,) = (pid for pid, command in processes_with(token).items() if guardian.__file__ in command)
+        os.kill(guarding, signal.SIGKILL)
+        wait_until(lambda: guarding not in processes_with(token), "it lives on")
+        parent.kill()
+    wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
+
+
+def test_grandchildren_end_with_the_context(token: str) -> None:
+    with child_processes() as children:
+        children.start([sys.executable, "-c", GRANDPARENT])
+        await_processes(token, lambda commands: sleepers(commands) == 1)
+    assert not processes_with(token)
+    assert not children.folder.exists()
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_pool_ends_with_a_killed_parent(method: str, token: str, tmp_path: Path) -> None:
+    with begin(POOL, tmp_path, method) as parent:
+        await_processes(token, lambda commands: len(commands) >= 3)
+        parent.kill()
+    wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
+
+
+def test_a_child_whose_parent_went_before_it_was_tied_does_not_begin(tmp_path: Path) -> None:
+    tied = str(Path(guardian.__file__).with_name("tied.py"))
+    command = [sys.executable, "-I", "-S", tied, str(os.getppid()), "touch", str(tmp_path / "begun")]
+    assert subprocess.run(command, check=False).returncode == 1
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_program_that_there_is_not_is_told_at_once() -> None:
+    with child_processes() as children, pytest.raises(FileNotFoundError, match="no-such-program"):
+        children.start(["no-such-program"])
