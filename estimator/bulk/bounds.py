@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.classes import Classes, Integers
+from estimator.bulk.classes import ChunkTable, Classes, Integers
 from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_bytes_a_second
-from estimator.bulk.pipeline import Pipeline
+from estimator.bulk.pipeline import Pipeline, Room
 from estimator.bulk.records import Family, Rule, StateRule
 from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Amount, Floats
@@ -100,9 +100,9 @@ def least_in_memory_s(
     below_s: float = math.inf,
     spare_bytes: int = 0,
 ) -> Floats:
-    """Return of each schedule with so many chunks a stage: no plan takes less under any of these rules of state and
-    kinds of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where they cannot. What
-    is not below `below_s` without the sums of gradients is left at that.
+    """Return of each schedule with so many chunks a stage under each rule of state, (schedules, states): no plan takes
+    less under these kinds of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where
+    they cannot. What is not below `below_s` without the sums of gradients is left at that.
 
     The stage that does most of passes, sums and step together does at least the average of all stages. A sum of a
     part takes at least its share of the whole one's time: what a message takes grows by less than its size. Beside
@@ -113,7 +113,7 @@ def least_in_memory_s(
     ranks = [pipeline.pricing.remember(divisible, kind.shards, kinds) for kind in pipeline.kinds]
     known_ranks = [rank for rank in ranks if rank is not None]
     if not schedules or len(known_ranks) < len(ranks):
-        return np.zeros(len(schedules))
+        return np.zeros((len(schedules), len(states)))
     once_s = _once_s(pipeline)
     rooms = _rooms(pipeline, known_ranks, schedules, states, spare_bytes)
     shape = np.zeros((len(schedules), len(states)))
@@ -132,8 +132,7 @@ def least_in_memory_s(
         sums_s = _least_shared_s(pipeline, tuple(states[column] for column in open_columns), beside)
         shared_s = together_s[:, open_columns] + sums_s / stages + pipeline.iteration_s
         least[:, open_columns] = np.maximum(least[:, open_columns], shared_s)
-    of_schedules: Floats = least.min(axis=1)
-    return of_schedules
+    return np.asarray(least)
 
 
 def _rooms(
@@ -220,46 +219,90 @@ def least_by_cut_s(pipeline: Pipeline, schedule: ScheduleName, cuts: Sequence[tu
     return pipeline.passes_s(family, classes, table, table.backward_s) + pipeline.iteration_s
 
 
-def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0) -> Floats:
-    """Return of each cut under each rule of state, (cuts, states): no plan takes less under a rule of recomputation of
-    the family's kinds, in however many layers; infinite where none fits.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coarse:
+    """Cuts of a pipeline under a few rules of recomputation, of which bounds under a rule of state are asked
+    (`least_under_s`): `kinds` of recomputation may be chosen, fully in one of `steps` layers. `passes_s` are those
+    without ZeRO 3, (cuts, rules); `saved_bytes` at most by recomputing a layer, (stages,); the first stage's passes of
+    each cut are at least `forward_s` and at most `backward_s`."""
+
+    pipeline: Pipeline
+    family: Family
+    kinds: frozenset[RecomputeKind]
+    steps: tuple[int, ...]
+    classes: Classes
+    table: ChunkTable
+    room: Room
+    passes_s: Floats
+    saved_bytes: Floats
+    forward_s: Floats
+    backward_s: Floats
+
+
+def coarsely(pipeline: Pipeline, family: Family) -> Coarse:
+    """Return what the bounds of a family's cuts under any rule of state have in common."""
+    classes = pipeline.classes(family.cuts)
+    most = max(sum(pipeline.layers.recomputable(*part) for part in ranges) for ranges in classes.ranges)
+    kinds = frozenset(kind for kind, _ in family.recompute)
+    steps, rules = _coarse_rules(most, selective="selective" in kinds)
+    coarse = replace(family, recompute=rules)
+    table = pipeline.table(classes, rules)
+    passes_s = pipeline.passes_s(coarse, classes, table, table.backward_s)
+    saved = np.array([pipeline.kinds[kind].shards.most_saved_by_recomputing() for kind in pipeline.kind_of_stage])
+    first = classes.of_stage[0]
+    return Coarse(
+        pipeline=pipeline,
+        family=coarse,
+        kinds=kinds,
+        steps=tuple(steps),
+        classes=classes,
+        table=table,
+        room=pipeline.room(coarse, classes, table),
+        passes_s=passes_s.reshape(len(family.cuts), len(rules)),
+        saved_bytes=pipeline.flying(family).max(axis=1) * np.maximum(saved, 1.0),
+        forward_s=table.forward_s[first].sum(axis=2).min(axis=1),
+        backward_s=table.backward_s[first].sum(axis=2).max(axis=1),
+    )
+
+
+def least_under_s(coarse: Coarse, state: StateRule, *, spare_bytes: int = 0) -> Floats:
+    """Return of each cut under a rule of state: no plan takes less under a rule of recomputation of the family's kinds,
+    in however many layers; infinite where none fits.
 
     To the passes comes what the first stage waits for after its last one: it has no stage before it to wait for.
     Recomputing more hides more of that, so as much is taken as hidden as the longest backward pass could; what ZeRO
     3 adds to a pass falls by no more than recomputation adds. A layer recomputed saves at most what it keeps, for
     all micro-batches in flight: what memory lacks tells how many have to be, and fewer take no longer.
     """
-    classes = pipeline.classes(family.cuts)
-    most = max(sum(pipeline.layers.recomputable(*part) for part in ranges) for ranges in classes.ranges)
-    kinds = {kind for kind, _ in family.recompute}
-    steps, rules = _coarse_rules(most, selective="selective" in kinds)
-    coarse = replace(family, recompute=rules)
-    table = pipeline.table(classes, rules)
-    shape = (len(family.cuts), len(rules))
-    plain_s = pipeline.passes_s(coarse, classes, table, table.backward_s)
-    room = pipeline.room(coarse, classes, table)
-    flying = pipeline.flying(family).max(axis=1)
-    saved = np.array([pipeline.kinds[kind].shards.most_saved_by_recomputing() for kind in pipeline.kind_of_stage])
-    first = classes.of_stage[0]
-    forward_s, backward_s = table.forward_s[first].sum(axis=2).min(axis=1), table.backward_s[first].sum(axis=2)
-    by_state = np.full((len(family.cuts), len(family.states)), np.inf)
-    for number, state in enumerate(family.states):
-        lacking, peaks = pipeline.lacking_bytes(state, classes, room)
-        fits = (lacking + spare_bytes <= 0).reshape(shape)
-        without = peaks.reshape(len(pipeline.setup.stages), *shape)[:, :, 0] + spare_bytes
-        needed = np.ceil(np.maximum(1.0, without / (flying * np.maximum(saved, 1.0))[:, None]).max(axis=0))
-        passes_s = plain_s
-        if state.zero == 3 and pipeline.has_replicas:
-            passes_s = pipeline.passes_s(coarse, classes, table, table.backward_s + pipeline.sharding_s(state, table))
-        by_rule = passes_s.reshape(shape)
-        for place, (kind, count) in enumerate(rules):
-            if kind in kinds:
-                possible = fits[:, place] if kind != "full" else _is_enough(needed, count or 0, steps)
-                least = np.where(possible, by_rule[:, place], np.inf)
-                by_state[:, number] = np.minimum(by_state[:, number], least)
-        beside = pipeline.passes_beside(family.schedule, len(family.cuts[0][0]))
-        by_state[:, number] += _least_after_s(pipeline, state, classes, forward_s, backward_s.max(axis=1), beside)
-    return by_state
+    pipeline, family, table = coarse.pipeline, coarse.family, coarse.table
+    shape = coarse.passes_s.shape
+    lacking, peaks = pipeline.lacking_bytes(state, coarse.classes, coarse.room)
+    fits = (lacking + spare_bytes <= 0).reshape(shape)
+    without = peaks.reshape(len(pipeline.setup.stages), *shape)[:, :, 0] + spare_bytes
+    needed = np.ceil(np.maximum(1.0, without / coarse.saved_bytes[:, None]).max(axis=0))
+    enough = np.column_stack(
+        [
+            (fits[:, place] if kind != "full" else _is_enough(needed, count or 0, coarse.steps))
+            if kind in coarse.kinds
+            else np.zeros(shape[0], dtype=np.bool_)
+            for place, (kind, count) in enumerate(family.recompute)
+        ]
+    )
+    if not enough.any():
+        return np.full(shape[0], np.inf)
+    passes_s = coarse.passes_s
+    if state.zero == 3 and pipeline.has_replicas:
+        backward_s = table.backward_s + pipeline.sharding_s(state, table)
+        passes_s = pipeline.passes_s(family, coarse.classes, table, backward_s).reshape(shape)
+    beside = pipeline.passes_beside(family.schedule, len(family.cuts[0][0]))
+    after_s = _least_after_s(pipeline, state, coarse.classes, coarse.forward_s, coarse.backward_s, beside)
+    return np.asarray(np.where(enough, passes_s, np.inf).min(axis=1) + after_s)
+
+
+def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0) -> Floats:
+    """Return of each cut under each rule of state what `least_under_s` does, (cuts, states)."""
+    coarse = coarsely(pipeline, family)
+    return np.column_stack([least_under_s(coarse, state, spare_bytes=spare_bytes) for state in family.states])
 
 
 def _coarse_rules(most: int, *, selective: bool) -> tuple[list[int], tuple[Rule, ...]]:

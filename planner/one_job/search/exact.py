@@ -15,7 +15,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.bounds import least_by_cut_s, least_by_state_s, least_in_memory_s, least_in_turn, least_s
+from estimator.bulk.bounds import (
+    Coarse,
+    coarsely,
+    least_by_cut_s,
+    least_in_memory_s,
+    least_in_turn,
+    least_s,
+    least_under_s,
+)
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
 from estimator.bulk.pipeline import Pipeline
@@ -61,7 +69,8 @@ class SearchResult:
 
 @dataclass(order=True, slots=True)
 class _Item:
-    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks."""
+    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks, then also one rule
+    of state. `states` are in the order of their bounds `of_states`."""
 
     bound: float
     number: int
@@ -73,6 +82,8 @@ class _Item:
     cuts: tuple[Cut, ...] = field(default=(), compare=False)
     least_s: Floats | None = field(default=None, compare=False)
     states: tuple[StateRule, ...] = field(default=(), compare=False)
+    of_states: tuple[float, ...] = field(default=(), compare=False)
+    coarse: Coarse | None = field(default=None, compare=False)
     by_state_s: Floats | None = field(default=None, compare=False)
 
 
@@ -205,15 +216,21 @@ class _Search:
             tried.add(key)
             if len(tried) > MOST_DIVES:
                 return
-            waiting: list[_Item] = []
-            self._open(way, self._placements(way)[0], waiting)
+            opened: list[_Item] = []
+            self._open(way, self._placements(way)[0], opened)
             self.opened.discard(way)
-            for item in waiting[:2]:
-                self._cut(item, [])
-                if item.least_s is not None:
-                    self._share(item, item.least_s, [])
-                if item.by_state_s is not None:
-                    self._price(item, item.by_state_s, coarsely=True)
+            for item in opened[:2]:
+                self._plunge(item)
+
+    def _plunge(self, item: _Item) -> None:
+        """One schedule of one way priced at once under its most promising rule of state, coarsely."""
+        self._cut(item, [])
+        shared: list[_Item] = []
+        if item.least_s is not None:
+            self._share(item, item.least_s, shared)
+        for first in shared[:1]:
+            if first.by_state_s is not None:
+                self._price(first, first.by_state_s, coarsely=True)
 
     def _placements(self, way: int) -> list[Placement]:
         """Ranks on the devices in turn; and with every tensor-parallel group inside a node, where that differs."""
@@ -235,9 +252,7 @@ class _Search:
         passes_s = float(least_in_turn(once_s, degrees.pp, micro_batches, not self.free[way]))
         weight = self.weight(degrees.stage_devices * degrees.pp)
         bound = (passes_s + self.evaluator.pricing.parameters.of("iteration_s")) * weight
-        if not self._is_settled(bound):
-            self.serial += 1
-            heapq.heappush(waiting, _Item(bound, self.serial, way, placement))
+        self._push(_Item(bound, self._next(), way, placement), waiting)
 
     def _open(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
         """The way's schedules, each bounded with the collectives of its stages."""
@@ -256,11 +271,21 @@ class _Search:
         by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
         still = [pair for pair in schedules if not self._is_settled(by_wait[pair[0] in WAITING] * factor)]
         in_memory_s = least_in_memory_s(pipeline, still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
-        for (schedule, vpp), in_memory in zip(still, in_memory_s.tolist(), strict=True):
-            bound = max(by_wait[schedule in WAITING], in_memory) * factor
-            if not self._is_settled(bound):
-                self.serial += 1
-                heapq.heappush(waiting, _Item(bound, self.serial, way, placement, pipeline, schedule, vpp))
+        for (schedule, vpp), of_states in zip(still, in_memory_s, strict=True):
+            bounds = np.maximum(of_states, by_wait[schedule in WAITING]) * factor
+            order = np.argsort(bounds, kind="stable").tolist()
+            item = _Item(float(bounds[order[0]]), self._next(), way, placement, pipeline, schedule, vpp)
+            item.states, item.of_states = tuple(states[i] for i in order), tuple(bounds[order].tolist())
+            self._push(item, waiting)
+
+    def _next(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def _push(self, item: _Item, waiting: list[_Item]) -> None:
+        """To those that wait, if something of it can still be better."""
+        if not self._is_settled(item.bound):
+            heapq.heappush(waiting, item)
 
     def _cut(self, item: _Item, waiting: list[_Item]) -> None:
         """One schedule of one way, bounded by the passes of its best cut."""
@@ -272,7 +297,7 @@ class _Search:
             return
         item.least_s = least_by_cut_s(pipeline, item.schedule, item.cuts)
         item.bound = max(item.bound, float(item.least_s.min()) * self.weight(degrees.stage_devices * degrees.pp))
-        heapq.heappush(waiting, item)
+        self._push(item, waiting)
 
     def _cuts(self, degrees: BatchedDegrees, pipeline: Pipeline, vpp: int) -> tuple[Cut, ...]:
         """The ways to cut the layers: the tool's own where it divides them itself."""
@@ -284,21 +309,30 @@ class _Search:
         return cuts_of(self.space.model, pp=degrees.pp, vpp=vpp, weights=pipeline.layer_s(), everything=everything)
 
     def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
-        """The cuts that can still be better, bounded under each rule of state."""
+        """The cuts that can still be better, bounded under the next of the rules of state."""
         pipeline = item.pipeline
         assert pipeline is not None
         degrees = pipeline.degrees
         factor = self.weight(degrees.stage_devices * degrees.pp)
-        open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
-        item.states = state_rules(self.space, degrees)
-        rules = recompute_rules(self.space, 1)
-        if not open_cuts or not item.states or not rules:
-            return
-        item.cuts = tuple(item.cuts[number] for number in open_cuts)
-        family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=item.states)
-        item.by_state_s = least_by_state_s(pipeline, family, spare_bytes=self._spare_bytes())
-        item.bound = max(item.bound, float(item.by_state_s.min()) * factor)
-        heapq.heappush(waiting, item)
+        if item.coarse is None:
+            open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
+            rules = recompute_rules(self.space, 1)
+            if not open_cuts or not rules:
+                return
+            item.cuts = tuple(item.cuts[number] for number in open_cuts)
+            family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=item.states)
+            item.coarse = coarsely(pipeline, family)
+        # Of several states that cannot be told apart, as where none fits, all.
+        count = item.of_states.count(item.of_states[0])
+        spare = self._spare_bytes()
+        by_state = [least_under_s(item.coarse, state, spare_bytes=spare) for state in item.states[:count]]
+        shared = replace(item, number=self._next(), states=item.states[:count], by_state_s=np.column_stack(by_state))
+        shared.bound = max(item.bound, float(np.min(by_state)) * factor)
+        self._push(shared, waiting)
+        if count < len(item.states):
+            item.states, item.of_states = item.states[count:], item.of_states[count:]
+            item.bound = max(item.bound, item.of_states[0])
+            self._push(item, waiting)
 
     def _price(self, item: _Item, by_state_s: Floats, *, coarsely: bool = False) -> None:
         """All plans of one schedule of one way whose cut and state can still be better; `coarsely`: few of them."""
