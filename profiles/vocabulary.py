@@ -159,7 +159,7 @@ class Operator:
     kinds `memory` and `gather` they are 0. `*_bytes` is the memory traffic in both directions; `saved_bytes` what this
     operator newly keeps for backward (a tensor that an earlier operator already keeps counts there, once).
     `narrow_input`, `narrow_gradient`: under a narrow compute type what a product takes forward, and its result's
-    gradient, come cast out of the operator before.
+    gradient, come cast out of the operator before; `wide`: it stays in 16 bits whatever the compute type.
 
     `shape` by kind: gemm (m, n, k); batched_gemm and
     grouped_gemm (groups, m, n, k) with m rows per group; attention (batch, heads,
@@ -179,6 +179,7 @@ class Operator:
     backward_kernels: int = 1
     narrow_input: bool = False
     narrow_gradient: bool = False
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

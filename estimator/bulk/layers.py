@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 
 from estimator.pricing.recipe import Recipe
+from estimator.pricing.wide_layers import narrow_layers
 from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
 from models_zoo.model import Model
 
@@ -96,15 +97,16 @@ def _composition(run: tuple[int, ...], can_recompute: tuple[bool, ...], recomput
 
 
 def read_layers(model: Model, recipe: Recipe) -> ModelLayers:
-    """The kinds of `model`'s layers under `recipe`: a layer that does not learn is of another kind."""
-    frozen = recipe.frozen_layers
-    kinds: dict[tuple[Layer, bool, bool], int] = {}
+    """The kinds of `model`'s layers under `recipe`: a layer that does not learn, or whose products stay in 16 bits, is
+    of another kind."""
+    frozen, narrow = recipe.frozen_layers, narrow_layers(model, recipe)
+    kinds: dict[tuple[Layer, bool, bool, bool], int] = {}
     firsts: list[LayerKind] = []
     numbers = []
     for index, layer in enumerate(model.layers):
         held = frozen is not None and frozen[0] <= index < frozen[1]
         passes = not (frozen is not None and frozen[0] == 0 and index < frozen[1])
-        number = kinds.setdefault((layer, held, passes), len(kinds))
+        number = kinds.setdefault((layer, held, passes, index in narrow), len(kinds))
         if number == len(firsts):
             firsts.append(LayerKind(layer=layer, index=index))
         numbers.append(number)

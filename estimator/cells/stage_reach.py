@@ -151,6 +151,7 @@ def _reach_of(pricing: StagePricing, place: StagePlace, stage: StageSetup, in_fl
         matrices_frozen=_sums(
             _in_blocks(works, "parameters", frozen=True) - _in_blocks(works, "trainable_parameters", frozen=True)
         ),
+        narrow_experts=_sums(_in_blocks(works, "trainable_expert_parameters", frozen=False)),
         largest_layer=_greatest(_of(works, "parameters") + _of(works, "expert_parameters")),
         largest_learning=_greatest(_of(works, "trainable_parameters") + _of(works, "trainable_expert_parameters")),
         largest_matrix=_greatest(_of(works, "largest_matrix")),
@@ -197,8 +198,12 @@ def _repeated(setup: Setup, stage: StageSetup, layers: int) -> Amounts | float:
 
 
 def _in_blocks(works: Sequence[Work | None], name: str, *, frozen: bool) -> Amounts:
-    """A number of each layer that is in a block whose weights are frozen, or are not; 0 of the others."""
-    there = [work is not None and not work.is_end and work.frozen == frozen for work in works]
+    """A number of each layer that is in a block whose weights are frozen, or are not and have narrow products where
+    others have; 0 of the others."""
+    there = [
+        work is not None and not work.is_end and work.frozen == frozen and not (work.wide and not frozen)
+        for work in works
+    ]
     return _of(works, name) * np.array(there, dtype=np.float64)
 
 

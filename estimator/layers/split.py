@@ -32,8 +32,8 @@ class Split:
     pages. `sends_once`: a token goes once to each rank that holds some of its experts.
     `frozen`: no gradients of this layer's weights; with
     `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names; `frozen_as`: how frozen
-    matrices are held. `keeps_narrow`: a product with narrow operands keeps its input as such. `narrow_activations`: an
-    activation keeps its input in 8 bits.
+    matrices are held. `wide`: products stay in 16 bits whatever the type of others. `keeps_narrow`: a product with
+    narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
     `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel each all the same.
     `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
     `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
@@ -68,6 +68,7 @@ class Split:
     lora_rank: int = 0
     lora_targets: AdapterTargets = "all"
     frozen_as: FrozenAs = "held"
+    wide: bool = False
     keeps_narrow: bool = False
     narrow_activations: bool = False
     frozen: bool = False
@@ -129,9 +130,10 @@ class Work:
     `collectives` name their axis and phase; those of `again_collectives` run once more with `again`. `parameters` are
     the rank's own outside the experts, `expert_parameters` those of its experts (sharded and summed over other ranks);
     `trainable_*` those that learn; `vectors` counts biases and norms' weights; `frozen`: none of the layer's own
-    weights does. `partial_gradients` as `Piece` has them: sums over tensor-parallel ranks, once an iteration. `is_end`:
-    an embedding or a head; `runs_again`: recomputed in full. `saved_bytes` is kept from forward to backward,
-    `temporary_bytes` the most that lives only while this layer runs (a second copy of activations, gathered tensors).
+    weights does; `wide` as `Split` has it. `partial_gradients` as `Piece` has them: sums over tensor-parallel
+    ranks, once an iteration. `is_end`: an embedding or a head; `runs_again`: recomputed in full. `saved_bytes` is kept
+    from forward to backward, `temporary_bytes` the most that lives only while this layer runs (a second copy of
+    activations, gathered tensors).
     """
 
     operators: tuple[Operator, ...]
@@ -145,6 +147,7 @@ class Work:
     vectors: int = 0
     partial_gradients: tuple[tuple[int, int], ...] = ()
     frozen: bool = False
+    wide: bool = False
     is_end: bool = False
     runs_again: bool = False
     saved_bytes: int = 0

@@ -63,6 +63,8 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
     """The layer's pieces as one rank's work under the split's recomputation and training of weights."""
     full = split.recompute == "full" and not kind.is_end
     operators = tuple(_frozen(op, split) for op in piece.operators) if split.frozen else piece.operators
+    if split.wide:
+        operators = tuple(replace(op, wide=True) for op in operators)
     # Where neither this layer nor one before it learns, backward never comes here.
     ends_here = split.frozen and not split.lora_rank and not split.passes_gradient
     again = Again() if ends_here else computed_again(piece, operators, split, is_end=kind.is_end)
@@ -85,6 +87,7 @@ def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:
         vectors=piece.vectors,
         partial_gradients=() if split.frozen else piece.partial_gradients,
         frozen=split.frozen,
+        wide=split.wide,
         is_end=kind.is_end,
         saved_bytes=saved,
         temporary_bytes=piece.temporary_bytes + (piece.saved_bytes if full else again.freed_bytes),

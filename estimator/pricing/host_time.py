@@ -102,7 +102,7 @@ class Host:
         modules = experts if self.sequential else 1
         done.kernels += modules * kernels
         done.inner += (experts - modules) * kernels + self.fills * modules
-        if self.narrow and op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head."):
+        if self.narrow and op.kind in ("gemm", "grouped_gemm") and not (op.wide or op.name.startswith("head.")):
             done.inner += modules * CASTS
         return 0 if self.compiled else modules
 

@@ -24,7 +24,7 @@ def profiled_shard(layer: Layer, split: Split) -> Shard | None:
     A profile is of a whole sequence with all weights learning; of a layer with experts it is of those that tp ranks
     share, evenly visited.
     """
-    if split.cp > 1 or split.frozen or split.lora_rank:
+    if split.cp > 1 or split.frozen or split.lora_rank or split.wide:
         return None
     for experts in experts_of(layer):
         shared = (split.ep, split.etp, split.imbalance) == (split.tp, 1, 1.0)

@@ -85,8 +85,8 @@ def features_of(recipe: Recipe) -> MemoryFeatures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
     """Parameters on a rank outside and inside the experts, and those of them that learn; those of the blocks outside
-    the experts that do and do not; the most of a single layer and of one of its matrices (a
-    layer's experts have one together), and those of embedding and head."""
+    the experts that do and do not, and experts' that do, where products may be narrow; the most of a single
+    layer and of one of its matrices (a layer's experts have one together), and those of embedding and head."""
 
     dense: Amount
     dense_learning: Amount
@@ -94,6 +94,7 @@ class Holdings:
     experts_learning: Amount
     matrices_learning: Amount
     matrices_frozen: Amount
+    narrow_experts: Amount
     largest_layer: Amount
     largest_learning: Amount
     largest_matrix: Amount
@@ -133,10 +134,11 @@ def holdings_of(chunks: Sequence[ChunkWork], stage: StageSetup) -> Holdings:
         dense_learning=dense.learning,
         experts=experts.held,
         experts_learning=experts.learning,
-        matrices_learning=sum(work.parameters * count for work, count in inner if not work.frozen),
+        matrices_learning=sum(work.parameters * count for work, count in inner if not (work.frozen or work.wide)),
         matrices_frozen=sum(
             (work.parameters - work.trainable_parameters) * count for work, count in inner if work.frozen
         ),
+        narrow_experts=sum(work.trainable_expert_parameters * count for work, count in inner if not work.wide),
         largest_layer=max(work.parameters + work.expert_parameters for work in blocks),
         largest_learning=max(work.trainable_parameters + work.trainable_expert_parameters for work in blocks),
         largest_matrix=max(work.largest_matrix for work in blocks),
@@ -200,7 +202,7 @@ def _narrow_bytes(recipe: Recipe, stage: StageSetup, held: Holdings, wide: float
     second is the first transposed, which frozen weights make when they need it."""
     software, dtype = recipe.software, recipe.dtype
     over = (stage.sharded_over, expert_shards(stage)) if stage.zero == 3 else (1, 1)
-    learning = held.matrices_learning / over[0] + held.experts_learning / over[1]
+    learning = held.matrices_learning / over[0] + held.narrow_experts / over[1]
     frozen = held.matrices_frozen / over[0] + (held.experts - held.experts_learning) / over[1]
     alone = wide if software.narrow_parameters else 0.0
     learning_copies, frozen_copies = 2, 1 if dtype == "fp8" else 2

@@ -348,7 +348,7 @@ def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:
         attention_kernel=pace.attention_kernel,
         accumulator_bytes=pace.accumulator_bytes,
     )
-    if op.kind == "attention" and pace.fp8_attention != "no" and pace.dtype in NARROW_DTYPES:
+    if op.kind == "attention" and pace.fp8_attention != "no" and pace.dtype in NARROW_DTYPES and not op.wide:
         architecture = pace.efficiencies.architecture
         of_first = f"{pace.fp8_attention}-{architecture}"
         gain = pace.parameters.of("fp8_attention_share", of_first, architecture) - 1
@@ -360,6 +360,7 @@ def _compute_dtype(op: Operator, dtype: DType) -> DType:
     """Of narrow types, products of activations with the blocks' weights alone are in them (Transformer Engine):
     attention, adapters and the vocabulary's projection stay in bf16."""
     narrow = op.kind in ("gemm", "grouped_gemm") and not op.name.startswith("head.") and ".lora_" not in op.name
+    narrow = narrow and not op.wide
     return dtype if dtype not in NARROW_DTYPES or narrow else "bf16"
 
 

@@ -70,8 +70,9 @@ class Software:
     both passes too, in pieces (userbuffers, async TP); `sums_beside`: backward without being asked (Transformer
     Engine's layers). `shared_beside`: an expert that every token visits runs beside the others' exchange (Megatron
     Core's moe_shared_expert_overlap). `fp8_attention`: where products are narrow, fused attention is
-    in fp8 as well (first: by the first kernels that could, cuDNN's of spring 2025). `offloaded_share`: of which
-    share of the layers activations leave the device where a plan offloads them. `recomputes_needed`: what full
+    in fp8 as well (first: by the first kernels that could, cuDNN's of spring 2025). `wide_first`,
+    `wide_last`: so many blocks at either end of the model keep their products in 16 bits then. `offloaded_share`: of
+    which share of the layers activations leave the device where a plan offloads them. `recomputes_needed`: what full
     recomputation runs again stops before a block's last product, whose result nothing needs (a compiler drops it).
     `fused_softmax` False: scale, mask and softmax of unfused attention are a kernel each. `memory`: what it holds
     besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
@@ -113,6 +114,8 @@ class Software:
     sums_beside: bool = False
     shared_beside: bool = False
     fp8_attention: NarrowAttention = "no"
+    wide_first: int = 0
+    wide_last: int = 0
     offloaded_share: float = 1.0
     recomputes_needed: bool = False
     fused_softmax: bool = True

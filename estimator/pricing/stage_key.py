@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 from estimator.pricing.rank_groups import place_key
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
+from estimator.pricing.wide_layers import narrow_layers
 from models_zoo.layers import Layer
 from models_zoo.model import Model
 
@@ -14,8 +15,9 @@ def layer_kinds(model: Model, recipe: Recipe) -> tuple[int, ...]:
     """Return a number for each layer of `model`, equal for layers that do the same work under `recipe`."""
     if recipe.frozen_layers is not None:
         return tuple(range(len(model.layers)))
-    numbers: dict[Layer, int] = {}
-    return tuple(numbers.setdefault(layer, len(numbers)) for layer in model.layers)
+    numbers: dict[tuple[Layer, bool], int] = {}
+    narrow = narrow_layers(model, recipe)
+    return tuple(numbers.setdefault((layer, index in narrow), len(numbers)) for index, layer in enumerate(model.layers))
 
 
 def stage_key(setup: Setup, stage: StageSetup, kinds: tuple[int, ...]) -> Hashable:

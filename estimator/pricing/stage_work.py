@@ -12,6 +12,7 @@ from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.recipe import Recipe, Setup, Software, StageSetup
+from estimator.pricing.wide_layers import narrow_layers
 from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
@@ -34,6 +35,7 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
     recipe = setup.recipe
     layer = setup.model.layers[layer_index]
     is_frozen, passes_gradient = _learning(recipe, layer_index)
+    is_wide = layer_index not in narrow_layers(setup.model, recipe)
     return Split(
         samples=setup.samples_per_rank(stage),
         seq_len=recipe.seq_len,
@@ -61,7 +63,8 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         lora_rank=recipe.lora_rank,
         lora_targets=recipe.software.lora_targets,
         frozen_as=recipe.software.frozen_as if isinstance(layer, TransformerBlock) else "held",
-        keeps_narrow=recipe.software.keeps_narrow and recipe.dtype in NARROW_DTYPES,
+        wide=is_wide,
+        keeps_narrow=recipe.software.keeps_narrow and recipe.dtype in NARROW_DTYPES and not is_wide,
         narrow_activations=recipe.software.narrow_activations,
         frozen=recipe.lora_rank > 0 or is_frozen,
         passes_gradient=passes_gradient,
@@ -123,14 +126,15 @@ def _runs(setup: Setup, stage: StageSetup, first: int, end: int, left: int) -> I
     that may be, the first's index, and how many there are. Recomputation is counted in blocks; an embedding or head is
     never run again."""
     layers, frozen = setup.model.layers, setup.recipe.frozen_layers
+    narrow = narrow_layers(setup.model, setup.recipe)
     index = start = first
     while start < end:
         layer = layers[start]
         recomputed = stage.recompute != "none" and left > 0 and not KINDS[type(layer)].is_end
         most = min(end, start + left) if recomputed else end
         index = start + 1
-        # A recomputed layer and the same one kept are different work, and so are frozen ones and others.
-        while index < most and frozen is None and layers[index] is layer:
+        # A recomputed layer and the same one kept are different work, and so are frozen or wide ones and others.
+        while index < most and frozen is None and layers[index] is layer and (index in narrow) == (start in narrow):
             index += 1
         yield layer, recomputed, start, index - start
         left -= (index - start) * int(recomputed)

@@ -146,6 +146,12 @@ def test_features_are_told() -> None:
         ({"tp_comm_overlap": "1"}, "tensor_overlap=pipelined"),
         ({"tp_comm_overlap": "false"}, "tensor_overlap=backward"),
         ({"fp8_attention": "1", "fp8_param_gather": "0"}, "fp8_attention=yes; narrow_parameters=no"),
+        ({"moe_shared_expert_overlap": "1", "bf16_layers_first_last": "0+0"}, "shared_beside=yes"),
+        (
+            {"moe_shared_expert_overlap": "0", "bf16_layers_first_last": "2+14"},
+            "wide_first=2; wide_last=14; shared_beside=no",
+        ),
+        ({"first_last_layers_bf16": "true"}, "wide_first=1; wide_last=1"),
     ],
 )
 def test_precision_and_overlap_are_features(told: dict[str, str], features: str) -> None:

@@ -167,6 +167,12 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append("grouped_products=fused")
     if flag(told, "moe_paged_stash"):
         features.append("paged_stash=yes")
+    wide = re.fullmatch(r"(\d+)\+(\d+)", told.get("bf16_layers_first_last", ""))
+    if wide and wide.groups() != ("0", "0"):
+        features += [f"wide_first={wide[1]}", f"wide_last={wide[2]}"]
+    elif flag(told, "first_last_layers_bf16"):
+        # Megatron's --num-layers-at-start-in-bf16 and -at-end-in-bf16 where they are not given.
+        features += ["wide_first=1", "wide_last=1"]
     beside = flag(told, "moe_shared_expert_overlap")
     if beside is not None:
         features.append(f"shared_beside={'yes' if beside else 'no'}")

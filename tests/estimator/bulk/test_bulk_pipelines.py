@@ -44,14 +44,18 @@ STATES = (
 
 def _evaluator(rng: random.Random, name: str) -> BulkEvaluator:
     model = load_model(name)
-    cluster = load_cluster(rng.choice(["h100:2x8", "a100-80gb:3x6", "a100-80gb:4x4"]))
-    framework = rng.choice(list(load_frameworks().values()))
+    place = rng.choice(["h100:2x8", "a100-80gb:3x6", "a100-80gb:4x4"])
+    cluster = load_cluster(place)
+    software = rng.choice(list(load_frameworks().values())).software
+    if rng.random() < 0.3:
+        software = replace(software, wide_first=rng.randint(0, 1), wide_last=rng.randint(0, 2))
     overlaps: tuple[Overlap, ...] = ("dp", "tp", "p2p", "ep")
     recipe = Recipe(
         global_batch=rng.choice([16, 24, 48]),
         seq_len=min(model.seq_len, 1024),
         grad_dtype=rng.choice(["fp32", "bf16"]),
-        software=framework.software,
+        software=software,
+        dtype="fp8" if place.startswith("h100") and rng.random() < 0.5 else "bf16",
         overlap=frozenset(rng.sample(overlaps, rng.randint(0, 4))),
         vocabulary_multiple=rng.choice([1, 128]),
         frozen_layers=(0, 2) if rng.random() < 0.2 else None,

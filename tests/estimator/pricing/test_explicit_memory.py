@@ -210,6 +210,17 @@ def test_matrices_are_held_by_rows_and_by_columns_in_the_narrow_type(dtype: DTyp
     assert memory(build(replace(RECIPE, dtype=dtype, software=cast_anew))).weight_bytes == memory(plain).weight_bytes
 
 
+def test_blocks_that_stay_wide_hold_no_narrow_matrices() -> None:
+    software = replace(RECIPE.software, keeps_narrow=True)
+    plain, narrow = build(), build(replace(RECIPE, dtype="fp8", software=software))
+    blocks = len(MODEL.layers) - 2
+    for first, last in ((1, 0), (0, 3), (1, 3), (blocks, blocks)):
+        some = build(replace(RECIPE, dtype="fp8", software=replace(software, wide_first=first, wide_last=last)))
+        stay = min(blocks, first + last) / blocks
+        gained, whole = (memory(each).weight_bytes - memory(plain).weight_bytes for each in (some, narrow))
+        assert gained == pytest.approx((1 - stay) * whole, rel=1e-6, abs=2)
+
+
 @pytest.mark.parametrize(("dtype", "bytes_"), [("fp8", 1.0), ("mxfp8", 2 * 33 / 32), ("nvfp4", 2 * 9 / 16)])
 def test_frozen_matrices_are_held_in_the_narrow_type_alone(dtype: DType, bytes_: float) -> None:
     software = replace(RECIPE.software, keeps_narrow=True, narrow_parameters=True)

@@ -243,6 +243,16 @@ def test_single_products_alone_reach_more_than_the_tables_of_nvfp4() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_products_of_wide_layers_are_in_16_bits(way: Callable[..., PassTime]) -> None:
+    narrow, wide = machine(dtype="fp8", fp8_attention="yes"), work(wide=True)
+    assert way([(wide, 2)], narrow) == way([(work(), 2)], machine())
+    assert way([(work(), 2)], narrow).gemm_s != way([(wide, 2)], narrow).gemm_s
+    driven = host(modules="transformer_engine")
+    casting = replace(driven, narrow=True)
+    assert casting.forward(wide.operators) == driven.forward(work().operators)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_shared_expert_hides_as_much_of_the_exchange_as_it_takes(way: Callable[..., PassTime]) -> None:
     def shared(**changes: Any) -> PassTime:
         assert isinstance(MOE_BLOCK, TransformerBlock)
