@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -88,7 +87,16 @@ def _whole_layers_s(pipeline: Pipeline, ranks: Sequence[Divisible], *, waits: bo
     counts = ranks[0].counts
     alone = np.minimum.reduce([rank.layer_s for rank in ranks])
     some = [*zip(counts.tolist(), alone.tolist(), strict=True), (int(counts.sum()), float(alone.min()))]
-    return max(each_s * (most_in_turn(n, stages, m) if waits else m * -(-n // stages)) for n, each_s in some)
+    return max(float(each_s * (most_in_turn(n, stages, m) if waits else m * -(-n // stages))) for n, each_s in some)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory:
+    """What plans take at least as their layers have to fit, of each schedule under each rule of state: `least_s` in
+    all, `work_s` of it passes and recomputation of all stages, on average."""
+
+    least_s: Floats
+    work_s: Floats
 
 
 def least_in_memory_s(
@@ -97,42 +105,48 @@ def least_in_memory_s(
     states: Sequence[StateRule],
     kinds: tuple[RecomputeKind, ...],
     *,
-    below_s: float = math.inf,
     spare_bytes: int = 0,
-) -> Floats:
+) -> InMemory:
     """Return of each schedule with so many chunks a stage under each rule of state, (schedules, states): no plan takes
     less under these kinds of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where
-    they cannot. What is not below `below_s` without the sums of gradients is left at that.
+    they cannot."""
+    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
+    ranks = [pipeline.pricing.remember(divisible, kind.shards, kinds) for kind in pipeline.kinds]
+    known_ranks = [rank for rank in ranks if rank is not None]
+    shape = len(schedules), len(states)
+    if not schedules or len(known_ranks) < len(ranks):
+        return InMemory(least_s=np.zeros(shape), work_s=np.zeros(shape))
+    once_s = _once_s(pipeline)
+    rooms = _rooms(pipeline, known_ranks, schedules, states, spare_bytes)
+    again_s, slowest_s = least_in_memory(rooms, min(rank.once_s for rank in known_ranks), np.zeros(shape))
+    work_s = m * (once_s + again_s) / stages
+    least = np.maximum(work_s, m * slowest_s)
+    waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
+    in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
+    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least)
+    whole_s = [_whole_layers_s(pipeline, known_ranks, waits=wait) for wait in waits.tolist()]
+    least = np.maximum(least, np.array(whole_s)[:, None]) + pipeline.iteration_s
+    return InMemory(least_s=np.asarray(least), work_s=np.asarray(work_s))
+
+
+def least_with_sums_s(pipeline: Pipeline, schedule: tuple[ScheduleName, int], state: StateRule, work_s: float) -> float:
+    """Return what no plan of a schedule falls below under a rule of state, with passes and recomputation of `work_s`
+    (`least_in_memory_s`).
 
     The stage that does most of passes, sums and step together does at least the average of all stages. A sum of a
     part takes at least its share of the whole one's time: what a message takes grows by less than its size. Beside
     a micro-batch's passes, recomputation included, no more of it is hidden than those last; what is exposed before
     an earlier stage has ended counts in that stage's passes. ZeRO 3's gathers are at best hidden at their cost.
     """
-    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
-    ranks = [pipeline.pricing.remember(divisible, kind.shards, kinds) for kind in pipeline.kinds]
-    known_ranks = [rank for rank in ranks if rank is not None]
-    if not schedules or len(known_ranks) < len(ranks):
-        return np.zeros((len(schedules), len(states)))
-    once_s = _once_s(pipeline)
-    rooms = _rooms(pipeline, known_ranks, schedules, states, spare_bytes)
-    shape = np.zeros((len(schedules), len(states)))
-    again_s, slowest_s = least_in_memory(rooms, min(rank.once_s for rank in known_ranks), shape)
-    together_s = m * (once_s + again_s) / stages
-    least = np.maximum(together_s, m * slowest_s)
-    waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
-    in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
-    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least)
-    whole_s = [_whole_layers_s(pipeline, known_ranks, waits=wait) for wait in waits.tolist()]
-    least = np.maximum(least, np.array(whole_s)[:, None]) + pipeline.iteration_s
     software = pipeline.setup.recipe.software
-    if not (pipeline.pricing.link_tables or software.bucket_bytes or software.copies_pieces):
-        beside = max(pipeline.passes_beside(name, chunks) for name, chunks in schedules)
-        open_columns = np.flatnonzero((least < below_s).any(axis=0)).tolist()
-        sums_s = _least_shared_s(pipeline, tuple(states[column] for column in open_columns), beside)
-        shared_s = together_s[:, open_columns] + sums_s / stages + pipeline.iteration_s
-        least[:, open_columns] = np.maximum(least[:, open_columns], shared_s)
-    return np.asarray(least)
+    if pipeline.pricing.link_tables or software.bucket_bytes or software.copies_pieces:
+        return work_s + pipeline.iteration_s
+    # Where the optimizer's state is changes no sum.
+    on_device = replace(state, offload=frozenset()) if state.offload else state
+    overlapped, beside = "dp" in pipeline.overlap_under(state.zero), pipeline.passes_beside(*schedule)
+    remember = pipeline.pricing.remember
+    sums_s = min(remember(_least_sums_s, kind, on_device, overlapped, beside) for kind in pipeline.kinds)
+    return work_s + sums_s / len(pipeline.setup.stages) + pipeline.iteration_s
 
 
 def _rooms(
@@ -160,23 +174,6 @@ def _rooms(
         spared_bytes=max(rank.spared_bytes for rank in ranks),
         again_s=min(rank.again_s for rank in ranks),
     )
-
-
-def _least_shared_s(pipeline: Pipeline, states: Sequence[StateRule], beside: float) -> Floats:
-    """Return the least that all stages together add to their passes under each rule of state, sums running `beside` so
-    many."""
-    remember, hides = pipeline.pricing.remember, pipeline.overlap_under
-    of_state: dict[StateRule, float] = {}
-    for state in states:
-        # Where the optimizer's state is changes no sum.
-        on_device = replace(state, offload=frozenset()) if state.offload else state
-        if on_device not in of_state:
-            overlapped = "dp" in hides(state.zero)
-            of_state[on_device] = min(
-                remember(_least_sums_s, kind, on_device, overlapped, beside) for kind in pipeline.kinds
-            )
-        of_state[state] = of_state[on_device]
-    return np.array([of_state[state] for state in states])
 
 
 def _least_sums_s(kind: StageKind, state: StateRule, overlapped: bool, beside: float) -> float:

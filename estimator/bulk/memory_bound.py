@@ -21,8 +21,8 @@ from estimator.pricing.memory import Holdings, standing_bytes
 from profiles.vocabulary import RecomputeKind
 
 NONE: RecomputeKind = "none"
-HALVINGS = 12
-"""The bound is within 2**-12 of what it could tell."""
+HALVINGS = 10
+"""The bound is within 2**-10 of what it could tell."""
 ROUNDED_UP_BYTES = 16.0
 """`standing_bytes` rounds every layer's few parts up; a whole stage's are rounded once."""
 

@@ -23,6 +23,7 @@ from estimator.bulk.bounds import (
     least_in_turn,
     least_s,
     least_under_s,
+    least_with_sums_s,
 )
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
@@ -46,7 +47,7 @@ from profiles.vocabulary import Infeasible
 WAITING = ("gpipe", "1f1b")
 """Schedules whose stages wait for all stages before them (`least_s`)."""
 RUNNERS_UP = 5
-MOST_DIVES = 16
+MOST_DIVES = 4
 MOST_MISSES = 2000
 """Families in which the nearest miss is looked for, where nothing fits."""
 
@@ -68,9 +69,20 @@ class SearchResult:
 
 
 @dataclass(order=True, slots=True)
+class _Leaf:
+    """A rule of state of a node; `work_s` as `InMemory` has it, `summed`: the bound counts sums of gradients."""
+
+    bound: float
+    number: int
+    state: StateRule = field(compare=False)
+    work_s: float = field(compare=False)
+    summed: bool = field(default=False, compare=False)
+
+
+@dataclass(order=True, slots=True)
 class _Item:
-    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks, then also one rule
-    of state. `states` are in the order of their bounds `of_states`."""
+    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks, then also some
+    rules of state (`states`). `leaves`: the rules that are left, as a heap."""
 
     bound: float
     number: int
@@ -82,7 +94,7 @@ class _Item:
     cuts: tuple[Cut, ...] = field(default=(), compare=False)
     least_s: Floats | None = field(default=None, compare=False)
     states: tuple[StateRule, ...] = field(default=(), compare=False)
-    of_states: tuple[float, ...] = field(default=(), compare=False)
+    leaves: list[_Leaf] = field(default_factory=list, compare=False)
     coarse: Coarse | None = field(default=None, compare=False)
     by_state_s: Floats | None = field(default=None, compare=False)
 
@@ -149,6 +161,8 @@ class _Search:
                     self._pass(way, placement, waiting)
             elif item.pipeline is None:
                 self._open(item.way, item.placement, waiting)
+            elif item.leaves and not item.leaves[0].summed:
+                self._sum(item, waiting)
             elif item.least_s is None:
                 self._cut(item, waiting)
             elif item.by_state_s is None:
@@ -225,12 +239,15 @@ class _Search:
     def _plunge(self, item: _Item) -> None:
         """One schedule of one way priced at once under its most promising rule of state, coarsely."""
         self._cut(item, [])
-        shared: list[_Item] = []
-        if item.least_s is not None:
+        while item.least_s is not None and item.leaves:
+            shared: list[_Item] = []
             self._share(item, item.least_s, shared)
-        for first in shared[:1]:
-            if first.by_state_s is not None:
+            fitting = [each for each in shared if each.by_state_s is not None and math.isfinite(each.bound)]
+            for first in fitting[:1]:
+                assert first.by_state_s is not None
                 self._price(first, first.by_state_s, coarsely=True)
+            if fitting or item.coarse is None:
+                return
 
     def _placements(self, way: int) -> list[Placement]:
         """Ranks on the devices in turn; and with every tensor-parallel group inside a node, where that differs."""
@@ -267,16 +284,27 @@ class _Search:
         if not states:
             return
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
-        below = self.best.value / factor if self.best else math.inf
         by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
         still = [pair for pair in schedules if not self._is_settled(by_wait[pair[0] in WAITING] * factor)]
-        in_memory_s = least_in_memory_s(pipeline, still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
-        for (schedule, vpp), of_states in zip(still, in_memory_s, strict=True):
-            bounds = np.maximum(of_states, by_wait[schedule in WAITING]) * factor
-            order = np.argsort(bounds, kind="stable").tolist()
-            item = _Item(float(bounds[order[0]]), self._next(), way, placement, pipeline, schedule, vpp)
-            item.states, item.of_states = tuple(states[i] for i in order), tuple(bounds[order].tolist())
+        in_memory = least_in_memory_s(pipeline, still, states, kinds, spare_bytes=self._spare_bytes())
+        for (schedule, vpp), least, work in zip(still, in_memory.least_s, in_memory.work_s, strict=True):
+            bounds = np.maximum(least, by_wait[schedule in WAITING]) * factor
+            leaves = [
+                _Leaf(*leaf) for leaf in zip(bounds.tolist(), range(len(states)), states, work.tolist(), strict=True)
+            ]
+            heapq.heapify(leaves)
+            item = _Item(leaves[0].bound, self._next(), way, placement, pipeline, schedule, vpp, leaves=leaves)
             self._push(item, waiting)
+
+    def _sum(self, item: _Item, waiting: list[_Item]) -> None:
+        """The most promising rule of state, bounded with the sums of gradients."""
+        pipeline = item.pipeline
+        assert pipeline is not None
+        leaf, factor = item.leaves[0], self.weight(pipeline.degrees.stage_devices * pipeline.degrees.pp)
+        least = least_with_sums_s(pipeline, (item.schedule, item.vpp), leaf.state, leaf.work_s) * factor
+        heapq.heapreplace(item.leaves, replace(leaf, bound=max(leaf.bound, least), summed=True))
+        item.bound = max(item.bound, item.leaves[0].bound)
+        self._push(item, waiting)
 
     def _next(self) -> int:
         self.serial += 1
@@ -320,18 +348,20 @@ class _Search:
             if not open_cuts or not rules:
                 return
             item.cuts = tuple(item.cuts[number] for number in open_cuts)
-            family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=item.states)
+            states = tuple(leaf.state for leaf in item.leaves)
+            family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=states)
             item.coarse = coarsely(pipeline, family)
-        # Of several states that cannot be told apart, as where none fits, all.
-        count = item.of_states.count(item.of_states[0])
-        spare = self._spare_bytes()
-        by_state = [least_under_s(item.coarse, state, spare_bytes=spare) for state in item.states[:count]]
-        shared = replace(item, number=self._next(), states=item.states[:count], by_state_s=np.column_stack(by_state))
-        shared.bound = max(item.bound, float(np.min(by_state)) * factor)
+        leaves = [heapq.heappop(item.leaves)]
+        # Where none fits the nearest miss is asked for, of all at once.
+        while math.isinf(leaves[0].bound) and item.leaves:
+            leaves.append(heapq.heappop(item.leaves))
+        states, spare = tuple(leaf.state for leaf in leaves), self._spare_bytes()
+        by_state = np.column_stack([least_under_s(item.coarse, state, spare_bytes=spare) for state in states])
+        shared = replace(item, number=self._next(), leaves=[], states=states, by_state_s=by_state)
+        shared.bound = max(item.bound, float(by_state.min()) * factor)
         self._push(shared, waiting)
-        if count < len(item.states):
-            item.states, item.of_states = item.states[count:], item.of_states[count:]
-            item.bound = max(item.bound, item.of_states[0])
+        if item.leaves:
+            item.bound = max(item.bound, item.leaves[0].bound)
             self._push(item, waiting)
 
     def _price(self, item: _Item, by_state_s: Floats, *, coarsely: bool = False) -> None:
