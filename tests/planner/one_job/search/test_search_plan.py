@@ -99,7 +99,7 @@ def test_nothing_possible_says_what_removed_the_ways() -> None:
     with pytest.raises(NothingFits, match=r"lacks .* GiB"):
         _plan(model="llama3-70b", cluster="v100-32gb:1x1", dtype="fp16")
     with pytest.raises(NothingFits, match="no bf16 rate"):
-        _plan(cluster="v100-32gb:1x4")
+        _plan(cluster="v100-32gb:1x4", dtype="bf16")
 
 
 def test_money_takes_the_devices_into_account(tmp_path: Path) -> None:
