@@ -10,7 +10,9 @@ from typing import get_args
 
 from estimator.communication.fit import make_table
 from estimator.communication.measuring import Backend, Measured, Task, World
+from estimator.host.capacity import HOST_DEVICE_BYTES, WORKER_BYTES, process_limit
 from estimator.host.cpu import cpu_name
+from estimator.host.memory import free_host_memory_bytes
 from estimator.host.worker_processes import (
     Limits,
     WorkerSpec,
@@ -21,6 +23,7 @@ from estimator.host.worker_processes import (
     run_workers,
 )
 from profiles.errors import InputError, MachineError
+from profiles.limits import Limit
 from profiles.vocabulary import CollectiveOp, LinkTable
 
 STAND_INS: dict[CollectiveOp, CollectiveOp] = {"reduce_scatter": "all_gather", "all_to_all": "all_gather"}
@@ -30,6 +33,9 @@ DEFAULT_SIZES = tuple(4096 * 4**step for step in range(8))
 ALL_OPS: tuple[CollectiveOp, ...] = get_args(CollectiveOp)
 WORKER = python_worker("estimator.communication.worker_torch")
 JAX_WORKER = python_worker("estimator.communication.worker_jax")
+
+BUFFERS = 4
+"""Of a message's size, that a rank holds at once: what goes in and comes out, its part, and the backend's own."""
 
 Progress = Callable[[int, int, str], None]
 """Called with measurements done, measurements in all, and what was measured last."""
@@ -69,10 +75,12 @@ def measure_links(
         progress: called after every size.
 
     Raises:
-        InputError: an argument that cannot be, or an op that the backend lacks without its stand-in measured.
+        InputError: an argument that cannot be, ranks or messages that this machine cannot hold, or an op that the
+            backend lacks without its stand-in measured.
         MachineError: a worker died, or nothing came in time; no process is left behind.
     """
     _check(backend, ranks, sizes, ops, repeats, timeout_s, world)
+    _check_room(backend, ranks, sizes, world)
     task = Task(
         backend=backend,
         cases=_cases(ops, sorted(set(ranks))),
@@ -132,6 +140,22 @@ def _check(
     for holds, key, value, expected in rules:
         if not holds:
             raise InputError(where="measure links", key=key, found=value, expected=expected)
+
+
+def _check_room(backend: Backend, ranks: tuple[int, ...], sizes: tuple[int, ...], world: World | None) -> None:
+    """InputError where this machine cannot hold the ranks that it is to start, or the messages of its ranks."""
+    if world is None:
+        each_bytes = HOST_DEVICE_BYTES if backend == "xla" else WORKER_BYTES
+        process_limit(each_bytes=each_bytes).check(max(ranks), where="measure links", key="ranks")
+    if backend != "nccl":
+        here, free_bytes = min(max(ranks), world.ranks_per_node if world else max(ranks)), free_host_memory_bytes()
+        message_limit = Limit(
+            most=free_bytes // (BUFFERS * here),
+            unit="bytes in a message",
+            reason=f"{here} ranks hold {BUFFERS} buffers each in {free_bytes / 2**30:.1f} GiB of free memory here",
+            beyond="fewer ranks or more machines take larger ones",
+        )
+        message_limit.check(max(sizes), where="measure links", key="sizes")
 
 
 def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool) -> tuple[LinkTable, ...]:

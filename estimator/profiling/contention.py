@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import mean, median
 from typing import Any
 
+from estimator.host.capacity import process_limit
 from estimator.host.worker_processes import Limits, WorkerSpec, pinned_cores, python_worker, run_workers
 from estimator.profiling.frameworks import load_profiler
 from estimator.profiling.setting import Setting, low_quantile
@@ -54,11 +55,12 @@ def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32",
     """How many times as long one forward and backward of the reference block takes with all `workers` busy, at least 1:
     the median then, since an iteration sums over many passes, over the low quantile alone, which a profile gives.
 
-    Each worker is a process, on cores of its own where there are enough. Raise InputError for fewer than two,
-    MachineError where one dies or nothing comes in time.
+    Each worker is a process, on cores of its own where there are enough. Raise InputError for fewer than two or more
+    than this machine holds, MachineError where one dies or nothing comes in time.
     """
     if workers < 2:
         raise InputError(where="contention", key="workers", found=workers, expected="at least 2")
+    process_limit(threads=threads).check(workers, where="contention", key="workers")
     request = {"rounds": ROUNDS, "round_s": ROUND_S, "threads": threads, "dtype": dtype}
     cores = pinned_cores(workers, threads)
     reports: list[dict[str, Any]] = []

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from estimator.host.memory import keep_freed_memory
 from estimator.host.worker_processes import read_request
 from estimator.profiling.contention import REFERENCE_BLOCK, REFERENCE_SAMPLES, REFERENCE_TOKENS
-from estimator.profiling.host_memory import keep_freed_memory
 from estimator.profiling.measure_torch import Training, build_shard
 from profiles.vocabulary import Shard
 

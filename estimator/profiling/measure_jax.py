@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from estimator.host.memory import free_host_memory_bytes
 from estimator.profiling.device_jax import start_jax
-from estimator.profiling.host_memory import free_host_memory_bytes
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.room import refuse_early
 from estimator.profiling.sampling import explain, sample_passes, time_in_turn

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from estimator.profiling.host_memory import free_host_memory_bytes, keep_freed_memory
+from estimator.host.memory import free_host_memory_bytes, keep_freed_memory
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.room import refuse_early
 from estimator.profiling.sampling import explain, sample_passes, time_in_turn

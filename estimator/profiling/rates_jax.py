@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from estimator.host.memory import host_memory_bytes
 from estimator.profiling.device_jax import check_device, start_jax
-from estimator.profiling.host_memory import host_memory_bytes
 from estimator.profiling.sampling import best_s, identity_of, product_rate, rate_dtype, time_in_turn
 from estimator.profiling.setting import DeviceIdentity, Setting
 from models_zoo.jax_layers.parallel import dtype_of

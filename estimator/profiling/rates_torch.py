@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from estimator.profiling.host_memory import host_memory_bytes
+from estimator.host.memory import host_memory_bytes
 from estimator.profiling.measure_torch import check_device, time_steps, torch_settings
 from estimator.profiling.sampling import best_s, identity_of, product_rate, rate_dtype
 from estimator.profiling.setting import DeviceIdentity, Setting

@@ -359,6 +359,15 @@ def test_steps_of_all_workers_together_are_told_from_those_of_one() -> None:
     assert stated_time_s(replace(summed, gpus_total=1)) == 0.275
 
 
+def test_a_time_about_which_its_own_iterations_scatter_is_left_out() -> None:
+    for fastest, steady in ((1.3134, False), (1.8, True)):
+        notes = f"median of 46 logged iterations from step 5 on: 1.9239 s (min {fastest}); max allocated 3.864 GiB"
+        explicit = _explicit(metric_name="iter_time_s", metric_value=1.92385, peak_mem_gb=3.864, notes=notes)
+        assert explicit.iter_time_s == (1.92385 if steady else None)
+        assert ("not steady" in explicit.notes) != steady
+        assert explicit.peak_mem_gb == 3.864
+
+
 def test_the_notes_tell_hardware_flops() -> None:
     assert convention_of(run_row(notes="HARDWARE FLOPs incl. recompute")) == "hardware"
     assert convention_of(run_row(source_repo_or_paper="NVIDIA-NeMo/Megatron-Bridge")) == "causal"

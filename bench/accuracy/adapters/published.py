@@ -73,7 +73,7 @@ def explicit_row(row: RunRow, told: Told = UNTOLD) -> RunRow:
     columns["framework"] = release_of(framework, told)
     seq_len = columns.get("seq_len", row.seq_len)
     columns |= batch_columns(row, framework, seq_len, columns["grad_accum"], assumed)
-    columns |= measured_columns(row)
+    columns |= measured_columns(row, assumed)
     return replace(row, **columns, notes="; ".join(assumed))
 
 

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from bench.testbed.sleeping import SleepingStage, layer_sleeps
 from estimator.frontends.load import load_any_model
-from estimator.profiling.host_memory import keep_freed_memory
+from estimator.host.memory import keep_freed_memory
 from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import program_of
 from planner.one_job.running.record import Orders

@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from estimator.host.capacity import SIMULATION_BYTES, process_limit
 from planner.many_jobs.simulation.result import summary_json
 from planner.many_jobs.simulation.run import Inputs, load_inputs, options_of, run_request
 from planner.many_jobs.simulation.tables import csv_text
@@ -70,12 +71,15 @@ def run_sweep(
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], ...]:
     """Return the summaries, in the order of the requests, each with `load`, `seed` and `options`. Raise InputError,
-    NothingFits and MachineError as a single run; MachineError where a worker died or Ray cannot be reached."""
+    NothingFits and MachineError as a single run; InputError for more `workers` than this machine holds, MachineError
+    where one died or Ray cannot be reached."""
     if ray_address is not None:
         answers = _over_ray(requests, ray_address)
     elif workers == 1:
         answers = map(run_one, requests)
     else:
+        limit = process_limit(each_bytes=SIMULATION_BYTES)
+        limit.check(min(workers, len(requests)), where="simulate", key="--workers")
         answers = _over_cores(requests, workers)
     summaries = []
     for request, answer in zip(requests, answers, strict=True):
@@ -121,7 +125,7 @@ def _over_cores(requests: Sequence[ReplayOptions], workers: int) -> Iterator[dic
 
     from estimator.host.children import process_pool
 
-    with process_pool(workers) as pool:
+    with process_pool(min(workers, len(requests))) as pool:
         try:
             yield from pool.map(run_one, requests)
         except BrokenProcessPool as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from estimator.frontends.load import load_any_model
+from estimator.host.capacity import thread_limit
 from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
@@ -27,6 +28,7 @@ def profile_model(options: ProfileOptions) -> dict[str, Any]:
     """Measure into the store what is asked for of the model and not there, the shards of its Cells on a cluster or
     those that `options` name, and return what is known of them then."""
     setting = _setting(options)
+    thread_limit().check(options.threads, where="profile", key="--threads")
     with ProfileStore(options.store) as opened:
         if options.cluster is not None:
             return _profile_cells(options, options.cluster, setting, opened)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from estimator.profiling.host_memory import resident_peak_bytes, start_resident_peak
+from estimator.host.memory import resident_peak_bytes, start_resident_peak
 
 Held = tuple[int, ...]
 """Bytes by device; of a host, its one process's resident set."""

@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from estimator.frontends.load import load_any_model
+from estimator.host.capacity import HOST_DEVICE_BYTES, WORKER_BYTES, process_limit, thread_limit
+from estimator.host.memory import free_host_memory_bytes
 from estimator.pricing.outcome import Evaluation
-from estimator.profiling.host_memory import free_host_memory_bytes
 from models_zoo.layers import without_jax
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
@@ -35,9 +36,6 @@ from profiles.vocabulary import Infeasible
 if TYPE_CHECKING:
     from estimator.profiling.setting import DeviceIdentity, Framework
 
-WORKER_BYTES = 400 * 2**20
-"""Of host memory that a worker process with its framework takes before it holds a weight."""
-
 
 def run_plan(options: RunOptions) -> dict[str, Any] | None:
     """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it."""
@@ -46,6 +44,8 @@ def run_plan(options: RunOptions) -> dict[str, Any] | None:
     program = program_of(plan, model, where=str(path))
     _check(program, options)
     on_gpu = _uses_gpus(program, options)
+    if not on_gpu:
+        _check_capacity(program, options)
     orders = _orders(plan, options, on_gpu=on_gpu)
     report = _reporter(options.progress)
     with ExitStack() as stack:
@@ -80,6 +80,15 @@ def _check(program: Program, options: RunOptions) -> None:
         raise InputError(where="run", key="--backend", found=f"jax, for a model with {lacking}", expected=expected)
     if options.data is not None:
         load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
+
+
+def _check_capacity(program: Program, options: RunOptions) -> None:
+    """InputError for more threads or ranks than this machine runs at once."""
+    thread_limit().check(options.threads, where="run", key="--threads")
+    if options.world is None:
+        each_bytes = HOST_DEVICE_BYTES if options.backend == "jax" else WORKER_BYTES
+        limit = process_limit(threads=options.threads, each_bytes=each_bytes)
+        limit.check(program.ranks, where=str(options.file), key="ranks")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:

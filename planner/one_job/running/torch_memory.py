@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from estimator.profiling.host_memory import resident_peak_bytes, start_resident_peak
+from estimator.host.memory import resident_peak_bytes, start_resident_peak
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from estimator.profiling.host_memory import keep_freed_memory
+from estimator.host.memory import keep_freed_memory
 from models_zoo.torch_layers.parallel import DTYPES
 from planner.one_job.running.data import Data
 from planner.one_job.running.iteration import run_iteration

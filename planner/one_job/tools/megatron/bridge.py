@@ -16,7 +16,18 @@ from planner.one_job.tools.megatron import fields as core
 from planner.one_job.tools.megatron.fields import Fields, core_fields
 from planner.one_job.tools.megatron.names import OPTIMIZERS
 
-TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp8": "torch.bfloat16", "fp16": "torch.float16"}
+TORCH_DTYPES = {
+    "bf16": "torch.bfloat16",
+    "fp16": "torch.float16",
+    **dict.fromkeys(("fp8", "fp8_block", "mxfp8", "nvfp4"), "torch.bfloat16"),
+}
+NARROW: dict[str, Fields] = {
+    "fp8": {"bf16": True, "fp8": "hybrid"},
+    "fp8_block": {"bf16": True, "fp8": "e4m3", "fp8_recipe": "blockwise"},
+    "mxfp8": {"bf16": True, "fp8": "e4m3", "fp8_recipe": "mxfp8"},
+    "nvfp4": {"bf16": True, "fp4": "e2m1"},
+}
+"""Settings of `MixedPrecisionConfig` by compute type."""
 
 NOT_OF_THE_MODEL = (
     "swiglu",
@@ -229,7 +240,15 @@ def _overlap(task: Task, fields: Fields) -> Fields:
 def _precision(task: Task) -> Fields:
     dtype, grads = task.plan.model.dtype, task.recipe.grad_dtype
     kind = Code(TORCH_DTYPES.get(dtype, "torch.float32"))
-    types = {"fp8": {"bf16": True, "fp8": "hybrid"}}.get(dtype, {dtype: True})
+    types, software = NARROW.get(dtype, {dtype: True}), task.recipe.software
+    if dtype in NARROW:
+        types = {**types, "fp8_param_gather": software.narrow_parameters and dtype != "nvfp4"}
+    if dtype in NARROW and (software.wide_first or software.wide_last):
+        types |= {
+            "first_last_layers_bf16": True,
+            "num_layers_at_start_in_bf16": software.wide_first,
+            "num_layers_at_end_in_bf16": software.wide_last,
+        }
     return {**types, "params_dtype": kind, "pipeline_dtype": kind, "grad_reduce_in_fp32": grads == "fp32"}
 
 

@@ -17,6 +17,7 @@ from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
 from planner.one_job.tools.megatron.names import DEGREES, EXPERTS, LATENT, STRATEGIES, fields_of
 from planner.one_job.tools.megatron.rules import recomputed_blocks
+from profiles.vocabulary import NARROW_DTYPES
 
 Fields = dict[str, Any]
 
@@ -131,13 +132,14 @@ def _experts(task: Task) -> Fields:
         "moe_layer_freq": None if all(decoder.expert_blocks) else decoder.expert_blocks,
         "moe_router_pre_softmax": experts.top_k == 1,
         "moe_router_load_balancing_type": "aux_loss",
-        "moe_grouped_gemm": plan.model.dtype in ("bf16", "fp8"),
+        "moe_grouped_gemm": plan.model.dtype == "bf16" or plan.model.dtype in NARROW_DTYPES,
         "moe_token_dispatcher_type": "flex" if deduplicated else "alltoall",
         "moe_enable_deepep": deduplicated,
         "moe_expert_capacity_factor": recipe.moe_capacity_factor,
         "moe_pad_expert_input_to_capacity": recipe.moe_capacity_factor is not None and not deduplicated,
         **{DEGREES[name]: getattr(shape, name) for name in ("ep", "etp")},
         "overlap_moe_expert_parallel_comm": _overlaps_experts(task),
+        "moe_shared_expert_overlap": recipe.software.shared_beside and bool(experts.shared_hidden) and not deduplicated,
     }
 
 

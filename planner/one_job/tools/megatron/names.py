@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from estimator.pricing.recipe import OptimizerName, ZeroStage
+from profiles.vocabulary import DType
 
 DEGREES = {
     "tp": "tensor_model_parallel_size",
@@ -23,6 +24,15 @@ DEGREES = {
 BATCH = {"micro_batch": "micro-batch-size", "global_batch": "global-batch-size", "seq_len": "seq-length"}
 
 OPTIMIZERS: dict[str, OptimizerName] = {"adam": "adamw", "sgd": "sgd", "muon": "muon", "dist_muon": "muon"}
+
+FP8_RECIPES: dict[str, DType] = {
+    "delayed": "fp8",
+    "tensorwise": "fp8",
+    "blockwise": "fp8_block",
+    "mxfp8": "mxfp8",
+    "custom": "fp8",
+}
+"""--fp8-recipe; the first is what Megatron takes where none is given."""
 
 STRATEGIES: dict[str, ZeroStage] = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """--data-parallel-sharding-strategy of Megatron FSDP."""

@@ -9,17 +9,17 @@ and not modelled (an assumption names it); not known (an assumption names the ne
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from estimator.pricing.recipe import Overlap, ZeroStage
+from estimator.pricing.recipe import OffloadPart, Overlap, ZeroStage
 from models_zoo.model import Model
 from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, load_named
 from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks
 from planner.one_job.tools.base.shape import blocks_of, experts_of
 from planner.one_job.tools.megatron.arguments import Arguments, known_arguments, read_arguments, refuse_others
 from planner.one_job.tools.megatron.model import MODEL_ARGUMENTS, check_model, find_model, seq_length
-from planner.one_job.tools.megatron.names import BATCH, DEGREES, OPTIMIZERS, STRATEGIES, argument
+from planner.one_job.tools.megatron.names import BATCH, DEGREES, FP8_RECIPES, OPTIMIZERS, STRATEGIES, argument
 from planner.one_job.tools.megatron.shell import read_command
+from planner.one_job.tools.megatron.software import offloaded_layers, read_software, recomputed_modules
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from profiles.files import read_text
@@ -78,7 +78,7 @@ def read_megatron(settings: str, *, model: str | None, options: EstimateOptions)
         options=read,
         words=WORDS,
         devices=arguments.devices,
-        software=_software(arguments, read, notes),
+        software=read_software(arguments, named.model, read, notes),
         blocks=_blocks(arguments, named.model),
         copies=_copies(arguments),
         assumptions=tuple(dict.fromkeys(notes)),
@@ -133,7 +133,7 @@ def _options(arguments: Arguments, model: Model, notes: list[str]) -> Stated:
         "zero": _zero(arguments),
         "sequence_parallel": arguments.has("sequence-parallel") and tp > 1,
         "overlap": _overlap(arguments, vpp, notes),
-        "offload": ("optimizer",) if arguments.has("optimizer-cpu-offload") else (),
+        "offload": _offload(arguments),
         "vocab_pad": 1
         if arguments.has("padded-vocab-size")
         else arguments.count("make-vocab-size-divisible-by") or 128,
@@ -154,6 +154,11 @@ def _options(arguments: Arguments, model: Model, notes: list[str]) -> Stated:
     return stated
 
 
+def _offload(arguments: Arguments) -> tuple[OffloadPart, ...]:
+    parts: list[OffloadPart] = ["optimizer"] if arguments.has("optimizer-cpu-offload") else []
+    return (*parts, "activations") if offloaded_layers(arguments) else tuple(parts)
+
+
 def _is_local(arguments: Arguments) -> bool:
     """Whether Megatron's own layers run, not Transformer Engine's."""
     local = arguments.choice("transformer-impl", ("transformer_engine", "local")) == "local"
@@ -167,9 +172,9 @@ def _add_precision(arguments: Arguments, stated: Stated, notes: list[str]) -> No
         raise InputError(where=arguments.setting, key="--bf16, --fp16", found="both", expected="one of them")
     half: DType = "fp16" if arguments.has("fp16") else "bf16" if arguments.has("bf16") else "fp32"
     if arguments.has("fp4-format"):
-        notes.append("--fp4-format: products are priced in fp8")
-    if arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3", "fp4-format"):
-        stated["dtype"] = "fp8"
+        stated["dtype"] = "nvfp4"
+    elif arguments.has("fp8-format", "fp8-hybrid", "fp8-e4m3"):
+        stated["dtype"] = _fp8_type(arguments, notes)
     else:
         stated["dtype"] = half
     if half == "fp16":
@@ -179,6 +184,13 @@ def _add_precision(arguments: Arguments, stated: Stated, notes: list[str]) -> No
         stated["grad_dtype"] = "bf16" if narrow else "fp32"
     else:
         stated["grad_dtype"] = "fp32"
+
+
+def _fp8_type(arguments: Arguments, notes: list[str]) -> DType:
+    recipe = arguments.choice("fp8-recipe", tuple(FP8_RECIPES))
+    if recipe == "custom":
+        notes.append("--fp8-recipe custom: products are priced as with one scale a tensor")
+    return FP8_RECIPES[recipe]
 
 
 def _add_experts(arguments: Arguments, model: Model, stated: Stated, tp: int, notes: list[str]) -> None:
@@ -195,8 +207,6 @@ def _add_experts(arguments: Arguments, model: Model, stated: Stated, tp: int, no
     dispatcher = arguments.text("moe-token-dispatcher-type", "allgather")
     if dispatcher == "allgather" and ep > 1:
         notes.append("--moe-token-dispatcher-type allgather: tokens are priced as exchanged all to all")
-    if not arguments.has("moe-grouped-gemm"):
-        notes.append("without --moe-grouped-gemm experts run one after the other; they are priced as grouped")
 
 
 # The pipeline
@@ -291,7 +301,7 @@ def _recompute(arguments: Arguments, vpp: int, notes: list[str]) -> str:
     method = next((arguments.text(name) for name in METHODS if arguments.has(name)), None)
     layers = next((arguments.count(name) for name in COUNTS if arguments.has(name)), None)
     if kind == "selective":
-        return _selective(arguments, notes)
+        return "selective" if recomputed_modules(arguments, notes) else "none"
     if kind == "full" and method == "block" and layers is not None:
         return f"full:{layers * vpp}"
     if kind == "full" and (layers or 1) > 1:
@@ -307,16 +317,6 @@ def _recompute_kind(arguments: Arguments) -> str:
     if arguments.has("checkpoint-activations", "activations-checkpoint-method"):
         return "full"
     return "selective" if arguments.has("recompute-activations", "moe-layer-recompute") else "none"
-
-
-def _selective(arguments: Arguments, notes: list[str]) -> str:
-    modules = arguments.words("recompute-modules") or ("core_attn",)
-    if arguments.has("moe-layer-recompute"):
-        modules = (*modules, "moe")
-    others = [module for module in modules if module != "core_attn"]
-    if others:
-        notes.append(f"recomputation of {', '.join(others)}: not modelled; priced as kept")
-    return "selective" if "core_attn" in modules else "none"
 
 
 def _overlap(arguments: Arguments, vpp: int, notes: list[str]) -> tuple[Overlap, ...]:
@@ -349,27 +349,3 @@ def _attention(arguments: Arguments, notes: list[str]) -> AttentionKernel | None
                 notes.append(f"--{name}: not modelled; attention is priced as Megatron's fused softmax")
         return "math"
     return None
-
-
-def _software(arguments: Arguments, stated: Stated, notes: list[str]) -> dict[str, Any]:
-    """Features of the software that arguments turn on or off."""
-    features: dict[str, Any] = {
-        "fused_cross_entropy": arguments.has("cross-entropy-loss-fusion"),
-        "fused_accumulation": not arguments.has("no-gradient-accumulation-fusion"),
-    }
-    eager = [arguments.has("no-bias-dropout-fusion"), arguments.has("no-bias-gelu-fusion", "no-bias-swiglu-fusion")]
-    if all(eager):
-        features["kernels"] = "eager"
-    elif any(eager):
-        notes.append("one fusion of small operators is off; all are priced as fused")
-    elements = arguments.count("ddp-bucket-size")
-    if elements is not None and "dp" in (stated["overlap"] or ()):
-        features["bucket_bytes"] = elements * (4 if stated["grad_dtype"] == "fp32" else 2)
-    flex = arguments.text("moe-token-dispatcher-type") == "flex"
-    backend = arguments.text("moe-flex-dispatcher-backend", "deepep")
-    if arguments.has("moe-enable-deepep") or (flex and backend in ("deepep", "hybridep")):
-        features["dispatch"] = "deduplicated"
-    graphs = arguments.text("cuda-graph-impl", "none") != "none"
-    if graphs or arguments.has("enable-cuda-graph", "external-cuda-graph"):
-        features["launch"] = "graph"
-    return features

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 from planner.one_job.tools.base.shape import MEGATRON_ORDER, Shape
 from planner.one_job.tools.base.tool import Rule, TrainingTool
+from profiles.vocabulary import NARROW_DTYPES
 
-GRADIENTS = {"bf16": ("bf16", "fp32"), "fp8": ("bf16", "fp32"), "fp16": ("fp16", "fp32")}
+GRADIENTS: dict[str, tuple[str, ...]] = {
+    "bf16": ("bf16", "fp32"),
+    "fp16": ("fp16", "fp32"),
+    **dict.fromkeys(NARROW_DTYPES, ("bf16", "fp32")),
+}
 """What gradients may be held in; fp32 with any other type."""
 
 
@@ -115,6 +120,7 @@ MEGATRON = TrainingTool(
     sharded_pipelines=(0, 1),
     orders=(MEGATRON_ORDER, ("tp", "cp", "pp", "dp")),
     optimizers=("adamw", "sgd", "muon"),
+    dtypes=("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "nvfp4", "fp32", "tf32"),
     job=(
         Rule(
             key="recipe.grad_dtype",
@@ -139,7 +145,7 @@ BRIDGE = replace(
     basis=f"Megatron-Bridge 0.3 on {MEGATRON.basis}",
     software="megatron-bridge",
     optimizers=("adamw", "sgd"),
-    dtypes=("bf16", "fp16", "fp8", "fp32"),
+    dtypes=("bf16", "fp16", "fp8", "fp8_block", "mxfp8", "nvfp4", "fp32"),
     model="megatron.bridge:refuse_model",
     write="megatron.bridge:write_bridge",
     read=None,

@@ -15,6 +15,7 @@ from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task, launcher_lines, shell_lines
 from planner.one_job.tools.megatron.fields import Fields, core_fields
 from planner.one_job.tools.megatron.names import OPTIMIZERS, argument
+from profiles.vocabulary import NARROW_DTYPES
 
 INVERSE = {
     "add_bias_linear": ("--disable-bias-linear",),
@@ -36,6 +37,17 @@ RENAMED = {
     "num_layers_in_last_pipeline_stage": "--decoder-last-pipeline-num-layers",
 }
 """Arguments with a value that are not called as the field."""
+
+
+PRECISIONS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "bf16": (("--bf16",),),
+    "fp16": (("--fp16",),),
+    "fp8": (("--bf16",), ("--fp8-format", "hybrid")),
+    "fp8_block": (("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "blockwise")),
+    "mxfp8": (("--bf16",), ("--fp8-format", "e4m3"), ("--fp8-recipe", "mxfp8")),
+    "nvfp4": (("--bf16",), ("--fp4-format", "e2m1")),
+}
+"""Arguments by compute type; none of fp32's."""
 
 
 def write_megatron(task: Task) -> tuple[ExportFile, ...]:
@@ -160,13 +172,30 @@ def _point_to_point(task: Task) -> list[list[str]]:
 
 def _precision(task: Task) -> list[list[str]]:
     dtype, grads = task.plan.model.dtype, task.recipe.grad_dtype
-    arguments = {"bf16": [["--bf16"]], "fp16": [["--fp16"]], "fp8": [["--bf16"], ["--fp8-format", "hybrid"]]}.get(
-        dtype, []
-    )
-    if dtype in ("bf16", "fp8"):
+    arguments = [list(words) for words in PRECISIONS.get(dtype, ())]
+    if dtype in NARROW_DTYPES:
+        arguments += _narrow_beside(task)
+    if dtype == "bf16" or dtype in NARROW_DTYPES:
         arguments += [["--grad-reduce-in-bf16"]] if grads == "bf16" else [["--accumulate-allreduce-grads-in-fp32"]]
     elif dtype == "fp16" and grads == "fp32":
         arguments += [["--accumulate-allreduce-grads-in-fp32"]]
+    return arguments
+
+
+def _narrow_beside(task: Task) -> list[list[str]]:
+    """What is narrow besides products, and which layers' are not."""
+    software = task.recipe.software
+    arguments = []
+    if software.fp8_attention != "no":
+        arguments.append(["--fp8-multi-head-attention"])
+    if software.narrow_parameters and task.plan.model.dtype != "nvfp4":
+        arguments.append(["--fp8-param-gather"])
+    if software.wide_first or software.wide_last:
+        arguments += [
+            ["--first-last-layers-bf16"],
+            ["--num-layers-at-start-in-bf16", str(software.wide_first)],
+            ["--num-layers-at-end-in-bf16", str(software.wide_last)],
+        ]
     return arguments
 
 

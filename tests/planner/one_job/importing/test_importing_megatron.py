@@ -64,7 +64,7 @@ def test_a_vocabulary_that_is_not_stated_may_follow_from_the_layers() -> None:
 
 def test_every_argument_is_of_one_kind_and_used_ones_are_read() -> None:
     folder = Path(__file__).resolve().parents[4] / "planner" / "one_job" / "tools" / "megatron"
-    files = ("read.py", "arguments.py", "model.py", "names.py")
+    files = ("read.py", "software.py", "arguments.py", "model.py", "names.py")
     sources = "".join((folder / name).read_text(encoding="utf-8") for name in files)
     used = [name for name, argument in known_arguments().items() if argument.role == "used"]
     assert len(known_arguments()) > 600
@@ -102,7 +102,8 @@ def test_arguments_of_unfused_attention_matter_there_alone() -> None:
         ("--tensor-model-parallel-size=2 --sequence-parallel", {"tp": 2, "sequence_parallel": True}),
         ("--recompute-activations", {"recompute": "selective"}),
         ("--recompute-granularity selective", {"recompute": "selective"}),
-        ("--recompute-granularity selective --recompute-modules moe_act layernorm", {"recompute": "none"}),
+        ("--recompute-granularity selective --recompute-modules moe_act layernorm", {"recompute": "selective"}),
+        ("--recompute-granularity selective --recompute-modules nothing_known", {"recompute": "none"}),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", {"recompute": "full"}),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 3", {"recompute": "full:3"}),
         ("--activations-checkpoint-method block --activations-checkpoint-num-layers 2", {"recompute": "full:2"}),
@@ -113,6 +114,12 @@ def test_arguments_of_unfused_attention_matter_there_alone() -> None:
         ("--use-torch-fsdp2", {"zero": 3, "overlap": ("dp",)}),
         ("--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward", {"zero": 2}),
         ("--fp8-format hybrid", {"dtype": "fp8", "grad_dtype": "fp32"}),
+        ("--fp8-format e4m3 --fp8-recipe tensorwise", {"dtype": "fp8"}),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", {"dtype": "fp8_block"}),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8", {"dtype": "mxfp8"}),
+        ("--fp4-format e2m1 --fp4-recipe nvfp4", {"dtype": "nvfp4"}),
+        ("--fp8-recipe mxfp8", {"dtype": "bf16"}),
+        ("--cpu-offloading-num-layers 2", {"offload": ("activations",)}),
         ("--grad-reduce-in-bf16", {"grad_dtype": "bf16"}),
         ("--optimizer sgd", {"optimizer": "sgd"}),
         ("--optimizer dist_muon", {"optimizer": "muon"}),
@@ -156,8 +163,33 @@ def test_without_a_global_batch_there_is_one_micro_batch() -> None:
         ("--cross-entropy-loss-fusion", {"fused_cross_entropy": True}),
         ("--no-gradient-accumulation-fusion", {"fused_accumulation": False}),
         ("--no-bias-dropout-fusion --no-bias-gelu-fusion", {"kernels": "eager"}),
-        ("--cuda-graph-impl local", {"launch": "graph"}),
+        ("--cuda-graph-impl local", {"launch": "graph_layers"}),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", {"launch": "graph"}),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", {"launch": "graph_dense"}),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope moe_router", {"launch": "graph_router"}),
+        ("--enable-cuda-graph", {"launch": "graph_layers"}),
+        (
+            "--recompute-granularity selective --recompute-modules moe_act layernorm",
+            {"selective": ("layernorm", "moe_act")},
+        ),
+        ("--deterministic-mode", {"deterministic": True}),
+        (
+            "--fp8-format e4m3 --fp8-multi-head-attention --fp8-param-gather",
+            {"fp8_attention": "yes", "narrow_parameters": True},
+        ),
+        ("--fp8-format e4m3 --first-last-layers-bf16", {"wide_first": 1, "wide_last": 1}),
+        (
+            "--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 3",
+            {"wide_first": 0, "wide_last": 3},
+        ),
+        ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", {"moments": "bf16"}),
+        ("--use-precision-aware-optimizer", {"moments": None}),
+        ("--cpu-offloading-num-layers 2", {"offloaded_share": 0.25}),
         ("--moe-token-dispatcher-type flex --moe-enable-deepep", {"dispatch": "deduplicated"}),
+        ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", {"dispatch": "hybrid"}),
+        ("--num-experts 4 --moe-grouped-gemm", {"grouped_products": None, "shared_beside": False}),
+        ("--num-experts 4 --moe-grouped-gemm --use-transformer-engine-op-fuser", {"grouped_products": "fused"}),
+        ("--num-experts 4 --moe-shared-expert-overlap", {"grouped_products": "sequential", "shared_beside": True}),
         ("--moe-token-dispatcher-type flex", {"dispatch": "deduplicated"}),
         ("--overlap-grad-reduce --ddp-bucket-size 40000000", {"bucket_bytes": 160_000_000}),
     ],
@@ -214,7 +246,7 @@ def test_experts_are_split_like_the_rest_unless_told() -> None:
     assert read(moe).options["etp"] == 2
     assert read(f"{moe} --expert-tensor-parallel-size 1 --expert-model-parallel-size 4").options["etp"] == 1
     assert read(f"{moe} --moe-expert-capacity-factor 1.25").options["moe_capacity"] == 1.25
-    assert any("--moe-grouped-gemm" in said for said in read(moe.replace("--moe-grouped-gemm", "")).assumptions)
+    assert read(moe.replace("--moe-grouped-gemm", "")).software["grouped_products"] == "sequential"
 
 
 def test_windows_and_norms_of_queries() -> None:

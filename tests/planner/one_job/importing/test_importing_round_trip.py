@@ -56,6 +56,23 @@ def plan_of(model: str, cluster: str, options: dict[str, Any]) -> Plan:
         ("llama3-70b", "h100:4x8", {"tp": 8, "pp": 4, "recompute": "full:5", "sequence_parallel": True, "overlap": ()}),
         ("llama3-8b", "h100:2x8", {"tp": 4, "cp": 2, "zero": 1, "overlap": ("dp", "tp"), "sequence_parallel": True}),
         ("llama3-8b", "h100:1x8", {"tp": 2, "zero": 1, "dtype": "fp8", "grad_dtype": "bf16", "overlap": ("dp",)}),
+        ("llama3-8b", "h100:1x8", {"tp": 2, "zero": 1, "dtype": "fp8_block", "overlap": ("dp",)}),
+        (
+            "llama3-8b",
+            "b200:1x8",
+            {
+                "tp": 2,
+                "zero": 1,
+                "dtype": "mxfp8",
+                "overlap": ("dp",),
+                "feature": ("fp8_attention=yes", "narrow_parameters=yes"),
+            },
+        ),
+        (
+            "llama3-8b",
+            "b200:1x8",
+            {"tp": 2, "zero": 1, "dtype": "nvfp4", "overlap": ("dp",), "feature": ("wide_first=1", "wide_last=4")},
+        ),
         ("llama3-8b", "h100:2x8", {"tp": 2, "zero": 1, "hsdp": (4, 2), "overlap": ("dp",)}),
         ("gpt3-175b", "a100-80gb:16x8", {"tp": 8, "pp": 16, "overlap": (), "recompute": "full", "dtype": "fp16"}),
         ("mixtral-8x7b", "h100:4x8", {"tp": 1, "pp": 4, "ep": 8, "zero": 1, "overlap": ("dp",)}),
