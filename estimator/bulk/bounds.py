@@ -20,7 +20,7 @@ from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.memory import outside_bytes
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import flying_micro_batches
+from estimator.schedules import flying_micro_batches, lower_bounds
 from profiles.vocabulary import RecomputeKind
 
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
@@ -209,11 +209,12 @@ def _least_sharding_s(kind: StageKind, state: StateRule, overlapped: bool) -> fl
 
 
 def least_by_cut_s(pipeline: Pipeline, schedule: ScheduleName, cuts: Sequence[tuple[Ranges, ...]]) -> Floats:
-    """Return of each cut: no rule of recomputation or state takes less. The passes alone, with nothing recomputed."""
-    family = Family(schedule=schedule, cuts=tuple(cuts), recompute=(PLAIN,), states=(StateRule(),))
+    """Return of each cut: no rule of recomputation or state takes less. The passes alone, with nothing recomputed and
+    no messages (`lower_bounds`)."""
     classes = pipeline.classes(cuts)
-    table = pipeline.table(classes, family.recompute)
-    return pipeline.passes_s(family, classes, table, table.backward_s) + pipeline.iteration_s
+    table = pipeline.table(classes, (PLAIN,))
+    forward_s, backward_s = classes.spread(table.forward_s), classes.spread(table.backward_s)
+    return lower_bounds(schedule, forward_s, backward_s, pipeline.micro_batches) + pipeline.iteration_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
