@@ -18,7 +18,6 @@ from estimator.pricing.software import (
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
-from planner.one_job.tools.habitual_blocks import habitual_blocks
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
@@ -293,6 +292,9 @@ def _setups(
 ) -> tuple[Setup, ...]:
     """One setup for each micro-batch and recomputation that is to be tried."""
     zero, shard = _sharding(options, grid, framework, assumed)
+    # All tools are imported for the few commands that state degrees.
+    from planner.one_job.tools.habitual_blocks import habitual_blocks
+
     setups, blocks = [], habitual_blocks(model, recipe, grid)
     for samples, kind, layers in _tried(batch, options, framework, -(-len(model.layers) // grid.pp)):
         if layers is not None and layers > len(model.layers):
