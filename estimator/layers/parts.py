@@ -337,7 +337,7 @@ def activation_pass(name: str, spec: FeedForward, elements: int, split: Split) -
     its input (twice as wide where gated), ReLU's its output's sign with the next product's input. A square after ReLU
     is one more kernel in the zoo."""
     inputs = 2 if spec.gated else 1
-    fused, biased = split.kernels == "fused", spec.bias and not split.zoo
+    fused, biased = split.kernels == "fused" and split.fused_gate, spec.bias and not split.zoo
     own_input = not (spec.activation == "relu" and (split.zoo or not spec.gated))
     saved = elements * (inputs - (0 if own_input else 1)) * (1 if split.narrow_activations else split.width)
     if fused or not spec.gated:

@@ -34,6 +34,7 @@ class Split:
     `lora_rank` only adapters have some, beside the blocks' matrices that `lora_targets` names; `frozen_as`: how frozen
     matrices are held. `wide`: products stay in 16 bits whatever the type of others. `keeps_narrow`: a product with
     narrow operands keeps its input as such. `narrow_activations`: an activation keeps its input in 8 bits.
+    `fused_gate` False: a gated activation and its product are a kernel each all the same.
     `fused_softmax` False: of attention in separate products scale, mask and softmax are a kernel each all the same.
     `recomputes_needed`: full recomputation stops before a block's last product, whose result backward does not need.
     `passes_gradient` False: nothing before this layer learns, so backward computes no input gradient.
@@ -58,6 +59,7 @@ class Split:
     vocabulary_multiple: int = 1
     recompute: RecomputeKind = "none"
     recomputes_needed: bool = False
+    fused_gate: bool = True
     fused_softmax: bool = True
     selective: tuple[RecomputeModule, ...] = ("core_attn",)
     fused_experts: bool = False

@@ -32,6 +32,7 @@ class MemoryFeatures:
     `step_in_backward`: each gradient is used and given up as soon as it is there, so that one layer's are held.
     `paged_states`: the optimizer's are in memory that device and host share, and on the device while one is updated.
     `gathers_matrices`: under ZeRO 3 weights are gathered one by one, not a layer's together.
+    `keeps_gathered`: what tensor-parallel ranks gather of a product's input is kept for backward, not gathered anew.
     `keeps_ends_gathered`: under ZeRO 3 embedding and head stay whole through a pass.
     `step_copy_bytes` for each parameter that a rank updates and whose gradient has 16 bits, in the optimizer's step:
     copies of other sizes than what the allocator then has free. `bucket_elements`: of the gradients reduced at a time,
@@ -47,6 +48,7 @@ class MemoryFeatures:
     step_in_backward: bool = False
     paged_states: bool = False
     gathers_matrices: bool = False
+    keeps_gathered: bool = False
     keeps_ends_gathered: bool = False
     step_copy_bytes: float = 0.0
     bucket_elements: int = 0

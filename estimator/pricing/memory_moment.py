@@ -35,7 +35,7 @@ def moment_of(
     """Return the moment of a layer's pass at which most lives: all that is in flight, less what backward has freed."""
     width = held_bytes(recipe.dtype)
     kept = sum(
-        flying * sum(work.saved_bytes * count for work, count in chunk.works)
+        flying * sum((work.saved_bytes + _gathered_bytes(work, stage, features)) * count for work, count in chunk.works)
         for chunk, flying in zip(chunks, in_flight, strict=True)
     )
     if "activations" in stage.offload:
@@ -58,6 +58,16 @@ def moment_of(
     ]
     extra, freed = max(moments, key=lambda both: both[0] - both[1])
     return Moment(activation_bytes=round(kept) - freed, temporary_bytes=cached + extra)
+
+
+def _gathered_bytes(work: Work, stage: StageSetup, features: MemoryFeatures) -> int:
+    """What a block keeps of its products' inputs beside its own share, where it keeps them as gathered."""
+    if not features.keeps_gathered or work.is_end or work.again:
+        return 0
+    gathered = sum(
+        each.bytes for each in work.collectives if (each.op, each.axis, each.phase) == ("all_gather", "tp", "forward")
+    )
+    return gathered - gathered // stage.tp
 
 
 def _on_device_bytes(works: Iterable[Work]) -> int:

@@ -30,13 +30,16 @@ def time_operator(
     pass_: Pass,
     accumulator_bytes: int = 0,
     attention_kernel: str | None = None,
+    scales_first: bool = False,
 ) -> float:
     """Device seconds of `op`'s kernels in one pass, without the host's launches.
 
     `accumulator_bytes`: those of an element of the buffer to which the product itself adds weight gradients (Megatron's
     gradient accumulation fusion), 0 where it writes them.
-    `attention_kernel` names the fused kernel, None the usual one. A product with backward FLOPs of one product has the
-    gradient of its weight alone. ValueError if the device has no unit for `dtype` or nothing is known of that kernel.
+    `attention_kernel` names the fused kernel, None the usual one. `scales_first`: the one scale of a tensor in fp8 is
+    found in the very tensor, which is read once more for it, before the cast. A product with backward FLOPs of one
+    product has the gradient of its weight alone. ValueError if the device has no unit for `dtype` or nothing is known
+    of that kernel.
     """
     return _cached_time(
         op,
@@ -48,6 +51,7 @@ def time_operator(
         pass_ == "backward",
         accumulator_bytes,
         attention_kernel,
+        scales_first and dtype == "fp8",
     )
 
 
@@ -62,6 +66,7 @@ def _cached_time(
     backward: bool,
     accumulator_bytes: int,
     attention_kernel: str | None,
+    scales_first: bool,
 ) -> float:
     moved, kernels = (op.backward_bytes, op.backward_kernels) if backward else (op.forward_bytes, op.forward_kernels)
     flops = op.backward_flops if backward else op.forward_flops
@@ -75,7 +80,7 @@ def _cached_time(
             pass
         case _:
             return _stream(moved, bandwidth, known, kernels) if moved or flops else 0.0
-    cast_s = _cast_beside(op, bandwidth, dtype, known, backward=backward)
+    cast_s = _cast_beside(op, bandwidth, dtype, known, backward=backward, scales_first=scales_first)
     if not backward:
         return cast_s + one_product(op, "forward", peak, plain_peak, bandwidth, dtype, known, held_bytes(dtype))
     return cast_s + _gradients(op, peak, plain_peak, bandwidth, dtype, known, accumulator_bytes)
@@ -110,17 +115,25 @@ def _gradients(
 
 
 def _cast_beside(
-    op: Operator, bandwidth: float, dtype: DType, efficiencies: OperatorEfficiencies, *, backward: bool
+    op: Operator,
+    bandwidth: float,
+    dtype: DType,
+    efficiencies: OperatorEfficiencies,
+    *,
+    backward: bool,
+    scales_first: bool,
 ) -> float:
-    """The kernel that casts the activation of a product with a weight, backward its output's gradient; the weight
-    itself is cast once an iteration."""
+    """The kernel that casts the activation of a product with a weight, backward its output's gradient, and the one
+    that finds its scale `scales_first`; the weight itself is cast once an iteration."""
     comes_narrow = op.narrow_gradient if backward else op.narrow_input
     if dtype not in NARROW_DTYPES or op.kind not in ("gemm", "grouped_gemm") or comes_narrow:
         return 0.0
     groups, m, n, k = product_sizes(op)
     # Of a frozen weight no product needs the copy along columns.
     copies = CAST_COPIES if op.backward_flops > op.forward_flops else 1
-    return _stream(groups * m * (n if backward else k) * _cast_bytes(dtype, copies), bandwidth, efficiencies, 1)
+    elements = groups * m * (n if backward else k)
+    scaled_s = _stream(elements * held_bytes(dtype), bandwidth, efficiencies, 1) if scales_first else 0.0
+    return scaled_s + _stream(elements * _cast_bytes(dtype, copies), bandwidth, efficiencies, 1)
 
 
 def _cast_bytes(dtype: DType, copies: int) -> float:

@@ -16,7 +16,7 @@ from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
 from estimator.pricing.host_time import Host, HostWork
 from estimator.pricing.operator_time import time_operator
-from estimator.pricing.recipe import NarrowAttention, TensorOverlap
+from estimator.pricing.recipe import NarrowAttention, NarrowScaling, TensorOverlap
 from profiles.efficiencies import OperatorEfficiencies
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Kernels, LayerTime, Operator
@@ -80,6 +80,7 @@ class Pace:
     attention_kernel: str | None
     flash_generation: int
     fp8_attention: NarrowAttention
+    fp8_scaling: NarrowScaling
 
 
 _pace = lru_cache(maxsize=1024)(Pace)
@@ -91,7 +92,7 @@ class Machine:
 
     `accumulation_bytes`: memory traffic a trainable parameter and micro-batch to add up gradients outside products
     (0 where the product reads and writes the sum, of `accumulator_bytes` an element). `tensor_overlap`,
-    `shared_beside`, `fp8_attention` as `Software` has them. `host` None: nothing waits for it.
+    `shared_beside`, `fp8_attention`, `fp8_scaling` as `Software` has them. `host` None: nothing waits for it.
     """
 
     device: Device
@@ -110,6 +111,7 @@ class Machine:
     attention_kernel: str | None
     flash_generation: int
     fp8_attention: NarrowAttention
+    fp8_scaling: NarrowScaling
     bandwidth_bytes_per_s: float
     pace: Pace = field(init=False, repr=False, compare=False)
 
@@ -124,6 +126,7 @@ class Machine:
             self.attention_kernel,
             self.flash_generation,
             self.fp8_attention,
+            self.fp8_scaling,
         )
         object.__setattr__(self, "pace", pace)
 
@@ -347,6 +350,7 @@ def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:
         pass_="backward" if backward else "forward",
         attention_kernel=pace.attention_kernel,
         accumulator_bytes=pace.accumulator_bytes,
+        scales_first=pace.fp8_scaling == "current",
     )
     if op.kind == "attention" and pace.fp8_attention != "no" and pace.dtype in NARROW_DTYPES and not op.wide:
         architecture = pace.efficiencies.architecture

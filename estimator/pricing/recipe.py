@@ -30,6 +30,7 @@ GroupedProducts = Literal["one_kernel", "streams", "fused", "sequential"]
 Modules = Literal["torch", "megatron_core", "transformer_engine"]
 TensorOverlap = Literal["backward", "pipelined"]
 NarrowAttention = Literal["no", "first", "yes"]
+NarrowScaling = Literal["delayed", "current"]
 Moments = Literal["as_masters", "bf16"]
 
 
@@ -70,12 +71,16 @@ class Software:
     both passes too, in pieces (userbuffers, async TP); `sums_beside`: backward without being asked (Transformer
     Engine's layers). `shared_beside`: an expert that every token visits runs beside the others' exchange (Megatron
     Core's moe_shared_expert_overlap). `fp8_attention`: where products are narrow, fused attention is
-    in fp8 as well (first: by the first kernels that could, cuDNN's of spring 2025). `wide_first`,
+    in fp8 as well (first: by the first kernels that could, cuDNN's of spring 2025). `fp8_scaling`: the
+    scale of a tensor in fp8 is that of iterations before (delayed), or found in the tensor itself, which is read once
+    more (current, Megatron's tensorwise; types whose scales are of blocks find them as they cast). `wide_first`,
     `wide_last`: so many blocks at either end of the model keep their products in 16 bits then. `offloaded_share`: of
     which share of the layers activations leave the device where a plan offloads them. `recomputes_needed`: what full
     recomputation runs again stops before a block's last product, whose result nothing needs (a compiler drops it).
-    `fused_softmax` False: scale, mask and softmax of unfused attention are a kernel each. `memory`: what it holds
-    besides weights, gradients, optimizer state and activations. `name` is for people: no estimate looks at it.
+    `fused_gate` False: a gated activation is a kernel of its own beside its product. `fused_softmax` False: scale,
+    mask and softmax of unfused attention are a kernel each. `memory`: what it holds besides weights, gradients,
+    optimizer state and activations.
+    `name` is for people: no estimate looks at it.
 
     What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is
     replayed; graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled:
@@ -114,10 +119,12 @@ class Software:
     sums_beside: bool = False
     shared_beside: bool = False
     fp8_attention: NarrowAttention = "no"
+    fp8_scaling: NarrowScaling = "delayed"
     wide_first: int = 0
     wide_last: int = 0
     offloaded_share: float = 1.0
     recomputes_needed: bool = False
+    fused_gate: bool = True
     fused_softmax: bool = True
     memory: MemoryFeatures = GENERIC
 

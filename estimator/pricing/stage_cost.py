@@ -242,6 +242,7 @@ def stage_machine(setup: Setup, device: Device, pricing: Pricing, on_axis: TimeO
         attention_kernel=attention_kernel_of(recipe.software.flash_generation, efficiencies),
         flash_generation=recipe.software.flash_generation,
         fp8_attention=recipe.software.fp8_attention,
+        fp8_scaling=recipe.software.fp8_scaling,
         bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * efficiencies.bandwidth_share,
     )
 

@@ -53,6 +53,7 @@ def split_of(setup: Setup, stage: StageSetup, layer_index: int, *, recomputed: b
         vocabulary_multiple=recipe.vocabulary_multiple,
         recompute=stage.recompute if recomputed else "none",
         recomputes_needed=recipe.software.recomputes_needed,
+        fused_gate=recipe.software.fused_gate,
         fused_softmax=recipe.software.fused_softmax,
         selective=recipe.software.selective,
         fused_experts=recipe.software.grouped_products == "fused",

@@ -30,7 +30,7 @@ def model_names() -> tuple[str, ...]:
     return tuple(_entries())
 
 
-_TAILS = re.compile(r"-(hf|base|instruct|chat|it|pt|bf16)$")
+_TAILS = re.compile(r"(-(hf|base|instruct|chat|it|pt|bf16|8k|16e|128e))+$")
 """What a release's name says of its training or its file, not of its sizes."""
 
 
@@ -39,14 +39,14 @@ def zoo_name(reference: str) -> str | None:
 
     >>> zoo_name("meta-llama/Llama-3.1-8B-Instruct"), zoo_name("Qwen3_30B_A3B"), zoo_name("llama")
     ('llama3-8b', 'qwen3-30b-a3b', None)
-    >>> zoo_name("GPT2-1.3B"), zoo_name("gpt2-13b")
-    ('gpt2-1.3b', None)
+    >>> zoo_name("GPT2-1.3B"), zoo_name("gpt2-13b"), zoo_name("Llama 3.1 70B")
+    ('gpt2-1.3b', None, 'llama3-70b')
     """
     return _spellings().get(_plain(reference))
 
 
 def _plain(reference: str) -> str:
-    last = reference.lower().replace("_", "-").rsplit("/", 1)[-1]
+    last = re.sub(r"[_ ]", "-", reference.strip().lower()).rsplit("/", 1)[-1]
     # The point of a size stays: 1.3b is not 13b.
     return re.sub(r"-|\.(?!\d+[bm](?![a-z0-9]))", "", _TAILS.sub("", last))
 

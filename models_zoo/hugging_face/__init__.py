@@ -33,6 +33,7 @@ FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {
     "phi3": ("Phi3", gated.phi3),
     "gpt2": ("GPT2", biased.gpt2),
     "gpt_neox": ("GPTNeoX", biased.gpt_neox),
+    "nemotron": ("Nemotron", biased.nemotron),
     "opt": ("OPT", biased.opt),
     "bert": ("Bert", biased.bert),
     "mixtral": ("Mixtral", experts.mixtral),

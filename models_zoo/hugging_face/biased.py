@@ -1,4 +1,4 @@
-"""Dense families with LayerNorm and biases: GPT-2, OPT, BERT, GPT-NeoX, Phi.
+"""Dense families with LayerNorm: GPT-2, OPT, BERT, GPT-NeoX and Phi, with biases, and Nemotron, without.
 
 Biases, norms and defaults are those of the classes in transformers; tests compare every family with its class.
 """
@@ -170,6 +170,22 @@ def phi(keys: Keys) -> Chain:
         embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden, dropout=keys.share("embd_pdrop", 0.0) > 0),
         blocks=(block,) * sizes.layers,
         head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", False), bias=True),
+        positions=sizes.positions,
+    )
+
+
+def nemotron(keys: Keys) -> Chain:
+    """Rotary on half of each head, squared ReLU, no biases but the norms'."""
+    sizes = read_sizes(keys, hidden=6144, layers=32, heads=48, vocab=256000, positions=4096)
+    block = TransformerBlock(
+        hidden=sizes.hidden,
+        attention=read_attention(keys, sizes, states_bias=True, rotary_share=0.5),
+        feed_forward=read_feed_forward(keys, 24576, act="relu2", bias=keys.flag("mlp_bias", False)),
+    )
+    return Chain(
+        embedding=Embedding(vocab=sizes.vocab, hidden=sizes.hidden),
+        blocks=(block,) * sizes.layers,
+        head=Head(hidden=sizes.hidden, vocab=sizes.vocab, tied=keys.flag("tie_word_embeddings", False)),
         positions=sizes.positions,
     )
 

@@ -152,10 +152,23 @@ def test_features_are_told() -> None:
             "wide_first=2; wide_last=14; shared_beside=no",
         ),
         ({"first_last_layers_bf16": "true"}, "wide_first=1; wide_last=1"),
+        ({"precision_recipe": "fp8 per-tensor current scaling"}, "fp8_scaling=current"),
+        ({"fp8_recipe": "tensorwise"}, "fp8_scaling=current"),
+        ({"fp8_recipe": "delayed, history 4"}, "fp8_scaling=delayed"),
+        ({"precision_recipe": "mxfp8 1x32"}, ""),
     ],
 )
 def test_precision_and_overlap_are_features(told: dict[str, str], features: str) -> None:
     assert recovered_row(_row(), told, SERIAL, []).features == features
+
+
+def test_fp8_in_blocks_of_32_is_told_where_a_table_says_fp8_alone() -> None:
+    for dtype, recipe, read in (
+        ("FP8", "mxfp8 1x32", "mxfp8"),
+        ("FP8", "fp8 per-tensor current scaling", "FP8"),
+        ("NVFP4", "mxfp8 1x32", "NVFP4"),
+    ):
+        assert recovered_row(_row(dtype=dtype), {"precision_recipe": recipe}, SERIAL, []).dtype == read
 
 
 def test_the_share_of_layers_that_are_offloaded_is_told() -> None:

@@ -14,7 +14,8 @@ from profiles.errors import InputError
 from profiles.vocabulary import Shard
 
 PUBLISHED_BILLIONS = {
-    **{"gpt2-350m": 0.35, "gpt2-1.3b": 1.3, "gpt2-4.2b": 4.2, "gpt3-175b": 175},
+    **{"gpt2-350m": 0.35, "gpt2-1.3b": 1.3, "gpt2-4.2b": 4.2, "gpt3-5b": 5, "gpt3-20b": 20, "gpt3-175b": 175},
+    **{"nemotron-4-15b": 15.6, "nemotron-4-340b": 341},
     # 1.7 in the table; equation 2 of the paper gives 1.652 at the table's shape.
     **{"megatron-1.7b": 1.652, "megatron-3.6b": 3.6, "megatron-7.5b": 7.5, "megatron-18.4b": 18.4},
     **{"megatron-39.1b": 39.1, "megatron-76.1b": 76.1, "megatron-145.6b": 145.6, "megatron-310.1b": 310.1},

@@ -87,6 +87,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         SMALL | {"attention_bias": False, "tie_word_embeddings": True, "rotary_pct": 0.5},
         SMALL | {"use_parallel_residual": False},
     ],
+    "nemotron": [
+        SMALL | {"num_key_value_heads": 2},
+        SMALL | {"num_key_value_heads": 4, "head_dim": 16, "attention_bias": True, "mlp_bias": True},
+    ],
     "opt": [
         OPT,
         OPT | {"word_embed_proj_dim": 32, "do_layer_norm_before": False},

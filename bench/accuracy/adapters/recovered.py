@@ -78,6 +78,8 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     if row.flash_attn is None and flag(told, "transformer_engine") is False:
         assumed.append("attention: of XLA itself, without Transformer Engine's fused kernel (flash_attn)")
         columns["flash_attn"] = False
+    if row.dtype.lower() == "fp8" and told.get("precision_recipe", "").startswith("mxfp8"):
+        columns["dtype"] = "mxfp8"
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
     columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
@@ -167,6 +169,9 @@ def _software(row: RunRow, told: Told) -> dict[str, Any]:
         features.append("grouped_products=fused")
     if flag(told, "moe_paged_stash"):
         features.append("paged_stash=yes")
+    scaling = f"{told.get('precision_recipe', '')} {told.get('fp8_recipe', '')}"
+    if re.search("current|tensorwise|delayed", scaling):
+        features.append(f"fp8_scaling={'delayed' if 'delayed' in scaling else 'current'}")
     wide = re.fullmatch(r"(\d+)\+(\d+)", told.get("bf16_layers_first_last", ""))
     if wide and wide.groups() != ("0", "0"):
         features += [f"wide_first={wide[1]}", f"wide_last={wide[2]}"]

@@ -73,6 +73,8 @@ def _taken_because(request: ExplicitRequest, setup: Setup) -> list[str]:
     samples = setup.samples_per_rank(setup.stages[0])
     if samples != first.samples_per_rank(first.stages[0]):
         sentences.append(f"micro-batch of {samples} instead: more does not fit (--micro-batch)")
+    if setup.stages[0].zero != first.stages[0].zero:
+        sentences.append(f"ZeRO {setup.stages[0].zero} instead: less does not fit (--zero)")
     kind, usual = setup.stages[0].recompute, first.stages[0].recompute
     why = {"none": "none is needed to fit", "selective": "none does not fit", "full": "less does not fit"}[kind]
     if kind == usual != "none":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, NoReturn, get_args
 
 from estimator.frontends.load import load_any_model
@@ -18,6 +19,7 @@ from estimator.pricing.software import (
 from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
+from planner.one_job.explicit.sharding import open_stages, sharding, zero_stage
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
@@ -76,7 +78,7 @@ def read_explicit(
         dtype=dtype,
         global_batch=batch.global_batch,
         schedule=schedule,
-        zero=_zero(options, grid, framework),
+        zero=zero_stage(options, grid, framework),
         assumed=assumed,
     )
     setups = _setups(model, place, recipe, grid, batch, slots, options, framework, assumed)
@@ -291,12 +293,10 @@ def _setups(
     assumed: list[str],
 ) -> tuple[Setup, ...]:
     """One setup for each micro-batch and recomputation that is to be tried."""
-    zero, shard = _sharding(options, grid, framework, assumed)
-    # All tools are imported for the few commands that state degrees.
-    from planner.one_job.tools.habitual_blocks import habitual_blocks
-
+    first_zero, shard = sharding(options, grid, framework, assumed)
     setups, blocks = [], habitual_blocks(model, recipe, grid)
-    for samples, kind, layers in _tried(batch, options, framework, -(-len(model.layers) // grid.pp)):
+    tried = tuple(_tried(batch, options, framework, -(-len(model.layers) // grid.pp)))
+    for zero, (samples, kind, layers) in product(open_stages(options, grid, first_zero), tried):
         if layers is not None and layers > len(model.layers):
             refuse("--recompute", f"full:{layers}", f"at most full:{len(model.layers)}, the model's layers")
         setup = uniform_setup(
@@ -334,32 +334,6 @@ def _tried(
         yield from ((samples, *recompute_rule(options.recompute)) for samples in sizes)
         return
     yield from choices_in_turn(framework, sizes, recompute_ladder(framework), stage_layers)
-
-
-def _sharding(
-    options: EstimateOptions, grid: PipelineDegrees, framework: Framework, assumed: list[str]
-) -> tuple[ZeroStage, int | None]:
-    zero = _zero(options, grid, framework)
-    if options.hsdp is None:
-        if options.zero is None and zero:
-            assumed.append(f"ZeRO {zero}, as {framework.name} has it (--zero)")
-        return zero, None
-    shard, replicate = options.hsdp
-    ranks = grid.dp * grid.cp
-    if min(shard, replicate) < 1 or shard * replicate != ranks:
-        refuse("--hsdp", f"{shard}x{replicate}", f"SHARDxREPLICATE with SHARD * REPLICATE = dp * cp = {ranks}")
-    if not options.zero:
-        assumed.append("ZeRO 3: what --hsdp shards (--zero)")
-    return zero, shard
-
-
-def _zero(options: EstimateOptions, grid: PipelineDegrees, framework: Framework) -> ZeroStage:
-    """The stage of ZeRO: --hsdp alone shards weights; nothing said, the software's own where there is what to share."""
-    if not options.zero and options.hsdp is not None:
-        return 3
-    if options.zero is not None:
-        return options.zero
-    return framework.zero if grid.dp * grid.cp > 1 else 0
 
 
 def recompute_rules(text: str) -> tuple[tuple[RecomputeKind, int | None], ...]:

@@ -98,4 +98,6 @@ def _difference(setup: Setup, other: Setup) -> str:
     if (kind, stage.recompute_layers) != (setup.stages[0].recompute, setup.stages[0].recompute_layers):
         layers = "" if stage.recompute_layers is None else f":{stage.recompute_layers}"
         parts.append(f"recomputation {kind}{layers} (--recompute)")
+    if stage.zero != setup.stages[0].zero:
+        parts.append(f"ZeRO {stage.zero} (--zero)")
     return " and ".join(parts)

@@ -370,3 +370,10 @@ def test_a_softmax_of_separate_kernels_moves_more_than_a_fused_one() -> None:
     softmax = [next(op for op in each.operators if op.name == "attention.softmax") for each in (fused, apart)]
     assert softmax[1].forward_bytes > softmax[0].forward_bytes
     assert (softmax[0].forward_kernels, softmax[1].forward_kernels) == (1, 3)
+
+
+def test_a_gate_of_two_kernels_keeps_its_result_too() -> None:
+    fused, apart = (work(LLAMA, fused_gate=each) for each in (True, False))
+    gates = [next(op for op in each.operators if op.name.endswith("activation")) for each in (fused, apart)]
+    assert gates[1].saved_bytes == pytest.approx(1.5 * gates[0].saved_bytes)
+    assert (gates[0].forward_kernels, gates[1].forward_kernels) == (1, 2)

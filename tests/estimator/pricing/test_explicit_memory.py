@@ -266,6 +266,21 @@ def test_weights_gathered_one_by_one_take_the_room_of_two_matrices_and_a_gradien
     assert layer > 2 * matrix
 
 
+def test_gathered_inputs_that_are_kept_are_those_of_the_other_ranks() -> None:
+    setup = build(tp=2, sequence_parallel=True)
+    anew, kept = (
+        memory(setup, features=replace(GENERIC, keeps_gathered=each), flying=2).activation_bytes
+        for each in (False, True)
+    )
+    chunks = stage_chunks(setup, 0)
+    assert not isinstance(chunks, Infeasible)
+    blocks = [(work, count) for work, count in chunks[0].works if not work.is_end]
+    # Two products of a block gather their input; each rank has half of it itself.
+    assert kept - anew == pytest.approx(sum(2 * 2 * work.input_bytes * count for work, count in blocks), rel=0.01)
+    alone = build()
+    assert memory(alone, features=replace(GENERIC, keeps_gathered=True)) == memory(alone)
+
+
 def test_narrow_parameters_are_gathered_in_their_own_type() -> None:
     software = replace(RECIPE.software, keeps_narrow=True, narrow_parameters=True)
     wide, narrow = (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from estimator.layers.split import Split, Work
 from estimator.layers.work import layer_work
 from estimator.pricing.host_time import Host, host_of
-from estimator.pricing.operator_time import time_operator
+from estimator.pricing.operator_time import memory_seconds, time_operator
 from estimator.pricing.pass_time import KIND_FIELDS, Machine, PassTime, backward_pass, forward_pass
 from estimator.pricing.recipe import Software
 from models_zoo.catalogue import load_model
@@ -47,6 +47,7 @@ def machine(**changes: Any) -> Machine:
         "attention_kernel": None,
         "flash_generation": 2,
         "fp8_attention": "no",
+        "fp8_scaling": "delayed",
         "bandwidth_bytes_per_s": H100.memory_bandwidth_bytes_per_s,
     }
     return Machine(**values | changes)
@@ -75,6 +76,7 @@ def time_of(forward_s: float, backward_s: float) -> LayerTime:
 
 
 MOE = work(MOE_BLOCK)
+SCALINGS = ("delayed", "current")
 WAYS: tuple[Callable[..., PassTime], ...] = (forward_pass, backward_pass)
 works = st.builds(
     work,
@@ -240,6 +242,17 @@ def test_single_products_alone_reach_more_than_the_tables_of_nvfp4() -> None:
             assert forward_pass([(one, 1)], plain).gemm_s == pytest.approx(
                 expected * forward_pass([(one, 1)], on).gemm_s
             )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_scale_found_in_the_tensor_takes_one_more_kernel_a_product(way: Callable[..., PassTime]) -> None:
+    matrix = next(op for op in work().operators if op.kind == "gemm")
+    (rows, columns, inner), one = matrix.shape, replace(work(), operators=(matrix,), collectives=())
+    read = rows * (inner if way is forward_pass else columns) * 2
+    for dtype in ("bf16", "fp8", "fp8_block"):
+        plain, current = (way([(one, 1)], machine(dtype=dtype, fp8_scaling=each)).gemm_s for each in SCALINGS)
+        kernel_s = memory_seconds(read, device=H100, efficiencies=machine().efficiencies) if dtype == "fp8" else 0.0
+        assert current - plain == pytest.approx(kernel_s / machine().parameters.of("gemm_share", "hopper"))
 
 
 @pytest.mark.parametrize("way", WAYS)

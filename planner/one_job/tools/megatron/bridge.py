@@ -243,6 +243,8 @@ def _precision(task: Task) -> Fields:
     types, software = NARROW.get(dtype, {dtype: True}), task.recipe.software
     if dtype in NARROW:
         types = {**types, "fp8_param_gather": software.narrow_parameters and dtype != "nvfp4"}
+    if dtype == "fp8" and software.fp8_scaling == "current":
+        types |= {"fp8_recipe": "tensorwise"}
     if dtype in NARROW and (software.wide_first or software.wide_last):
         types |= {
             "first_last_layers_bf16": True,

@@ -73,6 +73,8 @@ def _precision(arguments: Arguments, notes: list[str]) -> Features:
     """What is narrow besides products: attention, weights as held and gathered, the optimizer's moments; and what is
     not, layers at either end."""
     features: Features = {}
+    if arguments.text("fp8-recipe") == "tensorwise":
+        features["fp8_scaling"] = "current"
     if arguments.has(*FP8_ATTENTION):
         features["fp8_attention"] = "yes"
     if arguments.has("fp8-param-gather"):

@@ -186,6 +186,8 @@ def _narrow_beside(task: Task) -> list[list[str]]:
     """What is narrow besides products, and which layers' are not."""
     software = task.recipe.software
     arguments = []
+    if software.fp8_scaling == "current" and task.plan.model.dtype == "fp8":
+        arguments.append(["--fp8-recipe", "tensorwise"])
     if software.fp8_attention != "no":
         arguments.append(["--fp8-multi-head-attention"])
     if software.narrow_parameters and task.plan.model.dtype != "nvfp4":

@@ -9,6 +9,7 @@ import pytest
 from estimator.pricing.recipe import Software
 from planner.one_job.cells.request import check_cells
 from planner.one_job.explicit.dispatch import read_any_request
+from planner.one_job.explicit.estimate import estimate_explicit
 from planner.shared.options.estimate import EstimateOptions
 from profiles.errors import InputError
 from tests.planner.one_job.explicit.explicit_plan_examples import request_of, setup_of
@@ -35,16 +36,17 @@ def test_what_nobody_said_is_derived_and_told() -> None:
 
 
 def test_recomputation_left_open_is_tried_from_none_to_full() -> None:
-    stages = [setup.stages[0] for setup in request_of(dp=8, micro_batch=2).setups]
+    stages = [setup.stages[0] for setup in request_of(dp=8, micro_batch=2, zero=1).setups]
     assert list(dict.fromkeys(stage.recompute for stage in stages)) == ["none", "selective", "full"]
     layers = [stage.recompute_layers for stage in stages if stage.recompute == "full"]
     assert layers[-1] is None
     few = [count for count in layers if count is not None]
     assert few == sorted(few)
-    tried = [(setup.micro_batch // 8, setup.stages[0].recompute) for setup in request_of(dp=8, global_batch=32).setups]
+    at_first = request_of(dp=8, global_batch=32, zero=1).setups
+    tried = [(setup.micro_batch // 8, setup.stages[0].recompute) for setup in at_first]
     least, most = [(4, "none"), (2, "none"), (1, "none")], [(4, "full"), (2, "full"), (1, "full")]
     assert tried == [*least, (1, "selective"), *[(1, "full")] * len(few), *most]
-    (setup,) = request_of(dp=2, pp=4, micro_batch=1, recompute="full:1").setups
+    (setup,) = request_of(dp=2, pp=4, micro_batch=1, recompute="full:1", zero=1).setups
     # The first and the last stage also hold embedding and head; each of the others is all of one block.
     assert [(stage.layers, stage.recompute_layers) for stage in setup.stages] == [(2, 1), (1, None), (1, None), (2, 1)]
 
@@ -202,3 +204,14 @@ def test_narrow_products_are_compiled_where_the_software_has_it_so() -> None:
     assert request.setups[0].recipe.software.kernels == "fused"
     assert request.often == ("kernels=fused",)
     assert any(sentence.startswith("kernels=fused, narrow_parameters=yes") for sentence in request.assumptions)
+
+
+def test_where_no_software_is_named_the_least_state_that_fits_is_taken() -> None:
+    said: dict[str, Any] = {"dp": 8, "recompute": "none", "micro_batch": 1}
+    assert [setup.stages[0].zero for setup in request_of(**said).setups] == [1, 3]
+    for options in ({"software": "megatron-core"}, {"zero": 1}, {"hsdp": (4, 2)}):
+        stages = {setup.stages[0].zero for setup in request_of(**said, **options).setups}
+        assert len(stages) == 1
+    estimated = estimate_explicit(request_of("llama3-8b", "v100-32gb:2x8", tp=2))
+    assert estimated.shortfall is None
+    assert "ZeRO 3 instead: less does not fit (--zero)" in estimated.plan.assumptions

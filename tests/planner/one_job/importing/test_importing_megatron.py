@@ -177,6 +177,8 @@ def test_without_a_global_batch_there_is_one_micro_batch() -> None:
             "--fp8-format e4m3 --fp8-multi-head-attention --fp8-param-gather",
             {"fp8_attention": "yes", "narrow_parameters": True},
         ),
+        ("--fp8-format hybrid", {"fp8_scaling": None}),
+        ("--fp8-format e4m3 --fp8-recipe tensorwise", {"fp8_scaling": "current"}),
         ("--fp8-format e4m3 --first-last-layers-bf16", {"wide_first": 1, "wide_last": 1}),
         (
             "--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 3",
