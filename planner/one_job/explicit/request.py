@@ -293,6 +293,9 @@ def _setups(
     assumed: list[str],
 ) -> tuple[Setup, ...]:
     """One setup for each micro-batch and recomputation that is to be tried."""
+    # All tools are imported for the few commands that state degrees.
+    from planner.one_job.tools.habitual_blocks import habitual_blocks
+
     first_zero, shard = sharding(options, grid, framework, assumed)
     setups, blocks = [], habitual_blocks(model, recipe, grid)
     tried = tuple(_tried(batch, options, framework, -(-len(model.layers) // grid.pp)))
