@@ -32,9 +32,9 @@ from estimator.profiling.setting import Repeats, Setting
 from models_zoo.catalogue import load_model
 from models_zoo.model import Model
 from planner.one_job.explicit.recording import record_plan
+from planner.one_job.running.launch import run_here
 from planner.one_job.running.program import Program, program_of
 from planner.one_job.running.record import Orders
-from planner.one_job.running.torch_run import run_here
 from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster

@@ -337,12 +337,12 @@ def place(options: PlaceOptions) -> dict[str, Any]:
 def run(options: RunOptions) -> dict[str, Any] | None:
     """Train some iterations with exactly the plan in `file`, and set what was measured beside the estimate.
 
-    Each rank is a process of this machine (torch) or a device of one process (JAX), or this process is one rank of
-    `world`; of those, rank 0 alone returns something. `warm_up` iterations come before the `steps` that are measured;
-    `losses` holds all of them. `data` is a file of tokens (`data_dtype` where it is raw), None random samples. On a CPU
-    a worker computes with `threads`, on cores of its own where `pin` and there are enough. After `timeout` seconds
-    without any rank getting on it is given up. `profile` first measures on one device what the store lacks for the
-    estimate; `learn` puts what the run measured into the store; `trace` is a file for Perfetto.
+    Each rank is a process of this machine, or this process is one rank of `world`; of those, rank 0 alone returns
+    something. `warm_up` iterations come before the `steps` that are measured; `losses` holds all of them. `data` is
+    a file of tokens (`data_dtype` where it is raw), None random samples. On a CPU a worker computes with `threads`,
+    on cores of its own where `pin` and there are enough. After `timeout` seconds without any rank getting on it is
+    given up. `profile` first measures on one device what the store lacks for the estimate; `learn` puts what the
+    run measured into the store; `trace` is a file for Perfetto.
     """
     from planner.one_job.running.run import run_plan
 

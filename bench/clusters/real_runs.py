@@ -1,8 +1,9 @@
 """Plans over sites that really run: plans of TPA and plain data parallelism over thin links, measured and estimated.
 
-    python -m bench.clusters.real_runs [--steps 5] [--repeats 3] [--json FILE]
+    python -m bench.clusters.real_runs [--sites four|eight] [--steps 5] [--repeats 3] [--json FILE]
 
-Jobs of 4, 6 and 8 devices are placed on the four sites of `real_sites.yaml` by our default; each runs once as
+Jobs of 4, 6 and 8 devices are placed on the four sites of `real_sites.yaml`, of 12 and 16 on the eight of SpiderFlow's
+testbed (whose links have what two cores carry, see `bench.testbed.rings`), by our default; each runs once as
 `planner.many_jobs.sites.tpa` plans it over all sites that it was given, and once with a replica on every device.
 Compute is slept as long as the operator model prices it, communication is real (gloo over network namespaces,
 `bench.testbed`). Each iteration time stands beside the estimate with link tables measured on the very links, and that
@@ -19,7 +20,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bench.operator_times import operator_times
-from bench.testbed.cases import MODEL, SEQ_LEN, load_bench_model, probes_of
+from bench.testbed.__main__ import scaled
+from bench.testbed.cases import CLUSTERS, EIGHT, MODEL, SCALES, SEQ_LEN, load_bench_model, probes_of
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
 from estimator.pricing.layer_times import Lookup
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
@@ -36,9 +38,13 @@ from planner.shared.plan_file import plan_to_json
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.cluster_file import load_cluster
 
-CLUSTER = Path(__file__).with_name("real_sites.yaml")
-DEMANDS = (4, 6, 8)
-BATCH = {4: 32, 6: 48, 8: 32}
+SITES = {
+    "four": (Path(__file__).with_name("real_sites.yaml"), 1.0, (4, 6, 8)),
+    "eight": (CLUSTERS / f"{EIGHT}.yaml", SCALES[EIGHT], (12, 16)),
+}
+"""Of each choice: its cluster, the scale of the links between its sites, and the demands."""
+
+BATCH = {4: 32, 6: 48, 8: 32, 12: 48, 16: 32}
 RECIPE = Recipe(global_batch=32, seq_len=SEQ_LEN, dtype="fp32", schedule="1f1b", overlap=frozenset({"p2p"}))
 LIMITS = Constraints(schedules=("1f1b",), zero=(0,), recompute=("none",), offload=False, sequence_parallel=(False,))
 """What sleeping workers can do."""
@@ -47,20 +53,22 @@ LIMITS = Constraints(schedules=("1f1b",), zero=(0,), recompute=("none",), offloa
 def main(argv: Sequence[str] | None = None) -> int:
     """Run all, and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sites", choices=tuple(SITES), default="four", help="how many (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=5, help="iterations of each plan (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="of each probe of a link (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the rows here as well")
     args = parser.parse_args(argv)
-    cluster = load_cluster(str(CLUSTER))
+    file, scale, demands = SITES[args.sites]
+    cluster = scaled(load_cluster(str(file)), scale)
     lookup = operator_times(load_bench_model(), cluster, cluster.sites[0].nodes[0].device)
     rows: list[Row] = []
     print(f"{platform.platform()}, {platform.processor() or platform.machine()}")
-    for demand in DEMANDS:
+    for demand in demands:
         model, slots = load_bench_model(), slots_for(cluster, demand)
         sites = ", ".join(f"{sum(slot.site == name for slot in slots)} at {name}" for name in sites_of(slots))
         print(f"\n{demand} devices: {sites}", flush=True)
         prepared = prepare_both(model, cluster, slots, lookup)
-        own = run_prepared("real-sites", cluster, prepared, lookup, steps=args.steps, repeats=args.repeats)
+        own = run_prepared(file.stem, cluster, prepared, lookup, steps=args.steps, repeats=args.repeats)
         print_rows(own)
         tpa, replicas = own
         print(

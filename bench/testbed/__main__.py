@@ -4,7 +4,7 @@ Compute is slept, as long as a profile says; communication is real (gloo), over 
 rates and latencies of a cluster file, the same that the planner reads. Each iteration time stands beside two estimates:
 with link tables measured on the very links (`tables`), and from the cluster file's own numbers alone (`file`).
 
-    python -m bench.testbed [--profile FILE] [--scale 0.25] [--steps 7] [--cluster NAME] [--json FILE]
+    python -m bench.testbed [--profile FILE] [--scale S] [--steps 7] [--cluster NAME] [--json FILE]
 
 Namespaces need root, iproute2 and a kernel that allows them; without, workers are on the plain loopback device, which
 is said, and only the tables' estimate means something. The profile is measured where the file is missing.
@@ -21,7 +21,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.testbed.cases import CLUSTERS, MODEL, Case, cases, load_bench_model, make_setup, probes_of
+from bench.testbed.cases import (
+    CLUSTERS,
+    DEFAULT_SCALE,
+    MODEL,
+    SCALES,
+    Case,
+    cases,
+    load_bench_model,
+    make_setup,
+    probes_of,
+)
 from bench.testbed.running import Prepared, Row, estimate, print_rows, run_prepared
 from estimator.pricing.layer_times import Lookup
 from estimator.profiling.lookup import to_layer_time
@@ -45,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--profile", type=Path, default=PROFILE, help="profile file of the layers (default: beside this)"
     )
-    parser.add_argument("--scale", type=float, default=0.25, help="of all links' rates (default: %(default)s)")
+    parser.add_argument("--scale", type=float, help="of all links' rates (default: what two cores carry, see SCALES)")
     parser.add_argument("--steps", type=int, default=7, help="iterations of each plan (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="of each probe of a link (default: %(default)s)")
     parser.add_argument("--cluster", help="only this one of clusters/")
@@ -54,11 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     chosen = [case for case in cases() if args.cluster in (None, case.cluster) and args.case in (None, case.name)]
     lookup = load_lookup(args.profile, chosen)
-    print(f"{platform.platform()}, {platform.processor() or platform.machine()}; rates scaled by {args.scale:g}")
+    print(f"{platform.platform()}, {platform.processor() or platform.machine()}")
     rows: list[Row] = []
     for name in dict.fromkeys(case.cluster for case in chosen):
         own = [case for case in chosen if case.cluster == name]
-        found = run_cluster(name, own, lookup, scale=args.scale, steps=args.steps, repeats=args.repeats)
+        scale = SCALES.get(name, DEFAULT_SCALE) if args.scale is None else args.scale
+        print(f"{name}: rates scaled by {scale:g}")
+        found = run_cluster(name, own, lookup, scale=scale, steps=args.steps, repeats=args.repeats)
         print_rows(found)
         rows += found
     if rows != found:

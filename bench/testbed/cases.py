@@ -21,6 +21,12 @@ from profiles.vocabulary import CollectiveOp, Infeasible, Shard
 MODEL = Path(__file__).with_name("model") / "config.json"
 CLUSTERS = Path(__file__).with_name("clusters")
 SEQ_LEN, MICRO_BATCHES = 128, 8
+EIGHT = "spiderflow-eight-sites"
+SCALES = {EIGHT: 0.0625}
+DEFAULT_SCALE = 0.25
+"""Of the links' rates, so that two cores carry all workers' traffic: sixteen of them reach half the rate of a ring at a
+quarter of the file's rates, and all of it at a sixteenth (`bench.testbed.rings`)."""
+
 AROUND = (0.7, 1.0, 1.4)
 """Sizes at which a link is probed, as parts of what the plan sends."""
 
@@ -54,7 +60,7 @@ def _even(layers: int, count: int, **degrees: Any) -> tuple[Stage, ...]:
 def cases() -> tuple[Case, ...]:
     """Data, pipeline and tensor parallelism, both schedules, even and uneven stages, from 4 to 16 workers."""
     layers = 16
-    two, four, eight = "two-sites", "four-sites", "spiderflow-eight-sites"
+    two, four, eight = "two-sites", "four-sites", EIGHT
     per_site = (2, 2, 2, 2, 2, 4, 1, 1)
     uneven = tuple(Stage(layers=size, dp=dp) for size, dp in zip((2, 2, 2, 2, 2, 4, 1, 1), per_site, strict=True))
     return (

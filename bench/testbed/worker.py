@@ -20,7 +20,7 @@ from estimator.host.worker_processes import read_request
 from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import program_of
 from planner.one_job.running.spans import Recorder
-from planner.one_job.running.torch_exchange import Exchange
+from planner.one_job.running.torch_exchange import torch_exchange
 from planner.one_job.running.torch_groups import make_groups, tensor_parallel
 from planner.shared.plan_file import parse_plan
 
@@ -96,7 +96,7 @@ def _run(case: dict[str, Any], rank: int, emit: Callable[[int, float, list[dict[
     times = {int(index): tuple(seconds) for index, seconds in case["times"][stage.number].items()}
     sleeps = layer_sleeps(program, stage, stage.place(rank)[0], times)
     executor = SleepingStage(program, stage, rank, sleeps, groups, tp, recorder)
-    exchange = Exchange(program, rank, tp, recorder, torch.device("cpu"), torch.float32)
+    exchange = torch_exchange(program, rank, tp, recorder, torch.device("cpu"), torch.float32)
     for step in range(WARM_UPS + case["steps"]):
         dist.barrier()
         recorder.start()

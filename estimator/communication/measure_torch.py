@@ -10,13 +10,13 @@ from typing import get_args
 
 from estimator.communication.fit import make_table
 from estimator.communication.measuring import Backend, Measured, Task, World
-from estimator.host.capacity import HOST_DEVICE_BYTES, WORKER_BYTES, process_limit
+from estimator.host.capacity import process_limit
 from estimator.host.cpu import cpu_name
 from estimator.host.memory import free_host_memory_bytes
 from estimator.host.worker_processes import (
     Limits,
     WorkerSpec,
-    host_devices,
+    jax_environment,
     last_line,
     pinned_cores,
     python_worker,
@@ -63,14 +63,14 @@ def measure_links(
 
     Without `world` the ranks are processes of one thread each on this machine, pinned as `cellplan run` pins its
     workers; gloo then runs over the loopback device. With it, every rank of the launcher calls this function and gets
-    the tables of the groups it was in. Backend xla: the ranks are the devices of one JAX process, forced host devices
-    on a CPU.
+    the tables of the groups it was in. Backend xla: JAX's collectives on a CPU, and the messages that `cellplan run`
+    sends between stages with JAX.
 
     Args:
         link_name: the link that the ranks communicate over; rank counts inside a node and beyond it need two calls.
         repeats: at most so many per size; a size that takes long gets fewer.
         busy: the ranks compute before each call, as in a training, and the mean counts in place of the fastest repeat
-            (not of send_recv, nor with xla).
+            (not of send_recv).
         timeout_s: for the whole measurement; with `world` for each wait of one rank for the others.
         progress: called after every size.
 
@@ -88,7 +88,7 @@ def measure_links(
         sizes=tuple(sorted(set(sizes))),
         repeats=repeats,
         timeout_s=timeout_s,
-        busy=busy and backend != "xla",
+        busy=busy,
     )
     results: list[Measured] = []
 
@@ -145,8 +145,7 @@ def _check(
 def _check_room(backend: Backend, ranks: tuple[int, ...], sizes: tuple[int, ...], world: World | None) -> None:
     """InputError where this machine cannot hold the ranks that it is to start, or the messages of its ranks."""
     if world is None:
-        each_bytes = HOST_DEVICE_BYTES if backend == "xla" else WORKER_BYTES
-        process_limit(each_bytes=each_bytes).check(max(ranks), where="measure links", key="ranks")
+        process_limit().check(max(ranks), where="measure links", key="ranks")
     if backend != "nccl":
         here, free_bytes = min(max(ranks), world.ranks_per_node if world else max(ranks)), free_host_memory_bytes()
         message_limit = Limit(
@@ -196,17 +195,19 @@ def _tables(link: str, backend: Backend, results: list[Measured], *, busy: bool)
 
 
 def _start(task: Task, record: Callable[[Measured], None]) -> None:
-    """Ranks on this machine, its one node: processes, or the devices of one JAX process."""
-    request, ranks = {"task": asdict(task)}, task.ranks_per_node
-    if task.backend == "xla":
-        specs = [WorkerSpec(command=JAX_WORKER, request=request, environment=host_devices(ranks))]
-    else:
-        cores = pinned_cores(ranks, 1) if task.backend == "gloo" else None
-        specs = [
-            WorkerSpec(command=WORKER, request=request, cores=cores[rank] if cores else None) for rank in range(ranks)
-        ]
+    """Ranks on this machine, its one node: a process each."""
+    in_jax, ranks = task.backend == "xla", task.ranks_per_node
+    cores = None if task.backend == "nccl" else pinned_cores(ranks, 1)
     run_workers(
-        specs,
+        [
+            WorkerSpec(
+                command=JAX_WORKER if in_jax else WORKER,
+                request={"task": asdict(task)},
+                environment=jax_environment() if in_jax else {},
+                cores=cores[rank] if cores else None,
+            )
+            for rank in range(ranks)
+        ],
         what="measure links",
         limits=Limits(total_s=task.timeout_s),
         on_line=lambda _, line: record(Measured(**{**line, "seconds": tuple(line["seconds"])})),

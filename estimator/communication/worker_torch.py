@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import timedelta
@@ -15,21 +14,9 @@ import torch
 import torch.distributed as dist
 
 from estimator.communication.measuring import DEVICE_OF_BACKEND, Measured, Task, World
+from estimator.communication.timing import BUSY_SIZE, time_between_computing, time_calls
 from estimator.host.worker_processes import read_request
 from profiles.vocabulary import CollectiveOp
-
-WARM_UPS = 2
-FEWEST_REPEATS = 3
-SECONDS_PER_SIZE = 0.15
-"""A size that would take longer than this is repeated less often, but never less than `FEWEST_REPEATS` times."""
-
-SECONDS_PER_REPEAT = 1e-3
-MOST_CALLS = 8
-"""Calls follow each other until they take that long, at most so many: the ranks' uneven start counts little."""
-
-BUSY_SIZE, BUSY_PRODUCTS = 512, 3
-BUSY_WARM_UPS, BUSY_REPEATS = 3, 30
-"""Of `_time_between_computing`: about 10 ms on a CPU's core before each call."""
 
 _ELEMENT_BYTES = 4
 _LACKING = re.compile(r"not support|unsupported|not implemented", re.IGNORECASE)
@@ -78,15 +65,16 @@ def _measure_case(
 ) -> Iterator[Measured]:
     table_ranks = 2 if op == "send_recv" else ranks
     nodes = math.ceil(ranks / task.ranks_per_node)
+    together = TorchRanks(group, device)
     for size in task.sizes:
         elements = math.ceil(size / (_ELEMENT_BYTES * ranks)) * ranks
         call = _prepare(op, elements, ranks, rank, group, device)
         try:
             seconds: tuple[float, ...]
             if task.busy and op != "send_recv":
-                seconds = (_time_between_computing(call, task.repeats, group, device),)
+                seconds = (time_between_computing(call, task.repeats, together),)
             else:
-                seconds = _time_calls(call, task.repeats, group, device)
+                seconds = time_calls(call, task.repeats, together)
         except RuntimeError as error:
             if not _LACKING.search(str(error)):
                 raise
@@ -137,64 +125,33 @@ def _round_trip(sent: torch.Tensor, received: torch.Tensor, ranks: int, rank: in
             work.wait()
 
 
-def _time_calls(
-    call: Callable[[], object], repeats: int, group: dist.ProcessGroup, device: torch.device
-) -> tuple[float, ...]:
-    """Seconds of one call in each repeat, on the slowest rank. How often is agreed on, from the slowest warm-up."""
-    warm_ups = [_time_repeat(call, 1, group, device) for _ in range(WARM_UPS)]
-    expected_s = min(_slowest(warm_ups, group, device))
-    calls = max(1, min(MOST_CALLS, round(SECONDS_PER_REPEAT / expected_s)))
-    affordable = int(SECONDS_PER_SIZE / (expected_s * calls))
-    count = min(repeats, max(FEWEST_REPEATS, affordable))
-    return tuple(_slowest([_time_repeat(call, calls, group, device) for _ in range(count)], group, device))
+class TorchRanks:
+    """`estimator.communication.timing.Ranks`: those of a process group."""
 
+    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        self.group, self.device = group, device
+        self._square = torch.randn(BUSY_SIZE, BUSY_SIZE, device=device)
 
-def _time_between_computing(
-    call: Callable[[], object], repeats: int, group: dist.ProcessGroup, device: torch.device
-) -> float:
-    """Seconds of one call among ranks that compute before each, as in a training: of every call those of the rank that
-    came last, which waits for nobody, and of these the mean without the slowest tenth.
+    def barrier(self) -> None:
+        dist.barrier(self.group)
 
-    A training sums over its calls, so that the mean counts: on a CPU threads that have to be woken make some calls
-    several times as long as others.
-    """
-    square = torch.randn(BUSY_SIZE, BUSY_SIZE, device=device)
-    seconds = []
-    dist.barrier(group)
-    for _ in range(BUSY_WARM_UPS + max(repeats, BUSY_REPEATS)):
-        for _ in range(BUSY_PRODUCTS):
-            torch.mm(square, square)
-        _synchronize(device)
-        start = time.perf_counter()
-        call()
-        _synchronize(device)
-        seconds.append(time.perf_counter() - start)
-    agreed = torch.tensor(seconds[BUSY_WARM_UPS:], dtype=torch.float64, device=device)
-    dist.all_reduce(agreed, op=dist.ReduceOp.MIN, group=group)
-    least = sorted(agreed.tolist())
-    kept = least[: max(1, len(least) * 9 // 10)]
-    return float(sum(kept) / len(kept))
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
+    def compute(self) -> None:
+        torch.mm(self._square, self._square)
 
-def _time_repeat(call: Callable[[], object], calls: int, group: dist.ProcessGroup, device: torch.device) -> float:
-    dist.barrier(group)
-    _synchronize(device)
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    _synchronize(device)
-    return (time.perf_counter() - start) / calls
+    def slowest(self, seconds: list[float]) -> list[float]:
+        return self._agreed(seconds, dist.ReduceOp.MAX)
 
+    def fastest(self, seconds: list[float]) -> list[float]:
+        return self._agreed(seconds, dist.ReduceOp.MIN)
 
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _slowest(seconds: list[float], group: dist.ProcessGroup, device: torch.device) -> list[float]:
-    agreed = torch.tensor(seconds, dtype=torch.float64, device=device)
-    dist.all_reduce(agreed, op=dist.ReduceOp.MAX, group=group)
-    return [float(value) for value in agreed.tolist()]
+    def _agreed(self, seconds: list[float], op: dist.ReduceOp.RedOpType) -> list[float]:
+        agreed = torch.tensor(seconds, dtype=torch.float64, device=self.device)
+        dist.all_reduce(agreed, op=op, group=self.group)
+        return [float(value) for value in agreed.tolist()]
 
 
 def main() -> None:

@@ -19,9 +19,6 @@ _USUAL_PER_CORE = 8
 WORKER_BYTES = 400 * MIB
 """Of host memory that a worker process with its framework takes before it holds a weight."""
 
-HOST_DEVICE_BYTES = 16 * MIB
-"""Of host memory that one more of JAX's forced host devices takes in its process."""
-
 SIMULATION_BYTES = 150 * MIB
 """Of host memory that a process takes which simulates without a framework."""
 

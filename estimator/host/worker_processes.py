@@ -112,16 +112,20 @@ def python_worker(module: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module)
 
 
-def host_devices(count: int, *flags: str, threads: int = 1) -> dict[str, str]:
-    """The environment in which JAX has `count` devices on a CPU, each of which computes with one thread where `threads`
-    is 1. `flags` are XLA's, besides; of flags that contradict each other the last counts."""
-    found = (
+def jax_environment(*flags: str, threads: int = 1, gpu: bool = False) -> dict[str, str]:
+    """The environment in which a JAX process has one device: a CPU that computes with one thread where `threads` is 1,
+    or a GPU of whichever kind there is. `flags` are XLA's, besides; of flags that contradict each other the last
+    counts."""
+    ends_on_request = {"JAX_ENABLE_PREEMPTION_SERVICE": "false"}  # JAX would catch SIGTERM, and go on.
+    if gpu:
+        return ends_on_request | {"JAX_PLATFORMS": ""}
+    xla_flags = (
         os.environ.get("XLA_FLAGS", ""),
-        f"--xla_force_host_platform_device_count={count}",
+        "--xla_force_host_platform_device_count=1",
         "--xla_cpu_multi_thread_eigen=false" if threads == 1 else "",
         *flags,
     )
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(filter(None, found))}
+    return ends_on_request | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(filter(None, xla_flags))}
 
 
 def read_request() -> dict[str, Any]:

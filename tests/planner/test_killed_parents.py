@@ -55,9 +55,9 @@ def sweep_words(_folder: Path) -> list[str]:
     ("words", "worker", "count"),
     [
         (run_words, "running.torch_worker", 2),
-        (lambda folder: [*run_words(folder), "--backend", "jax"], "running.jax_worker", 1),
+        (lambda folder: [*run_words(folder), "--backend", "jax"], "running.jax_worker", 2),
         (measure_words, "communication.worker_torch", 2),
-        (lambda folder: [*measure_words(folder), "--backend", "xla"], "communication.worker_jax", 1),
+        (lambda folder: [*measure_words(folder), "--backend", "xla"], "communication.worker_jax", 2),
         (sweep_words, "multiprocessing.spawn", 2),
     ],
 )

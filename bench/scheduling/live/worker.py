@@ -27,7 +27,7 @@ from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import program_of
 from planner.one_job.running.record import Orders
 from planner.one_job.running.spans import Recorder
-from planner.one_job.running.torch_exchange import Exchange
+from planner.one_job.running.torch_exchange import torch_exchange
 from planner.one_job.running.torch_groups import make_groups, tensor_parallel
 from planner.one_job.running.torch_worker import train
 from planner.shared.plan_file import parse_plan
@@ -153,7 +153,7 @@ def _sleep_through(turn: Turn) -> None:
         times = {int(index): tuple(seconds) for index, seconds in request["times"][stage.number].items()}
         sleeps = layer_sleeps(program, stage, stage.place(rank)[0], times)
         executor = SleepingStage(program, stage, rank, sleeps, groups, tp, recorder)
-        exchange = Exchange(program, rank, tp, recorder, torch.device("cpu"), torch.float32)
+        exchange = torch_exchange(program, rank, tp, recorder, torch.device("cpu"), torch.float32)
         for _ in range(request["iterations"]):
             recorder.start()
             run_iteration(program, stage, executor, exchange, recorder)

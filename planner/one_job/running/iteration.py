@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
+from planner.one_job.running.exchange import Exchange
 from planner.one_job.running.program import Program, Route, StageProgram
 from planner.one_job.running.schedule import Task, tasks_of
 from planner.one_job.running.spans import Recorder
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from planner.one_job.running.torch_exchange import Exchange
 
 
 class Executor(Protocol):
     """What computes a stage on one rank: real layers, or a stand-in that takes as long."""
 
-    def forward(self, chunk: int, k: int, received: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def forward(self, chunk: int, k: int, received: tuple[Any, ...]) -> tuple[Any, ...]:
         """Micro-batch `k` through a chunk, from what the chunk before sent (nothing for the first layers) to what the
         next one gets (nothing after the last)."""
 
-    def backward(self, chunk: int, k: int, received: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def backward(self, chunk: int, k: int, received: tuple[Any, ...]) -> tuple[Any, ...]:
         """Gradients of what `forward` returned (nothing after the last layers) to those of what it received."""
 
     def finish(self) -> None:

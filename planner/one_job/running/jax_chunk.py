@@ -74,12 +74,8 @@ def chunk_layers(
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkPrograms:
-    """`forward(weights, state, batch, token)` to (state, kept, token); `backward(weights, state, batch, kept,
-    cotangents, gradients, token)` to (gradients, cotangents of the state, token), with `gradients` taken over.
-
-    Both take the state that entered. Handing a lane's token from program to program keeps its devices to the dispatched
-    order, which some back-ends would not do by themselves.
-    """
+    """`forward(weights, state, batch)` to (state, kept); `backward(weights, state, batch, kept, cotangents, gradients)`
+    to (gradients, cotangents of the state), with `gradients` taken over. Both take the state that entered."""
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
@@ -105,14 +101,14 @@ def chunk_programs(
     forward = jax.shard_map(
         body.forward,
         mesh=lane.mesh,
-        in_specs=(held, state, batch, EVERYWHERE),
-        out_specs=(left, KEPT_SPECS, EVERYWHERE),
+        in_specs=(held, state, batch),
+        out_specs=(left, KEPT_SPECS),
     )
     backward = jax.shard_map(
         body.backward,
         mesh=lane.mesh,
-        in_specs=(held, state, batch, KEPT_SPECS, () if loss_weight is not None else left, added, EVERYWHERE),
-        out_specs=(added, state, EVERYWHERE),
+        in_specs=(held, state, batch, KEPT_SPECS, () if loss_weight is not None else left, added),
+        out_specs=(added, state),
     )
     return ChunkPrograms(forward=jax.jit(forward), backward=jax.jit(backward, donate_argnums=5))
 
@@ -135,7 +131,7 @@ class _Body:
         self.places: list[int] = []
         self.kinds: list[int] = []
 
-    def forward(self, weights: Tree, state: State, batch: Batch, token: Array) -> tuple[State, Any, Array]:
+    def forward(self, weights: Tree, state: State, batch: Batch) -> tuple[State, Any]:
         kept = []
         for number, layer in enumerate(self.layers):
             received = number == 0 and self.receives
@@ -145,11 +141,11 @@ class _Body:
             else:
                 state, pulled = self._differentiate(layer, weights, state, batch)
                 kept.append(_without_weights(pulled, received))
-        return state, self._sorted(kept), token + 1
+        return state, self._sorted(kept)
 
     def backward(
-        self, weights: Tree, state: State, batch: Batch, kept: Any, cotangents: State, gradients: Tree, token: Array
-    ) -> tuple[Tree, State, Array]:
+        self, weights: Tree, state: State, batch: Batch, kept: Any, cotangents: State, gradients: Tree
+    ) -> tuple[Tree, State]:
         if self.loss_weight is not None:
             cotangents = (lax.pcast(jnp.full((1,), self.loss_weight, jnp.float32), DP, to="varying"),)
         gradients = dict(gradients)
@@ -164,7 +160,7 @@ class _Body:
             layer_gradients, cotangents = pulled(cotangents)
             for name, key in layer.weights.keys.items():
                 gradients[key] = self._added(key, gradients[key], layer_gradients[name])
-        return gradients, cotangents, token + 1
+        return gradients, cotangents
 
     def _sorted(self, kept: Any) -> tuple[list[Array], ...]:
         values, self.form = jax.tree.flatten(kept)

@@ -22,11 +22,11 @@ class Gradients:
 
     def __init__(self, leaves: Mapping[Key, Leaf], devices: StageDevices, chunks: Sequence[Sequence[Key]]) -> None:
         self.devices, self.chunks, self._whole = devices, chunks, leaves
-        self._apart = [key for key, leaf in leaves.items() if leaf.zero >= 2] if len(devices.lanes) > 1 else []
+        self._apart = [key for key, leaf in leaves.items() if leaf.zero >= 2] if devices.is_split else []
         self.leaves = {key: leaf.replica_alone if key in self._apart else leaf for key, leaf in leaves.items()}
         added = {key: leaf for key, leaf in self.leaves.items() if key not in self._apart}
-        self._zeros = [zeros_program(added, lane.mesh) for lane in devices.lanes]
-        self._sums: list[Tree] = []
+        self._zeros = zeros_program(added, devices.lane.mesh)
+        self._sums: Tree = {}
         self._scattered: Tree = {}
         self._weights: Tree = {}
         if self._apart:
@@ -36,10 +36,7 @@ class Gradients:
         leaves, devices = self._whole, self.devices
         parted = [[key for key in keys if key in self._apart] for keys in self.chunks]
         self._scattered_zeros = zeros_program({key: leaves[key] for key in self._apart}, devices.mesh)
-        self._empty = [
-            [zeros_program({key: self.leaves[key] for key in keys}, lane.mesh) for lane in devices.lanes]
-            for keys in parted
-        ]
+        self._empty = [zeros_program({key: self.leaves[key] for key in keys}, devices.lane.mesh) for keys in parted]
         gathered = [[key for key in keys if leaves[key].zero == 3] for keys in parted]
         self._gather = [gather_program(leaves, keys, devices) if keys else None for keys in gathered]
         self._add = [self._adder(keys) for keys in parted]
@@ -58,46 +55,35 @@ class Gradients:
     def begin(self, weights: Tree) -> None:
         """A new iteration with `weights`, as their leaves' `weight_spec` says."""
         self._weights = weights
-        self._sums = [zeros() for zeros in self._zeros]
+        self._sums = self._zeros()
         self._scattered = self._scattered_zeros() if self._apart else {}
 
-    def weights_of(self, chunk: int) -> list[Tree]:
-        """What a chunk's programs read, for each lane."""
+    def weights_of(self, chunk: int) -> Tree:
+        """What a chunk's programs read."""
         held = {key: self._weights[key] for key in self.chunks[chunk]}
         if self._apart and (gather := self._gather[chunk]) is not None:
             held |= gather({key: array for key, array in held.items() if self._whole[key].zero == 3})
-        split = {key: self.devices.split(array, self.leaves[key].weight_spec) for key, array in held.items()}
-        return [{key: parts[lane] for key, parts in split.items()} for lane in range(len(self.devices.lanes))]
+        return {key: self.devices.split(array, self.leaves[key].weight_spec) for key, array in held.items()}
 
-    def sums_of(self, chunk: int) -> list[Tree]:
-        """What a chunk's backward adds to, and takes over, for each lane."""
-        return [
-            {key: sums[key] for key in self.chunks[chunk] if key in sums}
-            | (self._empty[chunk][lane]() if self._apart else {})
-            for lane, sums in enumerate(self._sums)
-        ]
+    def sums_of(self, chunk: int) -> Tree:
+        """What a chunk's backward adds to, and takes over."""
+        held = {key: self._sums[key] for key in self.chunks[chunk] if key in self._sums}
+        return held | (self._empty[chunk]() if self._apart else {})
 
-    def put(self, chunk: int, added: Sequence[Tree]) -> None:
+    def put(self, chunk: int, added: Tree) -> None:
         """What backward made of them."""
-        for sums, gradients in zip(self._sums, added, strict=True):
-            sums |= {key: array for key, array in gradients.items() if key in sums}
+        self._sums |= {key: array for key, array in added.items() if key in self._sums}
         keys = [key for key in self.chunks[chunk] if key in self._apart]
         if keys:
-            joined = {
-                key: self.devices.join([gradients[key] for gradients in added], self.leaves[key].gradient_spec)
-                for key in keys
-            }
+            joined = {key: self.devices.join(added[key], self.leaves[key].gradient_spec) for key in keys}
             self._scattered |= self._add[chunk]({key: self._scattered[key] for key in keys}, joined)
 
     def take(self) -> Tree:
         """The iteration's gradients over the whole stage, as their leaves' `gradient_spec` says."""
-        joined = {
-            key: self.devices.join([sums[key] for sums in self._sums], self.leaves[key].gradient_spec)
-            for key in self._sums[0]
-        }
+        joined = {key: self.devices.join(array, self.leaves[key].gradient_spec) for key, array in self._sums.items()}
         gradients = joined | self._scattered
         # Whoever steps replaces the weights: holding on to them here would keep both.
-        self._sums, self._scattered, self._weights = [], {}, {}
+        self._sums, self._scattered, self._weights = {}, {}, {}
         return gradients
 
     def pending(self) -> Any:

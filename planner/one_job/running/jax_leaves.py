@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
+from numpy.typing import NDArray
 
 from models_zoo.jax_layers.build import LayerFunction, global_array, layer_function, local_shape, param_spec
 from models_zoo.jax_layers.parallel import DTYPES, Array
@@ -112,8 +113,8 @@ class Leaf:
         """(1, part): this device's shard of the sum over the group of a rank's gradient."""
         return lax.psum_scatter(self.flat(gradient.astype(self.grad_dtype)), SHARD, tiled=True)[None]
 
-    def first_values(self, seed: int) -> Array:
-        """Return the unpacked global array, numpy."""
+    def first_values(self, seed: int) -> NDArray[Any]:
+        """Return the unpacked global array."""
         whole = first_values(self.parameter, seed=seed, layer=self.key[0], is_table=self.key == TABLE)
         return np.asarray(global_array(self.parameter, whole, tp=self.tp), self.dtype)
 

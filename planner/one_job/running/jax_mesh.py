@@ -1,4 +1,8 @@
-"""A stage's devices: one mesh of its replicas and tensor-parallel ranks, cut into lanes whose replicas share alike."""
+"""A stage's devices: one mesh of its replicas and tensor-parallel ranks, cut into lanes whose replicas share alike.
+
+Every rank is a process with one device. Programs over a mesh are run by all ranks of it, each of which holds its own
+part of their arrays.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
 
 from models_zoo.jax_layers.parallel import AXIS, Array
 from models_zoo.model import TokenInput
@@ -38,16 +43,22 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDevices:
-    """Where a stage runs. A program takes as many samples on each of its devices, so where replicas share a micro-batch
-    unevenly each is a lane of its own; else one lane has them all.
+    """Where a stage runs, as one of its ranks sees it. A program takes as many samples on each of its devices, so where
+    replicas share a micro-batch unevenly each is a lane of its own (`is_split`); else one lane has them all. `lane` is
+    this rank's.
 
     `splits_tokens` says whether activations between layers are split over tp (sequence parallelism).
     """
 
     stage: StageProgram
     mesh: Mesh
-    lanes: tuple[Lane, ...]
+    lane: Lane
     splits_tokens: bool
+
+    @property
+    def is_split(self) -> bool:
+        """Whether the stage has several lanes."""
+        return self.lane.replicas < self.stage.degrees.dp
 
     @property
     def activation_spec(self) -> PartitionSpec:
@@ -57,46 +68,46 @@ class StageDevices:
     def sharding(self, spec: PartitionSpec) -> NamedSharding:
         return NamedSharding(self.mesh, spec)
 
-    def device(self, replica: int, tp_rank: int) -> Any:
-        """The device of that replica and tensor-parallel index."""
-        return self.mesh.devices.reshape(-1, self.stage.degrees.tp)[replica, tp_rank]
+    def join(self, part: Array, spec: PartitionSpec) -> Array:
+        """One array over the stage from the lanes': its first dimension counts replicas (spec: DP first)."""
+        if not self.is_split:
+            return part
+        return with_local(local_of(part), (self.stage.degrees.dp, *part.shape[1:]), self.sharding(spec))
 
-    def join(self, parts: Sequence[Array], spec: PartitionSpec) -> Array:
-        """One array over the stage from one of each lane: its first dimension counts replicas (spec: DP first)."""
-        if len(parts) == 1:
-            return parts[0]
-        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
-        arrays = [shard.data for part in parts for shard in part.addressable_shards]
-        return jax.make_array_from_single_device_arrays(shape, self.sharding(spec), arrays)
-
-    def split(self, whole: Array, spec: PartitionSpec) -> tuple[Array, ...]:
-        """What each lane's devices hold of an array that is alike in all replicas: no copies."""
-        if len(self.lanes) == 1:
-            return (whole,)
-        held = {shard.device: shard.data for shard in whole.addressable_shards}
-        return tuple(
-            jax.make_array_from_single_device_arrays(
-                whole.shape, lane.sharding(spec), [held[device] for device in lane.mesh.devices.flat]
-            )
-            for lane in self.lanes
-        )
+    def split(self, whole: Array, spec: PartitionSpec) -> Array:
+        """What the lane holds of an array that is alike in all replicas: no copies."""
+        return with_local(local_of(whole), whole.shape, self.lane.sharding(spec)) if self.is_split else whole
 
 
-def stage_devices(program: Program, stage: StageProgram, devices: Sequence[Any]) -> StageDevices:
-    """The stage on the devices of its ranks: rank r has devices[r]."""
+def stage_devices(program: Program, stage: StageProgram, devices: Sequence[Any], rank: int) -> StageDevices:
+    """The stage on the devices of its ranks as `rank` sees it: rank r has devices[r]."""
     shard = stage.shard if stage.zero else 1
     placed = np.empty(len(stage.ranks), dtype=object)
     placed[:] = [devices[rank] for rank in stage.ranks]
     mesh = Mesh(placed.reshape(stage.degrees.dp // shard, shard, stage.degrees.tp), (*DP, TP))
-    lanes: tuple[Lane, ...] = (Lane(mesh=mesh, first=0, replicas=stage.degrees.dp, share=stage.shares[0]),)
+    lane = Lane(mesh=mesh, first=0, replicas=stage.degrees.dp, share=stage.shares[0])
     if len(set(stage.shares)) > 1:
-        rows = placed.reshape(stage.degrees.dp, 1, 1, stage.degrees.tp)
-        lanes = tuple(
-            Lane(mesh=Mesh(row, (*DP, TP)), first=replica, replicas=1, share=share)
-            for replica, (row, share) in enumerate(zip(rows, stage.shares, strict=True))
-        )
+        replica, _ = stage.place(rank)
+        row = placed.reshape(stage.degrees.dp, 1, 1, stage.degrees.tp)[replica]
+        lane = Lane(mesh=Mesh(row, (*DP, TP)), first=replica, replicas=1, share=stage.shares[replica])
     splits = stage.splits_tokens and isinstance(program.model.input, TokenInput)
-    return StageDevices(stage=stage, mesh=mesh, lanes=lanes, splits_tokens=splits)
+    return StageDevices(stage=stage, mesh=mesh, lane=lane, splits_tokens=splits)
+
+
+def from_whole(values: NDArray[Any], sharding: NamedSharding) -> Array:
+    """An array that every rank of `sharding` knows the whole of; each puts its part on its device."""
+    return jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
+
+
+def with_local(local: Any, shape: tuple[int, ...], sharding: NamedSharding) -> Array:
+    """An array of `shape` of which this rank's part is `local`."""
+    (device,) = sharding.addressable_devices
+    return jax.make_array_from_single_device_arrays(shape, sharding, [jax.device_put(local, device)])
+
+
+def local_of(array: Array) -> Array:
+    """This rank's part of an array, on its device."""
+    return array.addressable_data(0)
 
 
 def axes_of(spec: PartitionSpec) -> tuple[str, ...]:

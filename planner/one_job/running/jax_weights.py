@@ -14,12 +14,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
 from models_zoo.jax_layers.parallel import Array
 from planner.one_job.running.jax_leaves import Key, Leaf, Tree
-from planner.one_job.running.jax_mesh import DP, EVERYWHERE, REPLICATE, SHARD, TP, StageDevices, axes_of
+from planner.one_job.running.jax_mesh import DP, EVERYWHERE, REPLICATE, SHARD, TP, StageDevices, axes_of, from_whole
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-8, 0.01
 """AdamW's, as torch's defaults."""
@@ -97,7 +98,7 @@ class StageWeights:
     def _begin(self, seed: int) -> tuple[Tree, dict[Key, State]]:
         """First weights and an optimizer that remembers nothing, a weight at a time."""
         weights = {
-            key: jax.device_put(leaf.first_values(seed), self.devices.sharding(leaf.spec))
+            key: from_whole(leaf.first_values(seed), self.devices.sharding(leaf.spec))
             for key, leaf in self.leaves.items()
         }
         shards = self._shard(weights)
@@ -124,7 +125,7 @@ class StageWeights:
         read, replaced = ({key: self.weights[key] for key in keys} for keys in (self._read(), self._replaced()))
         stepped: Tree
         stepped, self.state = self._step(
-            read, replaced, gradients, self.state, jnp.float32(learning_rate), jnp.float32(self.count)
+            read, replaced, gradients, self.state, np.float32(learning_rate), np.float32(self.count)
         )
         return stepped
 

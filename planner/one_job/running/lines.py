@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from planner.one_job.running.record import RankIteration, RunRecord
@@ -15,25 +14,22 @@ Progress = Callable[[int, int, str], None]
 
 
 class Lines:
-    """What is known so far of `ranks` ranks and `steps` iterations. A worker speaks for the rank that its line names
-    (JAX has one worker for all), else for the one of its own number."""
+    """What is known so far of `ranks` ranks and `steps` iterations. A worker speaks for the rank of its own number."""
 
     def __init__(self, ranks: int, steps: int, progress: Progress | None) -> None:
         self.steps, self.progress = steps, progress
         self.iterations: list[list[RankIteration]] = [[] for _ in range(ranks)]
-        self.spans: list[tuple[Span, ...]] = [()] * ranks
         self.peaks = [0] * ranks
         self.software = ""
         self.reported = (0, "")
         self.refusal: InputError | None = None
 
-    def take(self, worker: int, value: dict[str, Any]) -> None:
-        """One line of a worker. `spans` are those of an iteration after the measured ones, for all of these."""
-        rank = value.get("rank", worker)
+    def take(self, rank: int, value: dict[str, Any]) -> None:
+        """One line of a worker, which is a rank."""
         match value["event"]:
             case "compiling":
                 self._report("compiling")
-            case "ready" if worker == 0:
+            case "ready" if rank == 0:
                 self.software = value["software"]
                 self._report("training")
             case "step":
@@ -41,13 +37,11 @@ class Lines:
                     RankIteration(
                         seconds=value["seconds"],
                         loss=value["loss"],
-                        spans=_spans(value),
+                        spans=tuple(Span(**span) for span in value["spans"]),
                         cpu_seconds=value.get("cpu_seconds"),
                     )
                 )
                 self._report("training")
-            case "spans":
-                self.spans[rank] = _spans(value)
             case "done":
                 self.peaks[rank] = value["peak_memory_bytes"]
             case "refused":
@@ -65,20 +59,9 @@ class Lines:
             raise self.refusal
         if any(len(of_rank) != self.steps for of_rank in self.iterations):
             raise MachineError(f"run: found {[len(of_rank) for of_rank in self.iterations]} iterations of {self.steps}")
-        ranks = [
-            [
-                replace(iteration, spans=spans) if spans and step >= warm_ups else iteration
-                for step, iteration in enumerate(of_rank)
-            ]
-            for of_rank, spans in zip(self.iterations, self.spans, strict=True)
-        ]
         return RunRecord(
             warm_ups=warm_ups,
-            iterations=tuple(zip(*ranks, strict=True)),
+            iterations=tuple(zip(*self.iterations, strict=True)),
             peak_memory_bytes=tuple(self.peaks),
             software=self.software,
         )
-
-
-def _spans(value: dict[str, Any]) -> tuple[Span, ...]:
-    return tuple(Span(**span) for span in value["spans"])

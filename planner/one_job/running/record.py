@@ -30,7 +30,7 @@ class Orders:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankIteration:
     """One iteration of one rank; `loss` is its part of the global batch's mean (None: another rank's to say).
-    `cpu_seconds` is what its process computed meanwhile (None where several ranks share one)."""
+    `cpu_seconds` is what its process computed meanwhile (None where that is not known)."""
 
     seconds: float
     loss: float | None

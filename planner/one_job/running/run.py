@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from estimator.frontends.load import load_any_model
-from estimator.host.capacity import HOST_DEVICE_BYTES, WORKER_BYTES, process_limit, thread_limit
+from estimator.host.capacity import WORKER_BYTES, process_limit, thread_limit
 from estimator.host.memory import free_host_memory_bytes
 from estimator.pricing.outcome import Evaluation
 from models_zoo.layers import without_jax
@@ -86,9 +86,7 @@ def _check_capacity(program: Program, options: RunOptions) -> None:
     """InputError for more threads or ranks than this machine runs at once."""
     thread_limit().check(options.threads, where="run", key="--threads")
     if options.world is None:
-        each_bytes = HOST_DEVICE_BYTES if options.backend == "jax" else WORKER_BYTES
-        limit = process_limit(threads=options.threads, each_bytes=each_bytes)
-        limit.check(program.ranks, where=str(options.file), key="ranks")
+        process_limit(threads=options.threads).check(program.ranks, where=str(options.file), key="ranks")
 
 
 def _orders(plan: Plan, options: RunOptions, *, on_gpu: bool) -> Orders:
@@ -216,22 +214,11 @@ def _train(
     options: RunOptions,
     report: Callable[[int, int, str], None] | None,
 ) -> RunRecord | None:
-    if options.backend == "jax":
-        if options.world is not None:
-            raise InputError(
-                where="run",
-                key="--backend",
-                found="jax under a launcher",
-                expected="torch: JAX drives all devices itself",
-            )
-        from planner.one_job.running.jax_run import run_here_jax
-
-        return run_here_jax(program, orders, progress=report)
-    from planner.one_job.running.torch_run import run_here, run_in_world
+    from planner.one_job.running.launch import run_here, run_in_world
 
     if options.world is not None:
-        return run_in_world(program, orders, options.world, progress=report)
-    return run_here(program, orders, pins=options.pin, progress=report)
+        return run_in_world(program, orders, options.world, framework=options.backend, progress=report)
+    return run_here(program, orders, pins=options.pin, framework=options.backend, progress=report)
 
 
 def _reporter(progress: Progress | None) -> Callable[[int, int, str], None] | None:

@@ -1,8 +1,7 @@
-"""A stage's tasks in its schedule's order, and all stages' as one controller dispatches them: none before its input."""
+"""A stage's tasks in its schedule's order."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,26 +23,6 @@ class Task:
     k: int
     source: Place | None
     target: Place | None
-
-
-def merged_order(shape: Shape) -> Iterator[Task]:
-    """The stages take turns; one that waits for another's result is passed over."""
-    queues = [deque(tasks_of(shape, stage)) for stage in range(shape.stages)]
-    done: set[tuple[Way, Place, int]] = set()
-    while any(queues):
-        before = len(done)
-        for queue in queues:
-            if queue and _can_start(queue[0], done):
-                task = queue.popleft()
-                done.add((task.way, (task.stage, task.chunk), task.k))
-                yield task
-        assert len(done) > before, f"the orders of {shape} wait for each other"
-
-
-def _can_start(task: Task, done: set[tuple[Way, Place, int]]) -> bool:
-    if task.source is not None:
-        return (task.way, task.source, task.k) in done
-    return task.way == "forward" or ("forward", (task.stage, task.chunk), task.k) in done
 
 
 def tasks_of(shape: Shape, stage: int) -> Iterator[Task]:

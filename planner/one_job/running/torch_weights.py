@@ -8,7 +8,6 @@ gradients alone, 3 weights too (FSDP2). Replicas of a shard sum theirs (HSDP).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -17,10 +16,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
-from models_zoo.layers import Embedding
-from planner.one_job.running.program import Program, StageProgram
-from planner.one_job.running.regions import overlap, table_rows, within
+from planner.one_job.running.regions import length_of
 from planner.one_job.running.spans import Recorder
+from planner.one_job.running.tied_table import TablePeers, in_order
 from planner.one_job.running.torch_groups import Grouped, Groups
 
 
@@ -193,59 +191,29 @@ def shard_fully(
             unit.set_force_sum_reduction_for_comms(True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Peer:
-    """Rows of the table that this rank and another stage's rank both hold, from each one's first row."""
-
-    stage: int
-    rank: int
-    own_rows: tuple[int, int]
-
-
 class TiedTable:
-    """A token table that several stages hold: their gradients are added in the stages' order, so that all copies stay
-    equal to the last bit."""
+    """A token table that several stages hold: their gradients are added in the stages' order."""
 
-    def __init__(self, program: Program, stage: StageProgram, rank: int, holders: Sequence[int]) -> None:
-        embedding = program.model.layers[0]
-        assert isinstance(embedding, Embedding)
-        vocab = embedding.vocab
-        self.number, self.holders = stage.number, [program.stages[number] for number in holders]
-        self.sends, self.receives = [], []
-        replica, tp_rank = stage.place(rank)
-        rows = table_rows(stage, tp_rank, vocab)
-        for other in self.holders:
-            if other is stage:
-                continue
-            for peer in other.ranks:
-                peer_replica, peer_tp_rank = other.place(peer)
-                both = overlap(rows, table_rows(other, peer_tp_rank, vocab))
-                if both is None:
-                    continue
-                common = _Peer(stage=other.number, rank=peer, own_rows=within(both, rows))
-                if peer_replica == replica % other.degrees.dp:
-                    self.receives.append(common)
-                if replica == peer_replica % stage.degrees.dp:
-                    self.sends.append(common)
+    def __init__(self, peers: TablePeers) -> None:
+        self.peers = peers
 
     def add_others(self, gradient: Tensor, recorder: Recorder) -> None:
         """`gradient` (rows, columns), summed over this stage's replicas, becomes the sum over all holders."""
-        totals = {holder.number: torch.zeros_like(gradient) for holder in self.holders if holder.number != self.number}
-        buffers = [
-            gradient.new_empty((peer.own_rows[1] - peer.own_rows[0], gradient.shape[1])) for peer in self.receives
-        ]
+        peers = self.peers
+        totals = {number: torch.zeros_like(gradient) for number in peers.holders if number != peers.stage}
+        buffers = [gradient.new_empty((length_of(peer.rows), gradient.shape[1])) for peer in peers.receives]
         size = sum(buffer.nbytes for buffer in buffers)
-        with recorder.span("collective", "send_recv", axis="tied", ranks=len(self.holders), bytes=size):
-            works = [dist.isend(gradient[slice(*peer.own_rows)].contiguous(), peer.rank) for peer in self.sends]
-            works += [dist.irecv(buffer, peer.rank) for buffer, peer in zip(buffers, self.receives, strict=True)]
+        with recorder.span("collective", "send_recv", axis="tied", ranks=len(peers.holders), bytes=size):
+            works = [dist.isend(gradient[slice(*peer.rows)].contiguous(), peer.rank) for peer in peers.sends]
+            works += [dist.irecv(buffer, peer.rank) for buffer, peer in zip(buffers, peers.receives, strict=True)]
             for work in works:
                 work.wait()
-        for buffer, peer in zip(buffers, self.receives, strict=True):
-            totals[peer.stage][slice(*peer.own_rows)] = buffer
-        totals[self.number] = gradient.clone()
+        for buffer, peer in zip(buffers, peers.receives, strict=True):
+            totals[peer.stage][slice(*peer.rows)] = buffer
+        totals[peers.stage] = gradient.clone()
         gradient.zero_()
-        for number in sorted(totals):
-            gradient.add_(totals[number])
+        for total in in_order(totals):
+            gradient.add_(total)
 
 
 Weights = FlatWeights | FullyShardedWeights

@@ -1,4 +1,4 @@
-"""One rank of a run with torch: a process that `planner.one_job.running.torch_run` starts, or one of a launcher's."""
+"""One rank of a run with torch: a process that `planner.one_job.running.launch` starts, or one of a launcher's."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from torch import nn
 from estimator.host.memory import keep_freed_memory
 from models_zoo.torch_layers.parallel import DTYPES
 from planner.one_job.running.data import Data
+from planner.one_job.running.exchange import Exchange
 from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import Program, StageProgram, tied_tables
 from planner.one_job.running.record import Orders
 from planner.one_job.running.spans import Recorder
-from planner.one_job.running.torch_exchange import Exchange
+from planner.one_job.running.tied_table import table_peers
+from planner.one_job.running.torch_exchange import torch_exchange
 from planner.one_job.running.torch_groups import Grouped, Groups, make_groups, tensor_parallel
 from planner.one_job.running.torch_memory import peak_growth
 from planner.one_job.running.torch_stage import Chunk, TorchStage, build_stage
@@ -103,7 +105,7 @@ def _build(program: Program, orders: Orders, rank: int, recorder: Recorder, devi
     chunks = [Chunk(layers, program, recorder) for layers in built]
     finish, after_backward = _synchronisation(program, stage, rank, chunks, groups, tp, orders, recorder)
     executor = TorchStage(program, stage, rank, chunks, recorder, finish, after_backward)
-    exchange = Exchange(program, rank, tp, recorder, device, DTYPES[program.dtype])
+    exchange = torch_exchange(program, rank, tp, recorder, device, DTYPES[program.dtype])
     return _Trainer(
         program=program,
         stage=stage,
@@ -144,8 +146,8 @@ def _synchronisation(
         if stage.zero == 3
         else [FlatWeights(alike, zero=stage.zero, **flat) for alike in _by_dtype(weights)]
     )
-    table_holders = [other.number for other in program.stages if any(i in tables for i in other.layer_indices())]
-    table = TiedTable(program, stage, rank, table_holders) if shared is not None and len(table_holders) > 1 else None
+    peers = table_peers(program, rank) if shared is not None else None
+    table = TiedTable(peers) if peers is not None else None
     if shared is not None:
         holders.append(FlatWeights([shared], zero=0, **flat))
     partial = PartialGradients(modules, holders, tp)

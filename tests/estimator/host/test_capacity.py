@@ -15,7 +15,7 @@ from estimator.host import capacity
 from estimator.host.capacity import PER_CORE, process_limit, thread_limit
 from estimator.profiling import contention
 from planner.cli.main import main
-from planner.one_job.running import torch_run
+from planner.one_job.running import launch
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
@@ -33,7 +33,7 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "free_host_memory_bytes", lambda: 4 * GIB)
     monkeypatch.setattr(capacity, "_files_left", lambda: 1024)
     monkeypatch.setattr(capacity, "_processes_left", lambda: None)
-    for module in (measure_torch, contention, torch_run):
+    for module in (measure_torch, contention, launch):
         monkeypatch.setattr(module, "run_workers", lambda *_, **__: pytest.fail("workers were started"))
     monkeypatch.setattr("estimator.host.children.process_pool", lambda *_: pytest.fail("a pool was started"))
 

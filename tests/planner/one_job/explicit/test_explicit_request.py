@@ -215,3 +215,12 @@ def test_where_no_software_is_named_the_least_state_that_fits_is_taken() -> None
     estimated = estimate_explicit(request_of("llama3-8b", "v100-32gb:2x8", tp=2))
     assert estimated.shortfall is None
     assert "ZeRO 3 instead: less does not fit (--zero)" in estimated.plan.assumptions
+
+
+@pytest.mark.parametrize(("cluster", "launch"), [("gb200:4x4", "graph_dense"), ("h100:2x8", "eager")])
+def test_software_has_habits_by_the_device(cluster: str, launch: str) -> None:
+    request = request_of("llama3-8b", cluster, software="nemo", dp=16)
+    assert request.setups[0].recipe.software.launch == launch
+    assert any("own recipes for such models and devices" in text for text in request.assumptions) == (launch != "eager")
+    stated = request_of("llama3-8b", cluster, software="nemo", dp=16, feature=("launch=eager",))
+    assert stated.setups[0].recipe.software.launch == "eager"

@@ -1,18 +1,23 @@
-"""Run as a program: small models trained under plans of every kind on four forced host devices, losses as JSON on
-stdout.
+"""One of four processes that train small models under plans of every kind with JAX, a device each.
 
-A process of its own, since the number of devices is settled when JAX starts, and one for all plans, since starting
-takes longer than most of them.
+The same four for all plans, since starting them takes longer than most plans. Each reports its part of every loss.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from estimator.host.worker_processes import (
+    Limits,
+    WorkerSpec,
+    jax_environment,
+    python_worker,
+    read_request,
+    run_workers,
+)
 from estimator.schedules.orders import shape_of
 from models_zoo.families import nmt
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit, Embedding, TransformerBlock
@@ -29,6 +34,7 @@ LEARNING_RATE = 1e-2
 SEQ_LEN = 8
 GLOBAL_BATCH = 8
 MICRO_BATCH = 4
+MOST_RANKS = 4
 
 
 def _without_dropout(model: Model) -> Model:
@@ -150,35 +156,63 @@ def _stage(number: int, first: int, micro_batch: int, **changes: Any) -> StagePr
     )
 
 
+def train_cases(names: list[str], timeout_s: float = 900.0) -> dict[str, Any]:
+    """The losses of each iteration of these cases, or what went wrong."""
+    environment = jax_environment(QUICK_TO_COMPILE)
+    spec = WorkerSpec(command=python_worker(__name__), request={"names": names}, environment=environment)
+    reports: list[dict[str, Any]] = []
+    run_workers(
+        [spec] * MOST_RANKS,
+        what="plans with JAX",
+        limits=Limits(total_s=timeout_s),
+        on_line=lambda _, line: reports.append(line),
+    )
+    losses: dict[str, Any] = {}
+    for name in names:
+        mine = [report for report in reports if report["name"] == name]
+        problems = [report["problem"] for report in mine if "problem" in report]
+        losses[name] = (
+            problems[0] if problems else [sum(parts) for parts in zip(*(r["losses"] for r in mine), strict=True)]
+        )
+    return losses
+
+
 def main() -> None:
-    flags = f"--xla_force_host_platform_device_count=4 {QUICK_TO_COMPILE}"
-    os.environ |= {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    found: dict[str, Any] = {}
-    for name in sys.argv[1:] or CASES:
-        try:
-            found[name] = train(program_for(CASES[name]))
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    json.dump(found, sys.stdout)
+    """Train what the request names; a line for each case."""
+    from estimator.communication.world_jax import joined_world, local_coordinator
+
+    request = read_request()
+    rank = request["rank"]
+    coordinator = local_coordinator(Path(request["store"]), rank, 100.0)
+    with (
+        Path(request["results"]).open("a", encoding="utf-8") as lines,
+        joined_world(rank, request["world_size"], coordinator, timeout_s=600.0) as world,
+    ):
+        for name in request["names"]:
+            program = program_for(EVERY_CASE[name])
+            report: dict[str, Any] = {"name": name}
+            if rank < program.ranks:
+                try:
+                    report["losses"] = train(program, world)
+                except Exception as error:
+                    report["problem"] = f"{type(error).__name__}: {error}"
+                print(json.dumps(report), file=lines, flush=True)
+            world.barrier(name.replace(" ", "_"))
 
 
-def train(program: Program) -> list[float]:
-    """The losses of each iteration."""
-    import jax
-
+def train(program: Program, world: Any) -> list[float]:
+    """This rank's part of the losses of each iteration."""
     from planner.one_job.running.data import random_data
-    from planner.one_job.running.jax_training import Trainer
+    from planner.one_job.running.jax_worker import make_trainer
 
     data = random_data(program.model, seq_len=program.seq_len, seed=SEED)
-    trainer = Trainer(program, jax.devices(), data, learning_rate=LEARNING_RATE, seed=SEED)
+    trainer = make_trainer(program, world, data, learning_rate=LEARNING_RATE, seed=SEED)
     trainer.rehearse()
     losses = []
     for step in range(STEPS):
         trainer.prepare(step)
         trainer.iterate()
-        trainer.wait()
-        parts = [one.loss_of(replica) for one in trainer.stages for replica in range(one.stage.degrees.dp)]
-        losses.append(sum(part for part in parts if part is not None))
+        losses.append(trainer.stage.take_loss() or 0.0)
     return losses
 
 

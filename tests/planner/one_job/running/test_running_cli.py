@@ -21,8 +21,8 @@ from estimator.profiling.lookup import to_layer_time
 from planner import api
 from planner.cli import main as cli
 from planner.cli import run as run_command
+from planner.one_job.running import launch
 from planner.one_job.running import run as running
-from planner.one_job.running import torch_run
 from planner.one_job.running.program import program_of
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan
@@ -266,7 +266,7 @@ def test_a_plan_for_gpus_runs_on_the_cpu_and_says_so(
 
 @pytest.fixture
 def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_run, "run_workers", lambda *_, **__: pytest.fail("workers were started"))
+    monkeypatch.setattr(launch, "run_workers", lambda *_, **__: pytest.fail("workers were started"))
 
 
 def _broken_text(folder: Path) -> list[str | Path]:

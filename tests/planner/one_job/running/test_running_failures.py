@@ -21,8 +21,8 @@ import pytest
 from estimator.frontends.load import load_any_model
 from estimator.host.worker_processes import Limits, WorkerSpec, run_workers
 from planner.cli import main as cli
+from planner.one_job.running.launch import run_here, worker_specs
 from planner.one_job.running.program import program_of
-from planner.one_job.running.torch_run import run_here, worker_specs
 from planner.shared.plan import Plan
 from planner.shared.plan_file import save_plan
 from profiles.errors import MachineError
@@ -246,11 +246,15 @@ def test_numbers_that_are_none_are_wrong_input(as_rank: Any) -> None:
     assert "MASTER_PORT=here, expected the numbers that torchrun sets" in message
 
 
-def test_torchrun_trains_as_one_machine_alone_does(plan: Plan, folder: Path, token: str, port: int) -> None:
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_torchrun_trains_as_one_machine_alone_does(
+    backend: str, plan: Plan, folder: Path, token: str, port: int
+) -> None:
     """Two ranks under the real launcher: JSON comes from rank 0 alone, and the losses are those of one process."""
     launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
     command = [sys.executable, "-m", *launcher, "--master-port", str(port), "-m", "planner.cli.main"]
     words = ["run", str(folder / "plan.json"), "--steps", "2", "--store", str(folder / "store"), "--json"]
+    words += ["--backend", backend]
     environment = {**os.environ, "PYTHONPATH": ROOT}
     done = subprocess.run(
         [*command, *words], capture_output=True, text=True, env=environment, timeout=2 * HANGS_S, check=False

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -19,7 +16,7 @@ import pytest
 import torch
 
 from estimator.frontends.load import load_any_model
-from estimator.schedules.orders import order_of, shape_of
+from estimator.schedules.orders import order_of
 from models_zoo.model import Model
 from models_zoo.parameters import layer_parameters, whole_array
 from models_zoo.torch_layers.build import build_model
@@ -27,15 +24,11 @@ from models_zoo.torch_layers.parallel import Neutral
 from planner.api import estimate
 from planner.one_job.running.data import random_data
 from planner.one_job.running.jax_chunk import SCORE_DIMS
-from planner.one_job.running.jax_exchange import Cut, Holding, cuts_for
-from planner.one_job.running.jax_run import run_here_jax
-from planner.one_job.running.jax_training import JaxStage
+from planner.one_job.running.jax_stage import JaxStage
 from planner.one_job.running.jax_weights import OPTIMIZERS
+from planner.one_job.running.launch import run_here
 from planner.one_job.running.program import Program, program_of
 from planner.one_job.running.record import Orders
-from planner.one_job.running.regions import Region
-from planner.one_job.running.schedule import Task, merged_order
-from planner.one_job.running.torch_run import run_here
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError
 from profiles.vocabulary import Shard
@@ -49,8 +42,8 @@ from tests.planner.one_job.running.jax_plan_runs import (
     Case,
     program_for,
     stage,
+    train_cases,
 )
-from tests.seeds import seeds
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 3e-3}
 """Relative."""
@@ -96,18 +89,7 @@ def _load_first_weights(module: Any, model: Model) -> None:
 
 @pytest.fixture(scope="module")
 def losses() -> dict[str, Any]:
-    """Of all cases, from one process with four devices."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.planner.one_job.running.jax_plan_runs"],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        env={key: value for key, value in os.environ.items() if key != "XLA_FLAGS"},
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return train_cases(list(CASES))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -130,13 +112,12 @@ def kept_for_backward(kind: Any, layers: int) -> list[tuple[int, ...]]:
     """Shapes of what forward keeps of a stage of all layers, on one device."""
     wanted = Case(model="gpt", stages=(stage(0, 4, recompute=kind, recompute_layers=layers),), changes={})
     program = program_for(wanted)
-    own = JaxStage(program, program.stages[0], jax.devices(), learning_rate=0.0, seed=SEED)
+    stage_alone = JaxStage(program, 0, jax.devices(), learning_rate=0.0, seed=SEED)
     data = random_data(program.model, seq_len=program.seq_len, seed=SEED)
-    own.prepare([data.samples(0, program.micro_batch)])
-    batch = own.batch_of(0, 0, 0)
-    (weights,) = own.gradients.weights_of(0)
-    _, kept, _ = jax.eval_shape(own.programs[0][0].forward, weights, (), batch, own.tokens[0])
-    return [one.shape[1:] for one in jax.tree.leaves(kept)]
+    stage_alone.prepare([data.samples(0, program.micro_batch)])
+    batch, weights = stage_alone.batch_of(0, 0), stage_alone.gradients.weights_of(0)
+    _, kept = jax.eval_shape(stage_alone.programs[0].forward, weights, (), batch)
+    return [value.shape[1:] for value in jax.tree.leaves(kept)]
 
 
 def test_what_forward_keeps() -> None:
@@ -149,69 +130,6 @@ def test_what_forward_keeps() -> None:
     sizes = [sum(map(prod, shapes)) for shapes in (none, selective, full)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[2] < sizes[1] / 2
-
-
-@pytest.mark.parametrize(
-    ("schedule", "stages", "chunks", "micro_batches"),
-    [("gpipe", 3, 1, 4), ("1f1b", 4, 1, 6), ("1f1b", 3, 1, 2), ("interleaved", 3, 2, 6), ("1f1b", 1, 1, 2)],
-)
-def test_merged_order_keeps_every_stages_own(schedule: Any, stages: int, chunks: int, micro_batches: int) -> None:
-    shape = shape_of(schedule, stages, chunks, micro_batches)
-    tasks = list(merged_order(shape))
-    for number in range(stages):
-        own = [(task.way, task.chunk, task.k) for task in tasks if task.stage == number]
-        assert own == [action for step in order_of(shape, number) for action in step.actions]
-    made: set[tuple[str, int, int, int]] = set()
-    for task in tasks:
-        assert task.source is None or (task.way, *task.source, task.k) in made
-        made.add((task.way, task.stage, task.chunk, task.k))
-    assert {_next(task) for task in tasks if task.target} <= made
-
-
-def _next(task: Task) -> tuple[str, int, int, int]:
-    assert task.target is not None
-    return (task.way, *task.target, task.k)
-
-
-@pytest.mark.parametrize("seed", seeds(20))
-def test_cuts_make_up_what_is_wanted(seed: int) -> None:
-    """Whatever grids of rows and columns the two sides hold."""
-    rng = np.random.default_rng(seed)
-    whole = rng.standard_normal((12, 12))
-    sources = _grid(rng)
-    held = {source.device: _part(whole, source.region.samples, source.region.held) for source in sources}
-    for wanted in _grid(rng):
-        rows = [np.concatenate([held[cut.device][_slices(cut)] for cut in row], 1) for row in cuts_for(wanted, sources)]
-        np.testing.assert_array_equal(np.concatenate(rows), _part(whole, wanted.region.samples, wanted.region.own))
-
-
-def _grid(rng: np.random.Generator) -> list[Holding]:
-    """Rows in uneven ranges and columns in even ones; some hold all columns and answer for their own."""
-    ends = [0, *sorted(rng.choice(np.arange(1, 12), size=rng.integers(0, 4), replace=False).tolist()), 12]
-    tp = int(rng.choice([1, 2, 3, 4]))
-    holds_all = bool(rng.integers(2))
-    return [
-        Holding(
-            device=(replica, index),
-            replica=replica,
-            tp_rank=index,
-            region=Region(
-                samples=(ends[replica], ends[replica + 1]),
-                held=(0, 12) if holds_all else (index * 12 // tp, (index + 1) * 12 // tp),
-                own=(index * 12 // tp, (index + 1) * 12 // tp),
-            ),
-        )
-        for replica in range(len(ends) - 1)
-        for index in range(tp)
-    ]
-
-
-def _part(whole: Any, rows: tuple[int, int], columns: tuple[int, int]) -> Any:
-    return whole[slice(*rows), slice(*columns)]
-
-
-def _slices(cut: Cut) -> tuple[slice, slice]:
-    return slice(*cut.rows), slice(*cut.columns)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -278,11 +196,11 @@ def plan_for(folder: Path, devices: int, **options: Any) -> tuple[Program, Order
 
 
 def test_a_run_of_a_plan_file_is_the_torch_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses alike; all ranks reported, with the spans of their stage in the measured iterations alone."""
+    """Losses alike; all ranks reported, with the spans of every iteration."""
     monkeypatch.setenv("XLA_FLAGS", QUICK_TO_COMPILE)
     program, orders = plan_for(tmp_path, 2, pp=2, dp=1)
     heard: list[tuple[int, int, str]] = []
-    record = run_here_jax(program, orders, progress=lambda *what: heard.append(what))
+    record = run_here(program, orders, pins=False, framework="jax", progress=lambda *what: heard.append(what))
     theirs = run_here(program, orders, pins=False)
     np.testing.assert_allclose(record.losses, theirs.losses, rtol=TOLERANCE["fp32"])
     assert len(record.iterations) == 3
@@ -291,13 +209,12 @@ def test_a_run_of_a_plan_file_is_the_torch_backends(tmp_path: Path, monkeypatch:
     assert record.software.startswith("jax ")
     assert heard[0] == (0, 3, "compiling")
     assert heard[-1] == (3, 3, "training")
-    assert not any(rank.spans for rank in record.iterations[0])
-    last = record.typical[1].spans
+    last = [span for span in record.typical[1].spans if span.kind != "collective"]  # which lie inside others
     count = program.shape.micro_batches
     tasks = [(span.kind, span.micro_batch) for span in last if span.kind in ("forward", "backward")]
     assert tasks == [(kind, k) for step in order_of(program.shape, 1) for kind, _, k in step.actions]
-    assert sum(span.kind == "wait" for span in last) == count
-    assert [span.kind for span in last[-3:]] == ["sync", "optimizer", "sync"]
+    assert sum("from stage" in span.name for span in last) == count
+    assert [span.kind for span in last[-4:]] == ["sync", "optimizer", "sync", "wait"]
     assert all(before.end_s <= after.start_s for before, after in pairwise(last))
 
 
@@ -305,5 +222,5 @@ def test_too_few_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     program, orders = plan_for(tmp_path, 2, dp=2)
     with pytest.raises(InputError, match="--device: found no GPU") as refused:
-        run_here_jax(program, replace(orders, backend="nccl"))
+        run_here(program, replace(orders, backend="nccl"), pins=False, framework="jax")
     assert (refused.value.where, refused.value.key) == ("run", "--device")
