@@ -76,7 +76,10 @@ def find_best(request: SearchRequest, *, progress: Progress | None = None, runne
     candidate = None if mixed is None else _mixed_candidate(request, mixed)
     if candidate is None and not others:
         raise NothingFits(why_nothing(request, results))
-    everywhere = [*(result for _, result in results), *([] if mixed is None else [mixed])]
+    everywhere: list[SearchResult | MixedResult] = [
+        *(result for _, result in results),
+        *([] if mixed is None else [mixed]),
+    ]
     counts = sum_counts([result.counts for result in everywhere])
     proved = all(result.proved for result in everywhere)
     winner = candidate or evaluate_found(*others.pop(0))
