@@ -130,10 +130,14 @@ def estimate(setup: Setup, lookup: Lookup, tables: Sequence[LinkTable]) -> Evalu
 def worker_specs(
     network: Network, prepared: Sequence[Prepared], lookup: Lookup, *, steps: int, repeats: int
 ) -> list[WorkerSpec]:
-    """A worker on each seat that a case uses."""
-    most = max(one.program.ranks for one in prepared)
+    """A worker on the seat of each device of the largest case, in its order, which is that of the other cases too."""
+    orders = [[slot for stage in one.setup.stages for slot in stage.slots] for one in prepared]
+    longest = max(orders, key=len)
+    assert all(order == longest[: len(order)] for order in orders), "cases whose ranks sit elsewhere run apart"
+    seat_of = {seat.slot: seat for seat in network.seats}
+    seats = [seat_of[slot] for slot in longest]
     request = {
-        "address": network.seats[0].address,
+        "address": seats[0].address,
         "port": PORT,
         "cases": [
             {
@@ -147,7 +151,7 @@ def worker_specs(
     }
     return [
         WorkerSpec(command=(*seat.prefix, *WORKER), request=request, environment=dict(seat.environment))
-        for seat in network.seats[:most]
+        for seat in seats
     ]
 
 
