@@ -132,6 +132,9 @@ def comm_measure(options: CommMeasureOptions) -> list[dict[str, Any]]:
     several processes in a `world`, rank 0 alone stores.
     """
     from estimator.communication.measure_torch import ALL_OPS, DEFAULT_SIZES, measure_links
+    from profiles.hardware import check_link_name
+
+    check_link_name(options.link, where="comm measure", key="--link")
 
     def report(done: int, total: int, what: str) -> None:
         if options.progress is not None:
@@ -162,7 +165,9 @@ def comm_fit(options: CommFitOptions) -> list[dict[str, Any]]:
     """
     from estimator.communication.nccl_tests import read_nccl_tests
     from profiles.files import read_text
+    from profiles.hardware import check_link_name
 
+    check_link_name(options.link, where="comm fit", key="--link")
     tables = read_nccl_tests(read_text(options.file), where=str(options.file), link=options.link, op=options.op)
     _store_link_tables(options.store, tables)
     return [asdict(table) for table in tables]
@@ -176,6 +181,9 @@ def comm_show(options: CommShowOptions) -> list[dict[str, Any]]:
 
     with _open_to_read(options.store) as opened:
         tables = opened.link_tables(options.link)
+        if options.link is not None and not tables:
+            names = ", ".join(dict.fromkeys(table.link for table in opened.link_tables())) or "none at all"
+            raise options.wrong("link", found=f"no table of {options.link!r}", expected=f"one that is stored: {names}")
     size = options.size
     if size is None:
         return [asdict(table) for table in tables]

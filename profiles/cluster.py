@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from profiles.errors import InputError
+from profiles.limits import LIMITS
 from profiles.vocabulary import Device, Link
-
-MOST_DEVICES = 1_000_000
-"""More than any cluster has; a typing error should not fill the memory with device slots."""
 
 
 def _require(holds: bool, *, where: str, key: str, found: object, expected: str) -> None:
@@ -182,13 +180,8 @@ class Cluster:
             )
             joined.add(pair)
         total = sum(group.count * group.devices for site in self.sites for group in site.nodes)
-        _require(
-            total <= MOST_DEVICES,
-            where="cluster",
-            key="sites",
-            found=f"{total} devices",
-            expected=f"at most {MOST_DEVICES}",
-        )
+        LIMITS.devices.check(total, where="cluster", key="sites")
+        LIMITS.device_types.check(len(devices), where="cluster", key="sites")
 
     @cached_property
     def slots(self) -> tuple[DeviceSlot, ...]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from profiles.limits import LIMITS
 from profiles.schema import FileModel
 from profiles.vocabulary import DType, LinkKind, PeakBasis
 
@@ -31,10 +32,18 @@ def _ascending(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float],
     return value
 
 
-RankShare = Annotated[tuple[int, Annotated[float, Field(gt=0, le=1)]], Field(strict=False)]
+Rate = Annotated[float, Field(ge=1.0, le=1e18)]
+"""Bytes/s: from one a second to fifty times what a wafer's memory moves; what is outside is a slip, and what it divides
+overflows."""
+Flops = Annotated[float, Field(ge=1.0, le=1e21)]
+Delay = Annotated[float, Field(ge=0, le=1000.0)]
+"""Seconds: a message to Mars."""
+Share = Annotated[float, Field(ge=1e-6, le=1)]
+
+RankShare = Annotated[tuple[Annotated[int, Field(ge=1)], Share], Field(strict=False)]
 
 Slowdown = Annotated[
-    tuple[Annotated[int, Field(ge=2)], Annotated[float, Field(ge=1)]],
+    tuple[Annotated[int, Field(ge=2)], Annotated[float, Field(ge=1, le=1e6)]],
     Field(strict=False),
 ]
 
@@ -42,16 +51,16 @@ Slowdown = Annotated[
 class LinkModel(FileModel):
     """A link defined in place. `kind`, `name` and `source` have defaults by where it stands."""
 
-    bandwidth_bytes_per_s: float = Field(gt=0)
-    latency_s: float = Field(ge=0)
-    efficiency: float = Field(default=1.0, gt=0, le=1)
-    startup_s: float = Field(default=0.0, ge=0)
-    quick_latency_s: float | None = Field(default=None, ge=0)
-    quick_efficiency: float | None = Field(default=None, gt=0, le=1)
-    in_network_efficiency: float | None = Field(default=None, gt=0, le=1)
-    exchange_efficiency: float | None = Field(default=None, gt=0, le=1)
+    bandwidth_bytes_per_s: Rate
+    latency_s: Delay
+    efficiency: Share = 1.0
+    startup_s: Delay = 0.0
+    quick_latency_s: Delay | None = None
+    quick_efficiency: Share | None = None
+    in_network_efficiency: Share | None = None
+    exchange_efficiency: Share | None = None
     share_by_ranks: tuple[RankShare, ...] = Field(default=(), strict=False)
-    torus_dimensions: int = Field(default=1, ge=1)
+    torus_dimensions: int = Field(default=1, ge=1, le=8)
     ramp_exponent: float = Field(default=1.0, ge=0.3, le=1)
     kind: LinkKind | None = None
     name: str | None = None
@@ -62,10 +71,10 @@ class DeviceModel(FileModel):
     """A device defined in place; rates are dense peaks. `contention` is [workers, slowdown] of busy neighbours."""
 
     name: str = Field(min_length=1)
-    memory_bytes: int = Field(gt=0)
-    memory_bandwidth_bytes_per_s: float = Field(gt=0)
-    peak_flops_per_s: dict[DType, Annotated[float, Field(gt=0)]] = Field(min_length=1)
-    power_w: float | None = Field(default=None, gt=0)
+    memory_bytes: int = Field(gt=0, le=2**50)
+    memory_bandwidth_bytes_per_s: Rate
+    peak_flops_per_s: dict[DType, Flops] = Field(min_length=1)
+    power_w: float | None = Field(default=None, gt=0, le=1e9)
     flash_attention: bool = False
     peak_basis: PeakBasis = "datasheet"
     source: str | None = None
@@ -94,13 +103,13 @@ class IslandModel(FileModel):
     """Devices joined by the fast link."""
 
     link: LinkRef
-    size: int
+    size: int = Field(le=LIMITS.devices.most)
 
 
 class NicsModel(FileModel):
     """A node's network cards."""
 
-    count: int
+    count: int = Field(le=LIMITS.devices.most)
     link: LinkRef
 
 
@@ -114,15 +123,15 @@ class NodesModel(FileModel):
     nics: NicsModel | None = None
     host_link: LinkRef | None = None
     free: Annotated[int | Literal["all"], BeforeValidator(_all_or_number)] = "all"
-    price_per_device_hour: float | None = None
-    power_w: float | None = None
+    price_per_device_hour: float | None = Field(default=None, ge=0, le=1e9)
+    power_w: float | None = Field(default=None, ge=0, le=1e9)
 
 
 class FabricModel(FileModel):
     """The network between a site's nodes."""
 
     link: LinkRef
-    oversubscription: float = 1.0
+    oversubscription: float = Field(default=1.0, ge=1, le=1e6)
     pods: int = 1
 
 
@@ -138,8 +147,8 @@ class SiteLinkModel(FileModel):
     """The thin link between two sites."""
 
     between: list[str] = Field(min_length=2, max_length=2)
-    bandwidth_bytes_per_s: float
-    latency_s: float
+    bandwidth_bytes_per_s: Rate
+    latency_s: Delay
 
 
 class ClusterModel(FileModel):

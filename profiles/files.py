@@ -129,11 +129,21 @@ def _check_tables(tables: dict[str, Any], *, where: str) -> None:
                 raise LIMITS.digits.error(where=where)
 
 
-def check_folder(path: Path, *, where: str, key: str) -> None:
-    """Raise InputError, of the option `key` of `where`, unless the folder of a file to be written exists: said before
-    hours of work, not after them."""
-    if not path.resolve().parent.is_dir():
-        raise InputError(where=where, key=key, found=path, expected="a path in an existing folder")
+def check_folder(path: Path, *, where: str, key: str, or_folder: bool = False) -> None:
+    """Raise InputError, of the option `key` of `where`, unless a file can be written at `path` (`or_folder`: or it is a
+    folder): its folder exists, and nothing but a file is there. Said before hours of work, not after them."""
+    try:
+        if not path.resolve().parent.is_dir():
+            raise InputError(where=where, key=key, found=path, expected="a path in an existing folder")
+        if path.exists() and not (path.is_file() or (or_folder and path.is_dir())):
+            raise InputError(where=where, key=key, found=f"{path}, no regular file", expected="a path to a file")
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        shown = repr(str(path))
+        raise InputError(
+            where=where, key=key, found=shown if len(shown) < 80 else f"{shown[:77]}...", expected="a path to a file"
+        ) from None
 
 
 def _mode_of_existing(target: Path, *, shown: str | Path) -> int | None:

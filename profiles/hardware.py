@@ -51,6 +51,18 @@ def load_link(name: str, *, where: str = "hardware catalogue", key: str | None =
     return link
 
 
+def check_link_name(name: str, *, where: str, key: str) -> None:
+    """Raise InputError for a name that looks like a slip for a link of the catalogue.
+
+    Others are a user's own: of a link that a cluster file defines, or of two sites (`north--south`).
+    """
+    plain = name.strip().lower()
+    if name in _links() or "--" in name or any(link in plain and link != plain for link in _links()):
+        return
+    if not plain or get_close_matches(plain, list(_links()), n=1, cutoff=0.8):
+        raise _unknown("link", name, list(_links()), where=where, key=key)
+
+
 def _unknown(kind: str, name: str, names: list[str], *, where: str, key: str | None) -> InputError:
     near = get_close_matches(name.lower(), names, n=3, cutoff=0.4)
     hint = f" such as {', '.join(near)}" if near else ""

@@ -83,6 +83,34 @@ class Limits:
         reason="an alias counts as all that it stands for",
     )
     depth: Limit = Limit(most=64, unit="levels of lists and mappings", reason="no form of ours has more than 12")
+    samples: Limit = Limit(
+        most=2**20, unit="samples in a batch", reason="ten times the largest that anybody has trained with"
+    )
+    tokens: Limit = Limit(most=2**24, unit="tokens in a sample", reason="beyond the longest context of any model")
+    device_types: Limit = Limit(
+        most=64,
+        unit="types of devices in a cluster",
+        reason="plans compare them",
+        beyond="plan for some of them at a time",
+    )
+    mixed_types: Limit = Limit(
+        most=6,
+        unit="types of devices in one search",
+        reason="what a pipeline over several of them can be grows with each",
+        beyond="leave some out of --cluster",
+    )
+    devices: Limit = Limit(
+        most=1_000_000,
+        unit="devices in a cluster",
+        reason="each is a record; the largest clusters have a tenth of that",
+    )
+    steps: Limit = Limit(
+        most=100_000,
+        unit="steps of an iteration's pipeline",
+        reason="each is an event that is simulated",
+        beyond="fewer, larger micro-batches",
+    )
+    seeds: Limit = Limit(most=10_000, unit="seeds", reason="each is a run", beyond="a sweep for each part of them")
     digits: Limit = Limit(most=18, unit="digits in a whole number", reason="sums leave 64 bits beyond")
 
 

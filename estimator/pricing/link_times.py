@@ -290,8 +290,13 @@ def share_in_training(parameters: TrainingParameters, link: Link, *, exchanging:
     Links with a `collective_share` of their own are points of a curve of their technology, bytes/s reached by bytes/s
     of the record. Between two points it is a line, beyond the ends the share stays; it never falls, so that the faster
     of two links is not the slower one in an estimate. The exchange takes an `exchange_share` of such a link instead,
-    where there is one: nobody waits for a slower rank's gradients there.
+    where there is one: nobody waits for a slower rank's gradients there. A variant of such a link, as nvswitch4-h800
+    is of nvswitch4 with fewer of its lines, reaches what that does.
     """
+    whole, _, variant = link.name.rpartition("-")
+    if variant and f"collective_share.{whole}" in parameters.values:
+        share = parameters.of("collective_share", whole)
+        return parameters.values.get(f"exchange_share.{whole}", share) if exchanging else share
     points = _points(parameters, exchanging).get(_technology(link))
     if not points:
         return parameters.of("collective_share")

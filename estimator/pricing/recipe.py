@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.limits import LIMITS
 from profiles.vocabulary import (
     AdapterTargets,
     AttentionKernel,
@@ -156,6 +157,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         _at_least_one("recipe", global_batch=self.global_batch, vocabulary_multiple=self.vocabulary_multiple)
+        LIMITS.samples.check(self.global_batch, where="recipe", key="global_batch")
+        LIMITS.tokens.check(self.seq_len, where="recipe", key="seq_len")
         if self.seq_len < 0 or self.lora_rank < 0 or self.moe_imbalance < 1:
             raise ValueError(
                 f"recipe: seq_len={self.seq_len}, lora_rank={self.lora_rank}, moe_imbalance={self.moe_imbalance};"

@@ -49,6 +49,15 @@ class SizeHabits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHabits:
+    """Features that a software's own recipes have on some device types, in place of its usual ones."""
+
+    names: tuple[str, ...]
+    features: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """An entry of software.toml; the file says what each key means. `software` are its features, the rest are the
     settings of a training that it has by default; `brings` what its own and earlier releases brought."""
@@ -74,6 +83,16 @@ class Framework:
     narrow: tuple[str, ...] = ()
     often: tuple[str, ...] = ()
     sizes: tuple[SizeHabits, ...] = ()
+    devices: tuple[DeviceHabits, ...] = ()
+
+    def for_device(self, device: str) -> Framework:
+        """Return the framework with the habits of its recipes on the device type `device`.
+
+        >>> load_framework("megatron-bridge").for_device("gb200").software.launch
+        'graph_dense'
+        """
+        features = [text for habits in self.devices if device in habits.names for text in habits.features]
+        return replace(self, software=overruled(self.software, tuple(features)))
 
     def for_size(self, parameters: int) -> Framework:
         """Return the framework with the habits of its recipes for models of so many parameters.
@@ -176,6 +195,10 @@ def _framework(name: str, entry: dict[str, Any]) -> Framework:
         narrow=tuple(entry.get("narrow", ())),
         often=tuple(entry.get("often", ())),
         sizes=tuple(_size_habits(each) for each in entry.get("sizes", ())),
+        devices=tuple(
+            DeviceHabits(names=tuple(each["names"]), features=tuple(each["features"]), source=each["source"])
+            for each in entry.get("devices", ())
+        ),
     )
 
 
@@ -218,6 +241,7 @@ def describe_framework(framework: Framework) -> dict[str, Any]:
         "usual_on": list(framework.usual_on),
         "narrow": list(framework.narrow),
         "often": list(framework.often),
+        "devices": [f"{', '.join(each.names)}: {each.source}" for each in framework.devices],
         "sizes": [f"from {each.parameters:.3g} parameters: {each.source}" for each in framework.sizes],
         "basis": framework.basis,
         "memory_basis": framework.memory_basis,

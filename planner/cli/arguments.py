@@ -39,7 +39,9 @@ def chosen(arguments: Namespace, kind: type[O], **hooks: Any) -> O:
     values = {name: getattr(arguments, name) for name in options}
     for name, entry in options.items():
         if entry.option.supplied and values[name] is None:
-            values[name] = SUPPLIED[name]()
+            place = SUPPLIED[name]()
+            # The user's own folder need not be there yet; what is only read then has nothing to say.
+            values[name] = place if entry.required or place.parent.is_dir() else None
     taken = {name: hook for name, hook in hooks.items() if name in kind.hooks()}
     return kind(**values, **taken)
 

@@ -107,7 +107,7 @@ def describe_certificate(certificate: Certificate) -> str:
 def describe_events(certificate: Certificate) -> str:
     """The iteration by events beside the closed form."""
     if certificate.simulated_s is None:
-        return "no pipeline to run by events"
+        return "no pipeline of so few steps that it is run by events"
     more = certificate.simulated_s / certificate.iteration_time_s - 1
     same = "as much" if abs(more) < 5e-4 else f"{more:+.1%}"
     return f"run by events it takes {format_seconds(certificate.simulated_s)} ({same})"

@@ -20,6 +20,7 @@ from planner.shared.plan_parts import (
     PlanTimeBreakdown,
     require,
 )
+from profiles.limits import LIMITS
 from profiles.vocabulary import AttentionKernel, Degrees, DType, Provenance, RecomputeKind
 
 PLAN_SCHEMA: Literal["cellplan.plan/1"] = "cellplan.plan/1"
@@ -61,6 +62,7 @@ class PlanModel(FileRecord):
     def __post_init__(self) -> None:
         require(self.sizes.layers >= 1, f"layers={self.sizes.layers}", "at least 1")
         require(self.seq_len is None or self.seq_len >= 1, f"seq_len={self.seq_len}", "null or at least 1")
+        LIMITS.tokens.check(self.seq_len or 0, where="plan", key="model.seq_len")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,7 @@ class PlanBatch(FileRecord):
             f"global_batch={self.global_batch}, micro_batch={self.micro_batch}, micro_batches={self.micro_batches}",
             "global_batch = micro_batch * micro_batches, all at least 1",
         )
+        LIMITS.samples.check(self.global_batch, where="plan", key="batch.global_batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

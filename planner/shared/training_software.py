@@ -29,11 +29,12 @@ def training_software(
             f"training software: none named; {framework.name}, what a competent team runs on {devices[0].name} today"
             " (--software)"
         )
-    sized = framework_for(framework, model) if habits else framework
+    sized = framework_for(framework, model, devices[0].name) if habits else framework
     dtype = options.dtype or default_dtype(sized, devices)
     if sized != framework:
-        source = next(each.source for each in reversed(framework.sizes) if each.parameters <= parameters_of(model))
-        assumed.append(f"{framework.name}'s own recipe for models of this size: {source}")
+        sources = [each.source for each in framework.devices if devices[0].name in each.names]
+        sources += [each.source for each in framework.sizes if each.parameters <= parameters_of(model)][-1:]
+        assumed += [f"{framework.name}'s own recipes for such models and devices: {source}" for source in sources]
     if options.dtype is None and dtype != "bf16":
         assumed.append(f"{dtype}: what {framework.name} trains in on {devices[0].name} (--dtype)")
     if not habits:
@@ -43,9 +44,10 @@ def training_software(
     return sized.for_dtype(dtype), dtype
 
 
-def framework_for(framework: Framework, model: Model) -> Framework:
-    """Return `framework` with the habits of its recipes for models as large as `model`."""
-    return framework.for_size(parameters_of(model)) if framework.sizes else framework
+def framework_for(framework: Framework, model: Model, device: str) -> Framework:
+    """Return `framework` with the habits of its recipes on `device` for models as large as `model`."""
+    usual = framework.for_device(device)
+    return usual.for_size(parameters_of(model)) if framework.sizes else usual
 
 
 def parameters_of(model: Model) -> int:

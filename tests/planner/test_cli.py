@@ -319,7 +319,8 @@ def test_a_plan_goes_into_a_folder_that_exists(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["plan", "gpt-tiny", "--cluster", "a100-80gb:1x2", "-o", str(path)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "no folder" in captured.err
+    assert "plan: --output: found" in captured.err
+    assert "expected a path in an existing folder" in captured.err
 
 
 def test_the_store_goes_out_and_in_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ when it is first asked for; `save` and `load` carry it over from run to run.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -202,11 +203,15 @@ class EstimatedCells:
             for model, batch, tokens, dtype, pool, devices, stages, option in content["cells"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
                 self._cells[workload, pool, devices, stages] = option and CellOption(
-                    pool=pool, devices=devices, stages=stages, iteration_time_s=option[0], assembly=tuple(option[1])
+                    pool=pool,
+                    devices=devices,
+                    stages=stages,
+                    iteration_time_s=_seconds(option[0]),
+                    assembly=tuple(map(str, option[1])),
                 )
             for model, batch, tokens, dtype, pool, devices, seconds in content["data_parallel"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
-                self._data_parallel[workload, pool, devices] = seconds
+                self._data_parallel[workload, pool, devices] = None if seconds is None else _seconds(seconds)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(where=str(path), found=str(error), expected=f"a file of schema {SCHEMA}") from error
         self._kept["count"] = len(self._cells) + len(self._data_parallel)
@@ -289,3 +294,10 @@ class EstimatedCells:
                 del self._pricings[next(iter(self._pricings))]
             self._pricings[key] = StagePricing(self._job(workload), hardware)
         return self._pricings[key]
+
+
+def _seconds(value: object) -> float:
+    """What stands in a file for a time; ValueError where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{value!r} for seconds above 0")
+    return float(value)

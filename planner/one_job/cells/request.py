@@ -55,7 +55,7 @@ def check_cells(options: EstimateOptions) -> None:
     for name in (*entries(SoftwareOptions), *entries(DegreeOptions), *entries(WholeTrainingOptions)):
         if name in options.changed():
             raise options.wrong(name, found=getattr(options, name), expected=EXPLICIT)
-    if options.schedule not in CELL_SCHEDULES:
+    if options.schedule not in (None, *CELL_SCHEDULES):
         expected = f"one of {', '.join(CELL_SCHEDULES)}, or {EXPLICIT}"
         raise options.wrong("schedule", found=options.schedule, expected=expected)
 
@@ -88,7 +88,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
             seq_len=tokens,
             dtype=dtype,
             optimizer=options.optimizer,
-            schedule=options.schedule,
+            schedule=options.schedule or "1f1b",
         ),
         attention=options.attention,
         recompute="auto" if options.recompute == "auto" else recompute_rules(options.recompute)[0],

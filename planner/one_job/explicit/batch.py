@@ -49,6 +49,9 @@ def choose_batch(
         usual, sentence = default_global_batch(model, seq_len, degrees.devices)
         step = (micro_batch or 1) * dp * rounds
         global_batch = -(-usual // step) * step
+        if global_batch != usual and (options.dp or micro_batch):
+            said = f"{usual}, the usual one, with dp = {dp}" + (f" and {micro_batch} samples" if micro_batch else "")
+            refuse("--global-batch", said, f"a multiple of {step}, such as --global-batch {global_batch}")
         rounded = f", rounded up to {global_batch}" if global_batch != usual else ""
         assumed.append(sentence.replace(" (--global-batch)", f"{rounded} (--global-batch)"))
     smaller: tuple[int, ...] = ()

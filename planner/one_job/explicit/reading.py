@@ -64,12 +64,30 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
     ]
     if len(slots) == len(plan.devices):
         return tuple(slots), ()
+    if place.text == plan.cluster:
+        _refuse_places(plan, place, where)
     free = place.free_slots
     if len(free) < len(plan.devices):
         expected = f"at least {len(plan.devices)} free devices for the plan of {where}"
         raise InputError(where=place.text, found=f"{len(free)} free devices", expected=expected)
     sentence = f"ranks on the first {len(plan.devices)} devices of {place.text}: it has not those of the plan"
     return free[: len(plan.devices)], (sentence,)
+
+
+def _refuse_places(plan: Plan, place: Cluster, where: str) -> None:
+    """Raise InputError for the first rank whose place the plan's own cluster lacks, or has another device in."""
+    slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
+    sites = [site.name for site in place.sites]
+    for rank, device in enumerate(plan.devices):
+        key = f"devices[{rank}]"
+        if device.site not in sites:
+            _refuse(where, f"{key}.site", repr(device.site), f"a site of {place.text}: {', '.join(sites)}")
+        slot = slot_at.get((device.site, device.node, device.index))
+        if slot is None:
+            said = f"node {device.node}, index {device.index} of {device.site}"
+            _refuse(where, key, said, f"a place that {place.text} has, or --cluster with another cluster")
+        elif slot.device != device.device:
+            _refuse(where, f"{key}.device", device.device, f"{slot.device}, as {place.text} has there")
 
 
 def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:

@@ -183,13 +183,10 @@ def _grid(model: Model, place: Cluster, options: EstimateOptions, assumed: list[
         dp = wanted // beside
         assumed.append(f"dp {dp}: {wanted} devices over tp * pp * cp = {beside} (--dp)")
     grid = PipelineDegrees(dp=dp, **said)
-    if grid.devices > wanted or (options.devices and grid.devices != wanted):
+    if grid.devices != wanted:
         degrees_said = f"tp * pp * dp * cp = {said['tp']} * {said['pp']} * {dp} * {said['cp']} = {grid.devices}"
-        refuse(
-            "--tp, --pp, --dp, --cp", degrees_said, f"the {wanted} devices" if options.devices else f"at most {wanted}"
-        )
-    if grid.devices < wanted:
-        assumed.append(f"{grid.devices} of the {wanted} free devices are used, the first ones")
+        fewer = f"the {wanted} free devices, or --devices {grid.devices}" if grid.devices < free else f"at most {free}"
+        refuse("--tp, --pp, --dp, --cp", degrees_said, f"the {wanted} devices" if options.devices else fewer)
     return grid
 
 
@@ -214,10 +211,11 @@ def _has_experts(model: Model) -> bool:
 
 
 def _schedule(options: EstimateOptions, grid: PipelineDegrees, assumed: list[str]) -> ScheduleName:
-    schedule = options.schedule
-    if grid.vpp > 1 and schedule == "1f1b":
+    schedule = options.schedule or ("interleaved" if grid.vpp > 1 else "1f1b")
+    if grid.vpp > 1 and options.schedule is None:
         assumed.append(f"interleaved schedule: 1f1b with {grid.vpp} chunks of layers a stage (--schedule)")
-        schedule = "interleaved"
+    if grid.vpp > 1 and schedule == "1f1b":
+        refuse("--vpp, --schedule", f"{grid.vpp} chunks a stage under 1f1b", "interleaved, or no --vpp")
     if schedule == "interleaved" and grid.vpp == 1:
         refuse("--vpp", "1" if options.vpp else "nothing", "at least 2 chunks a stage for the interleaved schedule")
     if grid.vpp > 1 and grid.pp == 1:

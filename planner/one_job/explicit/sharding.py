@@ -21,6 +21,8 @@ def sharding(
         return zero, None
     shard, replicate = options.hsdp
     ranks = grid.dp * grid.cp
+    if options.zero == 0:
+        refuse("--hsdp, --zero", f"{shard}x{replicate} with ZeRO 0", "1, 2 or 3 (FSDP), which is what is sharded")
     if min(shard, replicate) < 1 or shard * replicate != ranks:
         refuse("--hsdp", f"{shard}x{replicate}", f"SHARDxREPLICATE with SHARD * REPLICATE = dp * cp = {ranks}")
     if not options.zero:

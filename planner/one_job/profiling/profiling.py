@@ -10,7 +10,7 @@ from estimator.pricing.recipe import OptimizerName
 from estimator.profiling.cells import plan_cell_profile
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.frameworks import choose_framework, load_profiler
-from estimator.profiling.plan import plan_profile
+from estimator.profiling.plan import ProfileTask, plan_profile
 from estimator.profiling.run import ensure_rate
 from estimator.profiling.setting import Setting
 from planner.one_job.cells.request import read_request
@@ -78,8 +78,18 @@ def _profile_shards(options: ProfileOptions, setting: Setting, store: ProfileSto
         sequence_parallel=options.sequence_parallel,
         recompute=options.recompute,
     )
+    _refuse_degrees(tasks, options)
     piece = None if options.stage is None else StageRequest(layers=part.layers, compiled=options.compile)
     return run_profile(store, tasks, setting, stage=piece, budget_s=options.budget, progress=options.progress)
+
+
+def _refuse_degrees(tasks: tuple[ProfileTask, ...], options: ProfileOptions) -> None:
+    """Raise InputError for a degree that most of the layers cannot have: there is no stage to measure them for."""
+    for degree in options.tp:
+        of_degree = [task for task in tasks if task.shard.tp == degree]
+        reasons = [task.infeasible.reason for task in of_degree for _ in range(task.multiplicity) if task.infeasible]
+        if 2 * len(reasons) > sum(task.multiplicity for task in of_degree):
+            raise options.wrong("tp", found=degree, expected=f"degrees that the layers can have ({reasons[0]})")
 
 
 def _device_name(setting: Setting) -> str:

@@ -21,6 +21,7 @@ from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
+from profiles.limits import LIMITS
 from profiles.vocabulary import Infeasible
 
 SAME = 1e-9
@@ -151,10 +152,16 @@ def evaluate_found(plan: Found, part: DeviceSpace) -> Candidate:
     )
 
 
+def pipeline_steps(setup: Setup) -> int:
+    """Return how many forward and backward passes of a chunk the iteration has on all its stages."""
+    return 2 * setup.micro_batches * sum(len(stage.chunks) for stage in setup.stages)
+
+
 def simulated_s(setup: Setup, evaluation: Evaluation) -> float | None:
-    """The iteration with its pipeline run event by event in place of the closed form."""
+    """The iteration with its pipeline run event by event in place of the closed form; None where there is one stage
+    alone, or more steps than the limit."""
     pipeline = evaluation.pipeline
-    if pipeline is None or len(setup.stages) == 1:
+    if pipeline is None or len(setup.stages) == 1 or pipeline_steps(setup) > LIMITS.steps.most:
         return None
     events = simulate_schedule(setup.recipe.schedule, pipeline.stages, pipeline.transfers, setup.micro_batches)
     breakdown = evaluation.breakdown

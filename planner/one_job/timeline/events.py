@@ -16,6 +16,7 @@ from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import refuse_infeasible
 from planner.shared.plan import Plan, PlanStage
+from profiles.limits import LIMITS
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 
@@ -93,6 +94,8 @@ def timeline_of(plan: Plan, evaluation: Evaluation) -> Timeline:
     pipeline = evaluation.pipeline
     if pipeline is None:
         raise ValueError("evaluation.pipeline is None; expected the stages' times")
+    chunks = sum(len(stage.chunks) for stage in plan.stages)
+    LIMITS.steps.check(2 * plan.batch.micro_batches * chunks, where="timeline", key="--timeline")
     timed = (plan.schedule, pipeline.stages, pipeline.transfers, plan.batch.micro_batches)
     simulated = simulate_schedule(*timed)
     after_s = pipeline.sync_s + pipeline.optimizer_s

@@ -88,7 +88,7 @@ def setup_of(row: RunRow, *, load: LoadModel | None = None) -> PreparedRun | Ski
     model = model_of(row, dropout=dropout, assumed=assumed, load=load)
     if isinstance(model, Skipped):
         return model
-    training = _training(row, framework_for(framework, model), assumed)
+    training = _training(row, framework_for(framework, model, nodes.device.name), assumed)
     framework = training.framework
     devices = row.gpus_total or len(cluster.free_slots)
     grid = grid_of(

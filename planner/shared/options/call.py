@@ -8,6 +8,7 @@ from functools import update_wrapper
 from inspect import Parameter, Signature, signature
 from typing import Any, ParamSpec, Protocol, TypeVar, get_args, get_type_hints, overload
 
+from planner.shared.options.outputs import check_outputs
 from planner.shared.options.record import Options
 
 P = ParamSpec("P")
@@ -41,9 +42,10 @@ class _Function:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if len(args) == 1 and not options and isinstance(args[0], Options):
-            return self._function(args[0])
-        return self._function(self.options(*args, **options))
+        whole = len(args) == 1 and not options and isinstance(args[0], Options)
+        record: Options = args[0] if whole else self.options(*args, **options)
+        check_outputs(record)
+        return self._function(record)
 
     @property
     def __signature__(self) -> Signature:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from planner.shared.options.record import Option
+from planner.shared.options.values import TOKENS
 from profiles.vocabulary import DType
 
 MeasuredOptimizer = Literal["adamw", "sgd"]
@@ -33,6 +34,7 @@ _STORE = Option(
     "the store of measured profiles and link tables (default: $CELLPLAN_STORE, else the user's own)",
     "PATH",
     supplied=True,
+    writes="file",
 )
 
 ModelName = Annotated[str, _MODEL]
@@ -43,10 +45,13 @@ Store = Annotated[Path, _STORE]
 """A store that there must be, or that is written."""
 StoreIfAny = Annotated[Path | None, _STORE]
 """A store that is read where there is one; None: nothing is measured."""
-SeqLen = Annotated[int | None, Option("tokens per sample (default: the model's)")]
+SeqLen = Annotated[int | None, Option("tokens per sample (default: the model's)", values=TOKENS)]
 ComputeType = Annotated[DType, Option("compute type (default: %(default)s)")]
-PlanOutput = Annotated[Path | None, Option("write the plan to this file", short="-o")]
+PlanOutput = Annotated[Path | None, Option("write the plan to this file", short="-o", writes="file")]
 TimelineFile = Annotated[
     Path | None,
-    Option("write when each stage works on which micro-batch: .svg a picture, .json or .json.gz a trace for Perfetto"),
+    Option(
+        "write when each stage works on which micro-batch: .svg a picture, .json or .json.gz a trace for Perfetto",
+        writes="file",
+    ),
 ]

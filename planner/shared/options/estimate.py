@@ -74,7 +74,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
         ZeroStage | None, JOB("what is sharded: 1 optimizer, 2 gradients, 3 weights (FSDP; default: the software's)")
     ] = None
     sequence_parallel: Annotated[bool | None, JOB("sequence parallelism where tp > 1 (default: the software's)")] = None
-    schedule: Annotated[ScheduleName, JOB("(default: %(default)s)")] = "1f1b"
+    schedule: Annotated[ScheduleName | None, JOB("(default: 1f1b; with --vpp interleaved)")] = None
     recompute: Annotated[
         str,
         JOB(
@@ -84,7 +84,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
         ),
     ] = "auto"
     plan: Annotated[Path | None, FILES("estimate the plan in this file, in place of MODEL and options")] = None
-    output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o")] = None
+    output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o", writes="file")] = None
     timeline: TimelineFile = None
     launcher: Annotated[
         tuple[Launcher, str] | None,

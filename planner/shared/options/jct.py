@@ -34,7 +34,7 @@ class JctTrainOptions(LearningOptions):
     """A trace to learn from, and the file of what was learned."""
 
     trace: Trace = field(kw_only=False)
-    output: Annotated[Path, Option("the file to write", "MODEL", short="-o")]
+    output: Annotated[Path, Option("the file to write", "MODEL", short="-o", writes="file")]
     until_s: Annotated[float | None, Option("know nothing after this time of the trace's clock", "S", CLOCK)] = None
 
 

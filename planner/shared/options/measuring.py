@@ -10,7 +10,7 @@ from estimator.communication.measuring import Backend, World
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
-from planner.shared.options.values import LAYERS, SECONDS
+from planner.shared.options.values import LAYERS, SAMPLES, SECONDS
 from profiles.vocabulary import AttentionKernel, CollectiveOp, Recompute
 
 OPS = get_args(CollectiveOp)
@@ -30,7 +30,7 @@ class ProfileOptions(Options):
     cluster: Annotated[
         str | None, Option("measure what the Cells on this cluster need, instead of --tp and --micro-batch", "C")
     ] = None
-    global_batch: Annotated[int | None, Option("samples per iteration, with --cluster")] = None
+    global_batch: Annotated[int | None, Option("samples per iteration, with --cluster", values=SAMPLES)] = None
     seq_len: SeqLen = None
     dtype: ComputeType = "bf16"
     attention: Annotated[AttentionKernel | None, Option("(default: flash where the device has it)")] = None
@@ -100,7 +100,7 @@ class ProfilesExportOptions(Options):
 
     command: ClassVar[str] = "profiles export"
 
-    file: Annotated[Path, Option("the file to write")] = field(kw_only=False)
+    file: Annotated[Path, Option("the file to write", writes="file")] = field(kw_only=False)
     store: Store
 
 

@@ -27,7 +27,8 @@ class Option:
     `metavar` and `values` None: what its type says (FILE, N, LIST; all that is of the type, whole numbers from 1, with
     commas between). `group` is the heading that help shows it under, `flag` its name on the command line where that is
     not the field's without the unit, `short` a letter besides. `repeated`: each use on the command line adds a value;
-    `nargs` as argparse has it. `supplied`: what nobody says, the command line supplies.
+    `nargs` as argparse has it. `supplied`: what nobody says, the command line supplies. `writes`: it names a
+    file that is written, or a folder (or file) that files are written into.
     """
 
     help: str
@@ -40,6 +41,7 @@ class Option:
     repeated: bool = False
     nargs: str | int | None = None
     supplied: bool = False
+    writes: Literal["", "file", "folder"] = ""
 
 
 class Hook:

@@ -39,7 +39,7 @@ class RunOptions(Options):
     ] = 300.0
     profile: Annotated[bool, Option("first measure on one device what the estimate lacks")] = False
     learn: Annotated[bool, Option("put what was measured into the profile store")] = False
-    trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it")] = None
+    trace: Annotated[Path | None, Option("write traces for Perfetto: FILE and two beside it", writes="file")] = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)
@@ -56,7 +56,8 @@ class ExportOptions(Options):
     script: Annotated[str | None, Option("the training script that the launcher is to start", "FILE")] = None
     nearest: Annotated[bool, Option("where the tool cannot run the plan, export the nearest that it can")] = False
     output: Annotated[
-        Path | None, Option("the file to write, or a folder (where there are several)", "PATH", short="-o")
+        Path | None,
+        Option("the file to write, or a folder (where there are several)", "PATH", short="-o", writes="folder"),
     ] = None
     store: StoreIfAny = None
 
@@ -71,6 +72,6 @@ class ValidateOptions(Options):
     group: Annotated[
         RowGrouping | None, Option("the one grouping to print, and to colour by (default: all of them)")
     ] = None
-    plot: Annotated[Path | None, Option("measured against estimated, as .svg or .png")] = None
+    plot: Annotated[Path | None, Option("measured against estimated, as .svg or .png", writes="file")] = None
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)

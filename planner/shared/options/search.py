@@ -158,7 +158,9 @@ class PlaceOptions(SpaceOptions):
         tuple[Path, ...],
         LINKS("what `comm measure --link north--south --json` printed, or measurements", "FILE", nargs="+"),
     ] = ()
-    links: Annotated[Path | None, LINKS("the state of the links: read, and written where --comm adds to it")] = None
+    links: Annotated[
+        Path | None, LINKS("the state of the links: read, and written where --comm adds to it", writes="file")
+    ] = None
     half_life: Annotated[float, LINKS("age at which a measurement counts half (default: 3600)", "S", SECONDS)] = 3600.0
     now: Annotated[float | None, LINKS("seconds since 1970 to count ages to (default: now)", "S", AMOUNT)] = None
     output: PlanOutput = None

@@ -14,12 +14,14 @@ from planner.shared.options.values import (
     AMOUNT,
     NATURAL,
     RATE,
+    ROUND,
     SECONDS,
     SPAN,
     Values,
     WrongValueError,
     list_of,
 )
+from profiles.limits import LIMITS
 from profiles.numerals import read_whole
 
 TraceFormat = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
@@ -57,8 +59,8 @@ def _read_seeds(word: str) -> tuple[int, ...]:
     if not dots:
         return tuple(NATURAL.parse(part) for part in word.split(","))
     seeds = range(NATURAL.parse(first), read_whole(last) + 1)
-    if not 0 < len(seeds) <= 10_000:
-        raise WrongValueError(repr(word), "a range such as 0..4 of at most 10000 seeds")
+    if not 0 < len(seeds) <= LIMITS.seeds.most:
+        raise WrongValueError(repr(word), f"a range such as 0..4, {LIMITS.seeds.expected}")
     return tuple(seeds)
 
 
@@ -99,6 +101,7 @@ class TraceOptions(Options):
             "Cells of earlier runs, to which this one adds (default: of this cluster, beside the profile store)",
             flag="--cells",
             supplied=True,
+            writes="folder",
         ),
     ] = None
     store: Annotated[
@@ -118,7 +121,7 @@ class ReplayOptions(TraceOptions):
         Mapping[str, PolicyOption] | None,
         Option("an option of the policy; POLICY.K=V of one among several", "K=V", POLICY_OPTION, repeated=True),
     ] = None
-    round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", SECONDS)] = None
+    round_s: Annotated[float | None, RUN("decide every S seconds (default: after every event)", "S", ROUND)] = None
     failures: Annotated[
         str | None, RUN("seconds between a node's failures and of a repair, or a CSV", "MTBF:REPAIR|FILE")
     ] = None
@@ -157,13 +160,13 @@ class SimulateOptions(ReplayOptions):
     """One run with the files that it keeps and writes. `stop` says whether it must end, which it does with a
     checkpoint, where there is a file for it, and KeyboardInterrupt."""
 
-    checkpoint: Annotated[Path | None, RUN("keep there what it takes to go on")] = None
+    checkpoint: Annotated[Path | None, RUN("keep there what it takes to go on", writes="file")] = None
     checkpoint_every_s: Annotated[float, RUN("this machine's seconds (default: 60)", "S", AMOUNT)] = 60.0
     resume: Annotated[bool, RUN("go on from --checkpoint, where there is one")] = False
-    jobs_csv: Annotated[Path | None, FILES("a row for each job")] = None
-    series_csv: Annotated[Path | None, FILES("the cluster over time")] = None
-    timeline: Annotated[Path | None, FILES("who sat where when, for Perfetto (.json, .json.gz)")] = None
-    plot: Annotated[Path | None, FILES("throughput, queue and JCTs (.svg, .png)")] = None
+    jobs_csv: Annotated[Path | None, FILES("a row for each job", writes="file")] = None
+    series_csv: Annotated[Path | None, FILES("the cluster over time", writes="file")] = None
+    timeline: Annotated[Path | None, FILES("who sat where when, for Perfetto (.json, .json.gz)", writes="file")] = None
+    plot: Annotated[Path | None, FILES("throughput, queue and JCTs (.svg, .png)", writes="file")] = None
     bound: Annotated[bool, FILES("also say what no policy can beat, and how far this one is")] = False
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     stop: Annotated[Callable[[], bool] | None, HOOK] = field(default=None, compare=False, repr=False)
@@ -183,7 +186,7 @@ class SweepOptions(ReplayOptions):
     loads: Annotated[tuple[float, ...] | None, MANY("in place of --load", values=list_of(RATE))] = None
     workers: Annotated[int, MANY("processes (default: 1)")] = 1
     ray: Annotated[str | None, MANY("run on this Ray cluster (`auto`: the one that runs here)", "ADDRESS")] = None
-    csv: Annotated[Path | None, MANY("a row for each run")] = None
+    csv: Annotated[Path | None, MANY("a row for each run", writes="file")] = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from estimator.cells.rules import Formula, Method, Partition
 from estimator.profiling.setting import Framework
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import IMBALANCE, LAYERS, RATE, Values, words_of
+from planner.shared.options.values import IMBALANCE, LAYERS, RATE, SAMPLES, TOKENS, Values, words_of
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
 JOB = partial(Option, group="the job")
@@ -30,8 +30,8 @@ OVERLAPS = words_of(get_args(Overlap), or_none=True)
 class JobOptions(Options):
     """What is trained, and what was measured of it. None: derived, and said how."""
 
-    global_batch: Annotated[int | None, JOB("samples per iteration")] = None
-    seq_len: Annotated[int | None, JOB("tokens per sample (default: the model's)")] = None
+    global_batch: Annotated[int | None, JOB("samples per iteration", values=SAMPLES)] = None
+    seq_len: Annotated[int | None, JOB("tokens per sample (default: the model's)", values=TOKENS)] = None
     dtype: Annotated[DType | None, JOB("compute type (default: the software's)")] = None
     optimizer: Annotated[OptimizerName, JOB("(default: %(default)s)")] = "adamw"
     attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from operator import ge, gt, lt
+from operator import ge, gt, le, lt
 from typing import Any, Literal, get_args, get_origin
 
+from profiles.limits import LIMITS, Limit
 from profiles.numerals import read_number, read_whole
 
 Schema = Mapping[str, Any]
@@ -69,9 +70,16 @@ def _numbers(expected: str, read: Callable[[str], Any] = read_number, **bounds: 
     )
 
 
-_WITHIN = {"minimum": ge, "exclusiveMinimum": gt, "exclusiveMaximum": lt}
+def _counts(limit: Limit) -> Values:
+    return _numbers(f"a whole number from 1, {limit.expected}", read_whole, minimum=1, maximum=limit.most)
+
+
+_WITHIN = {"minimum": ge, "exclusiveMinimum": gt, "exclusiveMaximum": lt, "maximum": le}
 POSITIVE_INT = _numbers("a whole number of at least 1", read_whole, minimum=1)
 NATURAL = _numbers("a whole number of at least 0", read_whole, minimum=0)
+SAMPLES = _counts(LIMITS.samples)
+TOKENS = _counts(LIMITS.tokens)
+ROUND = _numbers("seconds, at least 1: no scheduler decides more often", minimum=1)
 RATE = _numbers("a number above 0", exclusiveMinimum=0)
 SECONDS = _numbers("seconds above 0", exclusiveMinimum=0)
 LARGE = _numbers("a number above 0 such as 1.4T or 300e9", _read_large, exclusiveMinimum=0)

@@ -104,6 +104,9 @@ def test_links_that_runs_tell_of_are_points_of_a_curve() -> None:
     assert share_in_training(known, made(1e9, "ib-hdr200")) == 1.0
     assert share_in_training(known, made(1e12, "ib-hdr200")) == pytest.approx(max(0.5, reached))
     assert share_in_training(known, load_link("nvswitch3")) == 0.8
+    shares = {"collective_share": 0.9, "collective_share.nvswitch3": 0.7, "collective_share.nvswitch4": 1.1}
+    generations = TrainingParameters(values=shares)
+    assert share_in_training(generations, load_link("nvswitch4-h800")) == 1.1
     assert share_in_training(known, load_link("omni-path100")) == 0.8
 
 

@@ -117,7 +117,7 @@ def test_no_software_named_is_said_in_one_line() -> None:
         ("v100-32gb:1x8", "generic-older"),
         ("rtx-4090:1x4", "generic-boards"),
     ):
-        request = request_of(cluster=cluster, dp=2)
+        request = request_of(cluster=cluster, devices=2, dp=2)
         assert request.setups[0].recipe.software.name == name
         assert sum("none named" in sentence for sentence in request.assumptions) == 1
 

@@ -29,6 +29,7 @@ from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.errors import InputError, NothingFits
+from profiles.limits import LIMITS
 from profiles.store import ProfileStore
 from profiles.vocabulary import DType, Infeasible, LinkTable, RecomputeKind
 
@@ -98,6 +99,7 @@ def read_search(
         by_type.setdefault(slot.device, []).append(slot)
     if not by_type:
         _refuse("--cluster", f"{place.text}, of which nothing is free", "a cluster with free devices")
+    LIMITS.mixed_types.check(len(by_type), where="plan", key="--cluster")
     constraints = read_constraints(options, assumed)
     assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
     global_batch = _global_batch(model, tokens, by_type, options, assumed)

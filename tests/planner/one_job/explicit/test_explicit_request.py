@@ -73,8 +73,8 @@ def test_chunks_of_1f1b_are_interleaved_and_hsdp_is_zero_3() -> None:
 
 
 def test_a_batch_that_nobody_gave_is_whole_micro_batches() -> None:
-    request = request_of(dp=6, devices=6, micro_batch=5)
-    assert request.setups[0].recipe.global_batch % 30 == 0
+    request = request_of(tp=1, devices=6)
+    assert request.setups[0].recipe.global_batch % 6 == 0
     assert any("rounded up to" in sentence for sentence in request.assumptions)
     assert setup_of(dp=4, devices=4, micro_batches=8, global_batch=64).micro_batch == 8
     assert setup_of(dp=4, devices=4, micro_batches=8, micro_batch=2).recipe.global_batch == 64
@@ -87,6 +87,16 @@ def test_a_batch_that_nobody_gave_is_whole_micro_batches() -> None:
         ({"tp": 0}, "--tp: found 0, expected a whole number of at least 1"),
         ({"tp": 8, "dp": 2}, r"found tp \* pp \* dp \* cp = 8 \* 1 \* 2 \* 1 = 16, expected at most 8"),
         ({"dp": 2, "devices": 4}, "= 2, expected the 4 devices"),
+        ({"dp": 5}, "= 5, expected the 8 free devices, or --devices 5"),
+        ({"dp": 6, "devices": 6}, "found 64, the usual one, with dp = 6, expected a multiple of 6, such as .* 66"),
+        ({"tp": 2, "micro_batch": 7}, "--global-batch: found 64, the usual one, with dp = 4 and 7 samples, expected"),
+        ({"pp": 2, "vpp": 2, "schedule": "1f1b"}, "2 chunks a stage under 1f1b, expected interleaved, or no --vpp"),
+        ({"dp": 8, "hsdp": (4, 2), "zero": 0}, "--hsdp, --zero: found 4x2 with ZeRO 0, expected 1, 2 or 3"),
+        (
+            {"global_batch": 2**20 + 1},
+            "--global-batch: found 1048577, expected .* at most 1,048,576 samples",
+        ),
+        ({"seq_len": 2**24 + 1}, "--seq-len: found 16777217, expected .* at most 16,777,216 tokens in a sample"),
         ({"dp": 8, "devices": 9}, "--devices: found 9, expected from 1 to the 8 free devices"),
         ({"tp": 8}, "--tp: found attention: tp=8 does not divide 4 heads, expected sizes that divide evenly"),
         ({"pp": 8}, "--pp, --vpp: found 4 blocks for pp"),
@@ -215,3 +225,12 @@ def test_where_no_software_is_named_the_least_state_that_fits_is_taken() -> None
     estimated = estimate_explicit(request_of("llama3-8b", "v100-32gb:2x8", tp=2))
     assert estimated.shortfall is None
     assert "ZeRO 3 instead: less does not fit (--zero)" in estimated.plan.assumptions
+
+
+@pytest.mark.parametrize(("cluster", "launch"), [("gb200:4x4", "graph_dense"), ("h100:2x8", "eager")])
+def test_software_has_habits_by_the_device(cluster: str, launch: str) -> None:
+    request = request_of("llama3-8b", cluster, software="nemo", dp=16)
+    assert request.setups[0].recipe.software.launch == launch
+    assert any("own recipes for such models and devices" in text for text in request.assumptions) == (launch != "eager")
+    stated = request_of("llama3-8b", cluster, software="nemo", dp=16, feature=("launch=eager",))
+    assert stated.setups[0].recipe.software.launch == "eager"

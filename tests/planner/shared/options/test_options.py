@@ -111,7 +111,7 @@ def test_a_request_as_json_is_the_record() -> None:
         ({"head": 1.5}, "simulate: --head: found 1.5, expected a whole number of at least 1"),
         ({"head": True}, "simulate: --head: found True"),
         ({"load": float("nan")}, "simulate: --load: found nan, expected a number above 0"),
-        ({"round_s": 0}, "simulate: --round: found 0.0, expected seconds above 0"),
+        ({"round_s": 0}, "simulate: --round: found 0.0, expected seconds, at least 1"),
         ({"format": "sql"}, "simulate: --format: found 'sql', expected one of auto, cellplan"),
         ({"window_s": (2, 1)}, r"simulate: --window: found \(2.0, 1.0\), expected two rising numbers A:B"),
         ({"trace": 3}, "simulate: TRACE: found 3, expected a path"),

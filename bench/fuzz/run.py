@@ -1,0 +1,187 @@
+"""A case run in a child of this process, within limits of time and memory, and what it did wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.fuzz.cases import Case
+from planner.cli.main import main
+
+MOST_CPU_S = 5.0
+MOST_WALL_S = 120.0
+MOST_BYTES = 2**30
+"""Beyond what the parent holds."""
+STATUSES = (0, 2, 3, 130)
+"""Those of DESIGN.md, but 4: no machine fails here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a case ended. `wrong` says what should not be, empty where all is well."""
+
+    case: Case
+    status: int
+    cpu_s: float
+    said: str
+    wrong: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    case: Case
+    folder: Path
+    began_s: float
+    before: frozenset[str]
+
+
+def run_cases(examples: Path, cases: Iterator[Case], *, workers: int, scratch: Path) -> Iterator[Outcome]:
+    """Run the cases, so many at a time, each in a folder of its own below `scratch` with the files of `examples`; give
+    outcomes as they come."""
+    running: dict[int, _Child] = {}
+    left = True
+    while left or running:
+        while left and len(running) < workers:
+            case = next(cases, None)
+            if case is None:
+                left = False
+                break
+            child = _prepare(examples, case, scratch)
+            running[_start(child)] = child
+        yield from _finished(running)
+
+
+def _finished(running: dict[int, _Child]) -> Iterator[Outcome]:
+    """Wait for a child that has ended, or has been at it for too long."""
+    while running:
+        for pid, child in list(running.items()):
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
+            late = time.monotonic() - child.began_s > MOST_WALL_S
+            if not ended and late:
+                os.killpg(pid, signal.SIGKILL)
+                ended, status, usage = os.wait4(pid, 0)
+            if ended:
+                del running[pid]
+                yield _judge(child, status, usage, late=late)
+                return
+        time.sleep(0.002)
+
+
+def _prepare(examples: Path, case: Case, scratch: Path) -> _Child:
+    folder = scratch / case.name.replace("/", "-")
+    folder.mkdir()
+    for path in examples.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder / path.name)
+    for name, content in case.files:
+        (folder / name).write_bytes(content)
+    os.mkfifo(folder / "pipe")
+    return _Child(
+        case=case, folder=folder, began_s=time.monotonic(), before=frozenset(path.name for path in folder.iterdir())
+    )
+
+
+def _start(child: _Child) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 70
+    try:
+        os.setsid()
+        os.chdir(child.folder)
+        for descriptor, name in ((1, "STDOUT"), (2, "STDERR")):
+            os.dup2(os.open(child.folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        _limit()
+        status = main(child.case.words)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _limit() -> None:
+    held = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + MOST_BYTES, held + MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(MOST_CPU_S) + 4, int(MOST_CPU_S) + 5))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _judge(child: _Child, status: int, usage: resource.struct_rusage, *, late: bool) -> Outcome:
+    code = os.waitstatus_to_exitcode(status)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    said = (child.folder / "STDERR").read_bytes().decode("utf-8", "replace")
+    printed = (child.folder / "STDOUT").read_bytes()
+    wrong = tuple(_wrong(child, code, cpu_s, said, printed, late=late))
+    if not wrong:
+        shutil.rmtree(child.folder, ignore_errors=True)
+    return Outcome(case=child.case, status=code, cpu_s=cpu_s, said=said, wrong=wrong)
+
+
+def _wrong(child: _Child, code: int, cpu_s: float, said: str, printed: bytes, *, late: bool) -> Iterator[str]:
+    """What DESIGN.md's contract does not allow."""
+    if late:
+        yield f"no end after {MOST_WALL_S:g} s"
+    if code not in STATUSES:
+        yield f"status {code}"
+    if cpu_s > MOST_CPU_S:
+        yield f"{cpu_s:.1f} s of CPU"
+    lines = said.splitlines()
+    if "Traceback (most recent call last)" in said:
+        yield f"a traceback: {lines[-1][:200]}"
+    if code in (2, 3) and (len(lines) != 1 or not said.startswith("cellplan: error: ")):
+        yield f"{len(lines)} lines on stderr, not one message"
+    if code in (2, 3) and re.search(r": found .{3000}", said):
+        yield "a message of thousands of characters"
+    if code == 0 and any(not line.startswith("note: ") for line in lines):
+        yield f"says {lines[0][:100]!r} and ends well"
+    helped = {"-h", "--help"} & set(child.case.words)
+    if code == 0 and "--json" in child.case.words and not _is_json(printed) and not helped:
+        yield "no JSON on stdout"
+    yield from _wrong_files(child)
+
+
+def _wrong_files(child: _Child) -> Iterator[str]:
+    """Files that were begun and not ended."""
+    for path in child.folder.iterdir():
+        if path.name in child.before | {"STDOUT", "STDERR"} or not path.is_file():
+            continue
+        if path.name.startswith(".cellplan-"):
+            yield f"a temporary file {path.name} is left"
+        elif path.name.endswith(".json") and not _is_json(path.read_bytes()):
+            yield f"{path.name} is no JSON"
+
+
+def _is_json(content: bytes) -> bool:
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    try:
+        json.loads(content, parse_constant=refuse)
+    except ValueError:
+        return False
+    return True
+
+
+def summarize(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Return how many cases ended with which status."""
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        counts[str(outcome.status)] = counts.get(str(outcome.status), 0) + 1
+    return dict(sorted(counts.items()))
