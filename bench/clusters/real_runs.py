@@ -68,7 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sites = ", ".join(f"{sum(slot.site == name for slot in slots)} at {name}" for name in sites_of(slots))
         print(f"\n{demand} devices: {sites}", flush=True)
         prepared = prepare_both(model, cluster, slots, lookup)
-        own = run_prepared(file.stem, cluster, prepared, lookup, steps=args.steps, repeats=args.repeats)
+        # One by one: the ranks of the two plans sit on different devices.
+        own = [
+            row
+            for plan in prepared
+            for row in run_prepared(file.stem, cluster, [plan], lookup, steps=args.steps, repeats=args.repeats)
+        ]
         print_rows(own)
         tpa, replicas = own
         print(

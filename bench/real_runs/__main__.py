@@ -86,7 +86,7 @@ def run_framework(framework: Framework, models: Sequence[str], rounds: int, step
         # The rates of this machine, which `local` is described by; a budget that allows no more.
         api.profile("gpt-tiny", framework=framework, dtype="fp32", budget=1e-3, store=store)
         backend: Literal["gloo", "xla"] = "xla" if framework == "jax" else "gloo"
-        api.comm_measure(backend=backend, ranks=(2,), busy=True, timeout=300.0, store=store)
+        api.comm_measure(backend=backend, ranks=(2,), busy=True, timeout=1200.0, store=store)
         for model in models:
             for name in PLANS:
                 found = run_plan(write_plan(model, name, folder, store), framework, steps, store)

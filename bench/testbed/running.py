@@ -73,7 +73,7 @@ def run_prepared(
 ) -> list[Row]:
     """All these plans of one cluster, in one set of workers."""
     found: dict[int, list[list[float]]] = {number: [] for number in range(len(prepared))}
-    probed: defaultdict[tuple[int, int], list[list[float]]] = defaultdict(list)
+    probed: defaultdict[tuple[int, int], dict[int, list[float]]] = defaultdict(dict)
     with emulated_network(cluster) as network:
         print(f"{name}: {network.note}", flush=True)
         take = _taker(found, probed)
@@ -101,10 +101,10 @@ def run_prepared(
     return rows
 
 
-def _taker(found: dict[int, list[list[float]]], probed: defaultdict[tuple[int, int], list[list[float]]]):  # type: ignore[no-untyped-def]
+def _taker(found: dict[int, list[list[float]]], probed: defaultdict[tuple[int, int], dict[int, list[float]]]):  # type: ignore[no-untyped-def]
     def take(rank: int, value: dict[str, Any]) -> None:
         if value["event"] == "probe":
-            probed[value["case"], value["probe"]].append(value["seconds"])
+            probed[value["case"], value["probe"]][rank] = value["seconds"]
         else:
             found[value["case"]].append([rank, value["step"], value["seconds"]])
 
@@ -130,10 +130,14 @@ def estimate(setup: Setup, lookup: Lookup, tables: Sequence[LinkTable]) -> Evalu
 def worker_specs(
     network: Network, prepared: Sequence[Prepared], lookup: Lookup, *, steps: int, repeats: int
 ) -> list[WorkerSpec]:
-    """A worker on each seat that a case uses."""
-    most = max(one.program.ranks for one in prepared)
+    """A worker on the seat of each device of the largest case, in its order, which is that of the other cases too."""
+    orders = [[slot for stage in one.setup.stages for slot in stage.slots] for one in prepared]
+    longest = max(orders, key=len)
+    assert all(order == longest[: len(order)] for order in orders), "cases whose ranks sit elsewhere run apart"
+    seat_of = {seat.slot: seat for seat in network.seats}
+    seats = [seat_of[slot] for slot in longest]
     request = {
-        "address": network.seats[0].address,
+        "address": seats[0].address,
         "port": PORT,
         "cases": [
             {
@@ -147,7 +151,7 @@ def worker_specs(
     }
     return [
         WorkerSpec(command=(*seat.prefix, *WORKER), request=request, environment=dict(seat.environment))
-        for seat in network.seats[:most]
+        for seat in seats
     ]
 
 
@@ -161,18 +165,20 @@ def _times(one: Prepared, number: int, lookup: Lookup) -> dict[str, tuple[float,
     return found
 
 
-def make_tables(one: Prepared, cluster: Cluster, probed: dict[int, list[list[float]]]) -> tuple[LinkTable, ...]:
-    """Link tables from the probes: of each repeat what its slowest rank took, of messages half a round trip."""
+def make_tables(one: Prepared, cluster: Cluster, probed: dict[int, dict[int, list[float]]]) -> tuple[LinkTable, ...]:
+    """Link tables from the probes (of each its ranks' seconds): of each repeat what the slowest rank of a link's groups
+    took, of messages half a round trip."""
     samples: defaultdict[tuple[str, Any, int, int], dict[int, tuple[float, ...]]] = defaultdict(dict)
     slots = [slot for stage in one.setup.stages for slot in stage.slots]
     for number, probe in enumerate(one.probes):
-        ranks = [seconds for seconds in probed[number] if seconds]
-        slowest = [max(repeat) for repeat in zip(*ranks, strict=True)]
+        by_link: defaultdict[tuple[str, Any, int, int], list[list[float]]] = defaultdict(list)
         for members in probe.groups:
             group = describe_group(cluster, [slots[rank] for rank in members])
-            share = 2 if probe.op == "send_recv" else 1
             key = (group.levels[-1].link, probe.op, group.ranks, group.nodes)
-            samples[key][probe.bytes] = tuple(seconds / share for seconds in slowest)
+            by_link[key] += [probed[number][rank] for rank in members]
+        share = 2 if probe.op == "send_recv" else 1
+        for key, ranks in by_link.items():
+            samples[key][probe.bytes] = tuple(max(repeat) / share for repeat in zip(*ranks, strict=True))
     return tuple(
         make_table(link=link, op=op, ranks=ranks, nodes=nodes, samples=by_size, source="gloo on the emulated links")
         for (link, op, ranks, nodes), by_size in samples.items()

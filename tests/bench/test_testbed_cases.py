@@ -57,15 +57,34 @@ def test_tables_of_the_probes_decide_the_estimate() -> None:
 
     def estimated(slowness: float) -> float:
         probed = {
-            number: [[slowness * probe.bytes / 1e9 + 1e-4] * 3 if rank in members else [] for rank in range(4)]
+            number: {rank: [slowness * probe.bytes / 1e9 + 1e-4] * 3 for group in probe.groups for rank in group}
             for number, probe in enumerate(prepared.probes)
-            for members in [{rank for group in probe.groups for rank in group}]
         }
         tables = make_tables(prepared, cluster, probed)
         assert {table.op for table in tables} == {"all_reduce", "send_recv"}
         return estimate(prepared.setup, look_up, tables).iteration_time_s
 
     assert estimated(2.0) > estimated(1.0) > 8 * 1e-3 * 3 * 2
+
+
+def test_a_slow_link_does_not_slow_the_tables_of_others() -> None:
+    """Groups that are probed at once have a table each, by their own ranks' times."""
+    case = next(case for case in cases() if case.name == "pp4 dp2")
+    cluster = cluster_of(case)
+    prepared = prepare(case, cluster, look_up)
+
+    def seconds_by_link(slow_rank: int | None) -> dict[str, float]:
+        probed = {
+            number: {rank: [1e-2 if rank == slow_rank else 1e-3] for group in probe.groups for rank in group}
+            for number, probe in enumerate(prepared.probes)
+        }
+        tables = make_tables(prepared, cluster, probed)
+        return {f"{table.op} {table.link}": table.points[0][1] for table in tables}
+
+    usual, slowed = seconds_by_link(None), seconds_by_link(0)
+    changed = {name for name in usual if slowed[name] != usual[name]}
+    assert changed
+    assert changed < usual.keys()
 
 
 def test_scaling_touches_the_links_between_sites_alone() -> None:
