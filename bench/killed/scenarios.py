@@ -164,7 +164,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="comm measure",
-        words=lambda folder: ("comm", "measure", "--store", _store(folder), "--sizes", "4096", "--repeats", "2"),
+        words=lambda folder: ("comm", "measure", "--store", _store(folder), "--sizes", "4096,65536", "--repeats", "2"),
         check=_check_store,
         share=0.04,
     ),
