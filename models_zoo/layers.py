@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal
 
+from models_zoo.user_code import UserFactory
 from profiles.vocabulary import LocalLayer
 
 Norm = Literal["layernorm", "rmsnorm"]
@@ -330,7 +331,7 @@ class TracedLayer:
 
     fingerprint: str
     split_fingerprint: str = field(compare=False)
-    factory: str = field(compare=False)
+    factory: UserFactory = field(compare=False)
     batch: int = field(compare=False)
     places: tuple[str, ...] = field(compare=False)
     shards: tuple[TracedShard, ...] = field(compare=False)

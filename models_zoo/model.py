@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from models_zoo.layers import Layer
+from models_zoo.user_code import UserFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class ImageInput:
 class TracedInput:
     """Whatever the user's factory gives; the first dimension is the batch."""
 
-    factory: str
+    factory: UserFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Model:
     published_parameters: float | None = None
     source: str = ""
     kind: Literal["zoo", "config", "module"] = "zoo"
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.layers) != len(self.layer_names) or not self.layers:
@@ -56,6 +58,11 @@ class Model:
                 f"model {self.name}: {len(self.layers)} layers and {len(self.layer_names)} names; expected as many"
                 " names as layers, and at least one"
             )
+        object.__setattr__(self, "_hash", hash((self.name, self.family, self.layers, self.input, self.global_batch)))
+
+    def __hash__(self) -> int:
+        # Part of the key of much that is computed once: of all layers it would cost more than what it looks up.
+        return self._hash
 
     @property
     def seq_len(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.shared.options.call import takes
 from planner.shared.options.catalogue import HardwareShowOptions, ModelsShowOptions
+from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
 from planner.shared.options.measuring import (
@@ -74,7 +75,7 @@ def models_show(options: ModelsShowOptions) -> dict[str, Any]:
     from planner.shared.inputs import token_count
     from profiles.vocabulary import Shard
 
-    model = load_any_model(options.model)
+    model = load_any_model(options.model, options.user_code)
     tokens = token_count(model, options.seq_len)
     graph = build_graph(model, shard=Shard(seq_len=tokens, dtype=options.dtype))
     about = {"seq_len": tokens or None, "dtype": options.dtype}
@@ -284,15 +285,21 @@ def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
 
 
 def compare(
-    plan: Plan | Path, other: Path, *, profiles: Framework | None = None, store: Path | None = None
+    plan: Plan | Path,
+    other: Path,
+    *,
+    profiles: Framework | None = None,
+    store: Path | None = None,
+    code: tuple[str, ...] = (),
 ) -> PlanComparison:
     """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
-    and what of an iteration and of memory takes more."""
+    and what of an iteration and of memory takes more. `code` as in `timeline`."""
     from planner.one_job.planning.plan_comparison import compare_with_file
     from planner.shared.plan_file import load_plan
 
     first_plan = load_plan(plan) if isinstance(plan, Path) else plan
-    return compare_with_file(first_plan, other, store=store, profiles=profiles)
+    user_code = CodeOfFileOptions(code=code).user_code
+    return compare_with_file(first_plan, other, store=store, profiles=profiles, code=user_code)
 
 
 def timeline(
@@ -301,11 +308,12 @@ def timeline(
     output: Path | None = None,
     profiles: Framework | None = None,
     store: Path | None = None,
+    code: tuple[str, ...] = (),
 ) -> Timeline:
     """When each stage of a plan, or of the plan in a file, works on which micro-batch, as `estimate` has it.
 
     `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
-    `profiles` (whose measured layer times count) as in `estimate`.
+    `profiles` (whose measured layer times count) as in `estimate`. `code` is what the plan may run of the caller's own.
     """
     from planner.one_job.timeline.events import make_timeline
     from planner.one_job.timeline.save import save_timeline, timeline_form
@@ -316,7 +324,8 @@ def timeline(
         timeline_form(output)
     where, read = (str(plan), load_plan(plan)) if isinstance(plan, Path) else ("plan", plan)
     with open_existing(store) as opened:
-        drawn = make_timeline(read, where=where, store=opened, profiles=profiles)
+        user_code = CodeOfFileOptions(code=code).user_code
+        drawn = make_timeline(read, where=where, store=opened, profiles=profiles, code=user_code)
     if output is not None:
         save_timeline(drawn, output)
     return drawn

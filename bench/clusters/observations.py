@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.cpu import cpu_name
 from estimator.pricing.build import uniform_setup
 from estimator.pricing.evaluate import evaluate
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     print(f"{cpu_name()}, {os.cpu_count()} cores, {platform.platform()}, python {platform.python_version()}; no seed")
-    model = load_any_model(MODEL)
+    model = load_file_model(MODEL)
     found = {
         "figure_1_left": figure_1_left(model),
         "figure_1_right": figure_1_right(model),

@@ -41,9 +41,18 @@ COMMANDS: tuple[tuple[str, tuple[str, ...], float], ...] = (
     ("llama3-8b on 64 H100", ("llama3-8b", "--cluster", "h100:8x8"), 0.5),
     ("gpt3-175b on 1,024 A100", ("gpt3-175b", "--cluster", "a100-80gb:128x8"), 1.0),
     ("llama3-405b on 16,384 H100", ("llama3-405b", "--cluster", "h100:2048x8"), 3.0),
+    ("qwen3-30b-a3b on 32 H100", ("qwen3-30b-a3b", "--cluster", "h100:4x8"), 2.0),
+    ("llama3-8b on 16 H100 and 16 A100", ("llama3-8b", "--cluster", "h100:2x8+a100-80gb:2x8"), 1.5),
+    ("deepseek-v3 on 256 H100", ("deepseek-v3", "--cluster", "h100:32x8"), 5.0),
+    ("deepseek-v3 on 2,048 H100", ("deepseek-v3", "--cluster", "h100:256x8"), 5.0),
     ("MoE of 10T on 131,072 H100", (str(MOE), "--cluster", "h100:16384x8", "--global-batch", "16384"), 20.0),
 )
 """A command and its target in CPU seconds."""
+QUICK = 5
+"""So many of them are quick."""
+EXPLAINED = ("llama3-8b", "--cluster", "h100:8x8")
+MOST_TIMES = 8.0
+"""A plan that is explained takes at most so many times as long."""
 OTHERS = "llm-analysis 760, Calculon 20-120, SimuMax 2-8 plans a second, by their own accounts"
 
 
@@ -51,13 +60,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="bench.planning", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="leave the largest command out")
+    parser.add_argument("--quick", action="store_true", help="leave the largest commands out")
+    parser.add_argument("--baseline", type=Path, help="a checkout whose commands are timed in turn with these")
+    parser.add_argument("--only", default="", help="of the commands those whose name holds this, and nothing else")
     parser.add_argument("--data", type=Path, help="the folder of the published runs")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
     print(f"{cpu_name()}, {os.cpu_count()} cores, {platform.platform()}, python {platform.python_version()}")
     rows: dict[str, Any] = {}
-    rows["commands"] = time_commands(COMMANDS[: 3 if arguments.quick else 4], arguments.repeats)
+    chosen = [command for command in COMMANDS[: QUICK if arguments.quick else None] if arguments.only in command[0]]
+    rows["commands"] = time_commands(chosen, arguments.repeats, baseline=arguments.baseline)
+    if arguments.only:
+        return 0
+    rows["explained"] = explain(arguments.repeats)
     rows["growth"] = grow(arguments.repeats)
     rows["bulk"] = price_in_bulk(arguments.repeats)
     rows["warm"] = ask_warm()
@@ -70,32 +85,58 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def time_commands(commands: Sequence[tuple[str, tuple[str, ...], float]], repeats: int) -> list[dict[str, Any]]:
-    """CPU seconds and peak memory of whole commands, the least of several."""
+def time_commands(
+    commands: Sequence[tuple[str, tuple[str, ...], float]], repeats: int, *, baseline: Path | None = None
+) -> list[dict[str, Any]]:
+    """CPU seconds and peak memory of whole commands, the least of several; those of a baseline in turn with them."""
     print(f"\nwhole command, least of {repeats}\n")
-    print("| command | CPU | target | peak memory | plans covered | ways to share | iteration |")
-    print("| :-- | --: | --: | --: | --: | --: | --: |")
-    found = []
+    print("| command | CPU | baseline | target | peak memory | plans covered | ways to share | iteration |")
+    print("| :-- | --: | --: | --: | --: | --: | --: | --: |")
+    rows = []
     for name, words, target_s in commands:
-        best_s, peak, plan = float("inf"), 0, {}
+        best_s, before_s, peak, plan = float("inf"), float("inf"), 0, {}
         for _ in range(repeats):
-            took_s, memory, text = run_command([sys.executable, "-m", "planner.cli.main", "plan", *words, "--json"])
+            took_s, memory, text = run_command(plan_command(*words))
             best_s, peak, plan = min(best_s, took_s), max(peak, memory), json.loads(text)
+            if baseline is not None:
+                before_s = min(before_s, run_command(plan_command(*words), baseline)[0])
         ways = len(ways_of(read(*words).spaces[0].space))
         covered = plan["provenance"]["search_space_size"]
         iteration = plan["estimate"]["iteration_time_s"]
+        before = f"{before_s:.2f} s" if baseline is not None else "-"
         print(
-            f"| {name} | {best_s:.2f} s | {target_s:.1f} s | {peak / 2**20:.0f} MiB | {covered:,} | {ways:,} |"
-            f" {iteration:.3f} s |",
+            f"| {name} | {best_s:.2f} s | {before} | {target_s:.1f} s | {peak / 2**20:.0f} MiB | {covered:,} |"
+            f" {ways:,} | {iteration:.3f} s |",
             flush=True,
         )
-        found.append({"name": name, "cpu_s": best_s, "target_s": target_s, "peak_bytes": peak, "plans": covered})
-    return found
+        rows.append({"name": name, "cpu_s": best_s, "target_s": target_s, "peak_bytes": peak, "plans": covered})
+        if baseline is not None:
+            rows[-1]["baseline_cpu_s"] = before_s
+    return rows
 
 
-def run_command(words: Sequence[str]) -> tuple[float, int, str]:
-    """CPU seconds, peak bytes and output of a process of its own."""
-    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+def explain(repeats: int) -> dict[str, Any]:
+    """CPU seconds of a plan alone and with `--explain`, in turn."""
+    alone_s, explained_s = float("inf"), float("inf")
+    for _ in range(repeats):
+        alone_s = min(alone_s, run_command(plan_command(*EXPLAINED))[0])
+        explained_s = min(explained_s, run_command(plan_command(*EXPLAINED, "--explain"))[0])
+    print(
+        f"\n{' '.join(EXPLAINED)}: {alone_s:.2f} s, explained {explained_s:.2f} s,"
+        f" {explained_s / alone_s:.1f} times (target {MOST_TIMES:.0f})"
+    )
+    return {"alone_cpu_s": alone_s, "explained_cpu_s": explained_s}
+
+
+def plan_command(*words: str) -> list[str]:
+    """The command of a plan, as this Python runs it."""
+    return [sys.executable, "-m", "planner.cli.main", "plan", *words, "--json"]
+
+
+def run_command(words: Sequence[str], tree: Path | None = None) -> tuple[float, int, str]:
+    """CPU seconds, peak bytes and output of a process of its own; of the code in `tree` where that is given."""
+    where = None if tree is None else {**os.environ, "PYTHONPATH": str(tree.resolve())}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=tree, env=where)
     assert process.stdout is not None
     text = process.stdout.read().decode()
     _, status, usage = os.wait4(process.pid, 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.layers.graph import build_graph
 from estimator.layers.shards import shard_layer
 from estimator.pricing.rank_groups import group_ranks
@@ -122,7 +122,7 @@ def make_setup(case: Case, model: Model, cluster: Cluster) -> Setup:
 
 def load_bench_model() -> Model:
     """A small Llama whose layers the profile holds."""
-    return load_any_model(str(MODEL))
+    return load_file_model(str(MODEL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from bench.testbed.sleeping import SleepingStage, layer_sleeps
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.worker_processes import read_request
 from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import program_of
@@ -88,7 +88,7 @@ def _communicate(op: str, size: int, ranks: list[int], rank: int, group: dist.Pr
 
 def _run(case: dict[str, Any], rank: int, emit: Callable[[int, float, list[dict[str, Any]]], None]) -> None:
     plan = parse_plan(case["plan"], "plan")
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = program_of(plan, load_file_model(plan.model.reference), where="plan")
     stage = program.stage_of(rank)
     recorder = Recorder(time.perf_counter)
     groups = make_groups(program, rank, "cpu")

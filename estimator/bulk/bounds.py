@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.classes import Classes, Integers
+from estimator.bulk.classes import ChunkTable, Classes, Integers
 from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_bytes_a_second
-from estimator.bulk.pipeline import Pipeline
+from estimator.bulk.pipeline import Pipeline, Room
 from estimator.bulk.records import Family, Rule, StateRule
+from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.memory import outside_bytes
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import flying_micro_batches
+from estimator.schedules import flying_micro_batches, lower_bounds
 from profiles.vocabulary import RecomputeKind
 
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
@@ -52,49 +54,99 @@ def _once_s(pipeline: Pipeline) -> float:
     return min(sum(kind.shards.whole_s("none")) for kind in pipeline.kinds)
 
 
+@lru_cache(maxsize=65536)
+def most_in_turn(layers: int, stages: int, micro_batches: int) -> int:
+    """Return the least that max_i (c_0 + .. + c_(i-1) + m c_i) can be where stages hold c_i whole layers of so many:
+    stages that wait for those before them (`least_s`), with layers that are not divisible.
+
+    >>> most_in_turn(4, 2, 8), most_in_turn(5, 2, 8), most_in_turn(5, 2, 1)
+    (18, 26, 5)
+    """
+
+    def holds(most: int) -> bool:
+        held = 0
+        for _ in range(stages):
+            # As many as may be: what then stands before the later stages is never fewer.
+            more = (most - held) // micro_batches
+            held += more
+            if not more or held >= layers:
+                break
+        return held >= layers
+
+    low, high = layers, micro_batches * layers + layers
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _whole_layers_s(pipeline: Pipeline, ranks: Sequence[Divisible], *, waits: bool) -> float:
+    """Seconds of passes that no plan falls below, as a stage holds whole layers: those of each kind, and all of them at
+    the least of any takes."""
+    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
+    counts = ranks[0].counts
+    alone = np.minimum.reduce([rank.layer_s for rank in ranks])
+    some = [*zip(counts.tolist(), alone.tolist(), strict=True), (int(counts.sum()), float(alone.min()))]
+    return max(float(each_s * (most_in_turn(n, stages, m) if waits else m * -(-n // stages))) for n, each_s in some)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory:
+    """What plans take at least as their layers have to fit, of each schedule under each rule of state: `least_s` in
+    all, `work_s` of it passes and recomputation of all stages, on average."""
+
+    least_s: Floats
+    work_s: Floats
+
+
 def least_in_memory_s(
     pipeline: Pipeline,
     schedules: Sequence[tuple[ScheduleName, int]],
     states: Sequence[StateRule],
     kinds: tuple[RecomputeKind, ...],
     *,
-    below_s: float = math.inf,
     spare_bytes: int = 0,
-) -> Floats:
-    """Return of each schedule with so many chunks a stage: no plan takes less under any of these rules of state and
-    kinds of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where they cannot. What
-    is not below `below_s` without the sums of gradients is left at that.
+) -> InMemory:
+    """Return of each schedule with so many chunks a stage under each rule of state, (schedules, states): no plan takes
+    less under these kinds of recomputation, as its layers have to fit (`estimator.bulk.memory_bound`); infinite where
+    they cannot."""
+    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
+    ranks = [pipeline.pricing.remember(divisible, kind.shards, kinds) for kind in pipeline.kinds]
+    known_ranks = [rank for rank in ranks if rank is not None]
+    shape = len(schedules), len(states)
+    if not schedules or len(known_ranks) < len(ranks):
+        return InMemory(least_s=np.zeros(shape), work_s=np.zeros(shape))
+    once_s = _once_s(pipeline)
+    rooms = _rooms(pipeline, known_ranks, schedules, states, spare_bytes)
+    again_s, slowest_s = least_in_memory(rooms, min(rank.once_s for rank in known_ranks), np.zeros(shape))
+    work_s = m * (once_s + again_s) / stages
+    least = np.maximum(work_s, m * slowest_s)
+    waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
+    in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
+    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least)
+    whole_s = [_whole_layers_s(pipeline, known_ranks, waits=wait) for wait in waits.tolist()]
+    least = np.maximum(least, np.array(whole_s)[:, None]) + pipeline.iteration_s
+    return InMemory(least_s=np.asarray(least), work_s=np.asarray(work_s))
+
+
+def least_with_sums_s(pipeline: Pipeline, schedule: tuple[ScheduleName, int], state: StateRule, work_s: float) -> float:
+    """Return what no plan of a schedule falls below under a rule of state, with passes and recomputation of `work_s`
+    (`least_in_memory_s`).
 
     The stage that does most of passes, sums and step together does at least the average of all stages. A sum of a
     part takes at least its share of the whole one's time: what a message takes grows by less than its size. Beside
     a micro-batch's passes, recomputation included, no more of it is hidden than those last; what is exposed before
     an earlier stage has ended counts in that stage's passes. ZeRO 3's gathers are at best hidden at their cost.
     """
-    stages, m = len(pipeline.setup.stages), pipeline.micro_batches
-    ranks = [pipeline.pricing.remember(divisible, kind.shards, kinds) for kind in pipeline.kinds]
-    known_ranks = [rank for rank in ranks if rank is not None]
-    if not schedules or len(known_ranks) < len(ranks):
-        return np.zeros(len(schedules))
-    once_s = _once_s(pipeline)
-    rooms = _rooms(pipeline, known_ranks, schedules, states, spare_bytes)
-    shape = np.zeros((len(schedules), len(states)))
-    again_s, slowest_s = least_in_memory(rooms, min(rank.once_s for rank in known_ranks), shape)
-    together_s = m * (once_s + again_s) / stages
-    least = np.maximum(together_s, m * slowest_s)
-    waits = np.array([name in ("gpipe", "1f1b") for name, _ in schedules])
-    in_turn_s = (once_s + again_s) / (1 - (1 - 1 / m) ** stages)
-    least = np.where(waits[:, None], np.maximum(least, in_turn_s), least) + pipeline.iteration_s
     software = pipeline.setup.recipe.software
-    if not (pipeline.pricing.link_tables or software.bucket_bytes or software.copies_pieces):
-        for column, state in enumerate(states):
-            if (least[:, column] < below_s).any():
-                on_device = replace(state, offload=frozenset())
-                beside = max(pipeline.passes_beside(name, chunks) for name, chunks in schedules)
-                sums_s = min(_least_shared_s(pipeline, number, on_device, beside) for number in range(len(ranks)))
-                shared_s = together_s[:, column] + sums_s / stages + pipeline.iteration_s
-                least[:, column] = np.maximum(least[:, column], shared_s)
-    of_schedules: Floats = least.min(axis=1)
-    return of_schedules
+    if pipeline.pricing.link_tables or software.bucket_bytes or software.copies_pieces:
+        return work_s + pipeline.iteration_s
+    # Where the optimizer's state is changes no sum.
+    on_device = replace(state, offload=frozenset()) if state.offload else state
+    overlapped, beside = "dp" in pipeline.overlap_under(state.zero), pipeline.passes_beside(*schedule)
+    remember = pipeline.pricing.remember
+    sums_s = min(remember(_least_sums_s, kind, on_device, overlapped, beside) for kind in pipeline.kinds)
+    return work_s + sums_s / len(pipeline.setup.stages) + pipeline.iteration_s
 
 
 def _rooms(
@@ -110,15 +162,8 @@ def _rooms(
         kind.memory_bytes - outside_bytes(pipeline.setup, kind.stage, features) - features.workspace_bytes - spare_bytes
         for kind in pipeline.kinds
     ]
-    standing = [
-        min(
-            standing_bytes_a_second(
-                rank, pipeline.setup.recipe, pipeline.stage_under(0, ((0, 1),), state), pipeline.kinds[0].shards
-            )
-            for rank in ranks
-        )
-        for state in states
-    ]
+    remember, first = pipeline.pricing.remember, pipeline.kinds[0]
+    standing = [min(remember(standing_bytes_a_second, rank, first, state) for rank in ranks) for state in states]
     stages, m = len(pipeline.setup.stages), pipeline.micro_batches
     flying = np.array([flying_micro_batches(name, stages, chunks, m).mean(axis=1) for name, chunks in schedules])
     return Rooms(
@@ -131,82 +176,131 @@ def _rooms(
     )
 
 
-def _least_shared_s(pipeline: Pipeline, where: int, state: StateRule, beside: float) -> float:
-    """The least that all stages together add to their passes under a rule of state, sums running `beside` so many."""
-    whole = ((0, len(pipeline.setup.model.layers)),)
-    shards = pipeline.kinds[where].shards
+def _least_sums_s(kind: StageKind, state: StateRule, overlapped: bool, beside: float) -> float:
+    """The least that stages of one kind, which hold all layers together, add to their passes."""
+    shards, setup = kind.shards, kind.setup
+    layers = len(setup.model.layers)
     if state.zero == 3:
-        if not pipeline.has_replicas:
-            return 0.0
-        return pipeline.micro_batches * shards.least_sharding_s(
-            pipeline.layers.composition(*whole[0], 0),
-            pipeline.stage_under(where, whole, state).sharded_over,
-            pipeline.on_axis(where, state),
-            overlapped="dp" in pipeline.overlap_under(state.zero),
-        )
-    cost = pipeline.once(where, whole, state)
-    passes = [shards.whole_s(kind) for kind in RECOMPUTE_KINDS]
-    reduce_s, gather_s = pipeline.exposed_sync_s(
-        state,
-        np.array([cost.overlap_cost]),
-        np.array([cost.reduce_s]),
-        np.array([cost.partial_s]),
-        np.array([cost.gather_s]),
-        np.array([max(ahead for ahead, _ in passes)]),
-        np.array([max(back for _, back in passes)]),
+        return shards.pricing.remember(_least_sharding_s, kind, state, overlapped)
+    cost = kind.once(((0, layers),), state)
+    passes = [shards.whole_s(recompute) for recompute in RECOMPUTE_KINDS]
+    hiding = hiding_of(
+        setup.recipe,
+        [state.zero],
+        setup.micro_batches,
+        overlapped=overlapped,
         beside=beside,
     )
-    return float((reduce_s + gather_s)[0])  # type: ignore[index]
+    forward_s, backward_s = max(ahead for ahead, _ in passes), max(back for _, back in passes)
+    once = cost.overlap_cost, cost.reduce_s, cost.partial_s, cost.gather_s
+    return float(sum(exposed_sync_s(hiding, *once, forward_s, backward_s)))
+
+
+def _least_sharding_s(kind: StageKind, state: StateRule, overlapped: bool) -> float:
+    """The least that ZeRO 3 adds to all micro-batches of stages of one kind, which hold all layers together."""
+    if kind.stage.dp * kind.stage.cp == 1:
+        return 0.0
+    return kind.setup.micro_batches * kind.shards.least_sharding_s(
+        kind.shards.layers.composition(0, len(kind.setup.model.layers), 0),
+        kind.under(ANY_RANGES, state).sharded_over,
+        kind.on_axis_under(state),
+        overlapped=overlapped,
+    )
 
 
 def least_by_cut_s(pipeline: Pipeline, schedule: ScheduleName, cuts: Sequence[tuple[Ranges, ...]]) -> Floats:
-    """Return of each cut: no rule of recomputation or state takes less. The passes alone, with nothing recomputed."""
-    family = Family(schedule=schedule, cuts=tuple(cuts), recompute=(PLAIN,), states=(StateRule(),))
+    """Return of each cut: no rule of recomputation or state takes less. The passes alone, with nothing recomputed and
+    no messages (`lower_bounds`)."""
     classes = pipeline.classes(cuts)
-    table = pipeline.table(classes, family.recompute)
-    return pipeline.passes_s(family, classes, table, table.backward_s) + pipeline.iteration_s
+    table = pipeline.table(classes, (PLAIN,))
+    forward_s, backward_s = classes.spread(table.forward_s), classes.spread(table.backward_s)
+    return lower_bounds(schedule, forward_s, backward_s, pipeline.micro_batches) + pipeline.iteration_s
 
 
-def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0) -> Floats:
-    """Return of each cut under each rule of state, (cuts, states): no plan takes less under a rule of recomputation of
-    the family's kinds, in however many layers; infinite where none fits.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coarse:
+    """Cuts of a pipeline under a few rules of recomputation, of which bounds under a rule of state are asked
+    (`least_under_s`): `kinds` of recomputation may be chosen, fully in one of `steps` layers. `passes_s` are those
+    without ZeRO 3, (cuts, rules); `saved_bytes` at most by recomputing a layer, (stages,); the first stage's passes of
+    each cut are at least `forward_s` and at most `backward_s`."""
+
+    pipeline: Pipeline
+    family: Family
+    kinds: frozenset[RecomputeKind]
+    steps: tuple[int, ...]
+    classes: Classes
+    table: ChunkTable
+    room: Room
+    passes_s: Floats
+    saved_bytes: Floats
+    forward_s: Floats
+    backward_s: Floats
+
+
+def coarsely(pipeline: Pipeline, family: Family) -> Coarse:
+    """Return what the bounds of a family's cuts under any rule of state have in common."""
+    classes = pipeline.classes(family.cuts)
+    most = max(sum(pipeline.layers.recomputable(*part) for part in ranges) for ranges in classes.ranges)
+    kinds = frozenset(kind for kind, _ in family.recompute)
+    steps, rules = _coarse_rules(most, selective="selective" in kinds)
+    coarse = replace(family, recompute=rules)
+    table = pipeline.table(classes, rules)
+    passes_s = pipeline.passes_s(coarse, classes, table, table.backward_s)
+    saved = np.array([pipeline.kinds[kind].shards.most_saved_by_recomputing() for kind in pipeline.kind_of_stage])
+    first = classes.of_stage[0]
+    return Coarse(
+        pipeline=pipeline,
+        family=coarse,
+        kinds=kinds,
+        steps=tuple(steps),
+        classes=classes,
+        table=table,
+        room=pipeline.room(coarse, classes, table),
+        passes_s=passes_s.reshape(len(family.cuts), len(rules)),
+        saved_bytes=pipeline.flying(family).max(axis=1) * np.maximum(saved, 1.0),
+        forward_s=table.forward_s[first].sum(axis=2).min(axis=1),
+        backward_s=table.backward_s[first].sum(axis=2).max(axis=1),
+    )
+
+
+def least_under_s(coarse: Coarse, state: StateRule, *, spare_bytes: int = 0) -> Floats:
+    """Return of each cut under a rule of state: no plan takes less under a rule of recomputation of the family's kinds,
+    in however many layers; infinite where none fits.
 
     To the passes comes what the first stage waits for after its last one: it has no stage before it to wait for.
     Recomputing more hides more of that, so as much is taken as hidden as the longest backward pass could; what ZeRO
     3 adds to a pass falls by no more than recomputation adds. A layer recomputed saves at most what it keeps, for
     all micro-batches in flight: what memory lacks tells how many have to be, and fewer take no longer.
     """
-    classes = pipeline.classes(family.cuts)
-    most = max(sum(pipeline.layers.recomputable(*part) for part in ranges) for ranges in classes.ranges)
-    kinds = {kind for kind, _ in family.recompute}
-    steps, rules = _coarse_rules(most, selective="selective" in kinds)
-    coarse = replace(family, recompute=rules)
-    table = pipeline.table(classes, rules)
-    shape = (len(family.cuts), len(rules))
-    plain_s = pipeline.passes_s(coarse, classes, table, table.backward_s)
-    room = pipeline.room(coarse, classes, table)
-    flying = pipeline.flying(family).max(axis=1)
-    saved = np.array([pipeline.kinds[kind].shards.most_saved_by_recomputing() for kind in pipeline.kind_of_stage])
-    first = classes.of_stage[0]
-    forward_s, backward_s = table.forward_s[first].sum(axis=2).min(axis=1), table.backward_s[first].sum(axis=2)
-    by_state = np.full((len(family.cuts), len(family.states)), np.inf)
-    for number, state in enumerate(family.states):
-        lacking, peaks = pipeline.lacking_bytes(state, classes, room)
-        fits = (lacking + spare_bytes <= 0).reshape(shape)
-        without = peaks.reshape(len(pipeline.setup.stages), *shape)[:, :, 0] + spare_bytes
-        needed = np.ceil(np.maximum(1.0, without / (flying * np.maximum(saved, 1.0))[:, None]).max(axis=0))
-        passes_s = plain_s
-        if state.zero == 3 and pipeline.has_replicas:
-            passes_s = pipeline.passes_s(coarse, classes, table, table.backward_s + pipeline.sharding_s(state, table))
-        by_rule = passes_s.reshape(shape)
-        for place, (kind, count) in enumerate(rules):
-            if kind in kinds:
-                possible = fits[:, place] if kind != "full" else _is_enough(needed, count or 0, steps)
-                least = np.where(possible, by_rule[:, place], np.inf)
-                by_state[:, number] = np.minimum(by_state[:, number], least)
-        beside = pipeline.passes_beside(family.schedule, len(family.cuts[0][0]))
-        by_state[:, number] += _least_after_s(pipeline, state, classes, forward_s, backward_s.max(axis=1), beside)
-    return by_state
+    pipeline, family, table = coarse.pipeline, coarse.family, coarse.table
+    shape = coarse.passes_s.shape
+    lacking, peaks = pipeline.lacking_bytes(state, coarse.classes, coarse.room)
+    fits = (lacking + spare_bytes <= 0).reshape(shape)
+    without = peaks.reshape(len(pipeline.setup.stages), *shape)[:, :, 0] + spare_bytes
+    needed = np.ceil(np.maximum(1.0, without / coarse.saved_bytes[:, None]).max(axis=0))
+    enough = np.column_stack(
+        [
+            (fits[:, place] if kind != "full" else _is_enough(needed, count or 0, coarse.steps))
+            if kind in coarse.kinds
+            else np.zeros(shape[0], dtype=np.bool_)
+            for place, (kind, count) in enumerate(family.recompute)
+        ]
+    )
+    if not enough.any():
+        return np.full(shape[0], np.inf)
+    passes_s = coarse.passes_s
+    if state.zero == 3 and pipeline.has_replicas:
+        backward_s = table.backward_s + pipeline.sharding_s(state, table)
+        passes_s = pipeline.passes_s(family, coarse.classes, table, backward_s).reshape(shape)
+    beside = pipeline.passes_beside(family.schedule, len(family.cuts[0][0]))
+    after_s = _least_after_s(pipeline, state, coarse.classes, coarse.forward_s, coarse.backward_s, beside)
+    return np.asarray(np.where(enough, passes_s, np.inf).min(axis=1) + after_s)
+
+
+def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0) -> Floats:
+    """Return of each cut under each rule of state what `least_under_s` does, (cuts, states)."""
+    coarse = coarsely(pipeline, family)
+    return np.column_stack([least_under_s(coarse, state, spare_bytes=spare_bytes) for state in family.states])
 
 
 def _coarse_rules(most: int, *, selective: bool) -> tuple[list[int], tuple[Rule, ...]]:
@@ -230,7 +324,7 @@ def _least_after_s(
     first = classes.of_stage[0].tolist()
     # On the host the step may take no time at all: what is sent is the same.
     on_device = replace(state, offload=frozenset())
-    costs = {place: pipeline.once(classes.where[place], classes.ranges[place], on_device) for place in set(first)}
+    costs = {place: pipeline.kinds[classes.where[place]].once(classes.ranges[place], on_device) for place in set(first)}
     overlap_cost, reduce_s, partial_s, gather_s, step_s = (
         np.array([getattr(costs[place], name) for place in first])
         for name in ("overlap_cost", "reduce_s", "partial_s", "gather_s", "optimizer_s")

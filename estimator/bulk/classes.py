@@ -10,25 +10,13 @@ from numpy.typing import NDArray
 
 from estimator.bulk.layers import Composition, ModelLayers
 from estimator.bulk.records import Rule
-from estimator.bulk.shards import RankShards
+from estimator.bulk.stage_kind import StageKind
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
-from estimator.pricing.gradient_sync import TimeOnAxis
-from estimator.pricing.recipe import StageSetup
 from profiles.vocabulary import RecomputeKind
 
 Integers = NDArray[np.int64]
 CHUNK_FIELDS = ("forward_s", "backward_s", "weight_s", "saved_bytes", "extra_bytes", "freed_bytes")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageKind:
-    """Stages that sit alike: one of them, its ranks' layers, its links, and the memory of its devices."""
-
-    stage: StageSetup
-    shards: RankShards
-    on_axis: TimeOnAxis
-    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

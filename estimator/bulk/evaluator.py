@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from estimator.bulk.classes import StageKind
 from estimator.bulk.layers import ModelLayers, read_layers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
+from estimator.bulk.stage_kind import StageKind
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
@@ -68,36 +68,52 @@ class BulkEvaluator:
         return self.pricing.remember(self._pipeline, degrees, placement)
 
     def _pipeline(self, degrees: BatchedDegrees, placement: Placement) -> Pipeline | Infeasible:
-        size = degrees.stage_devices
-        if size % (degrees.ep * degrees.etp):
-            reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
-            return Infeasible(reason=reason, lacking="divisibility")
-        classes = placement.classes(size, degrees.pp)
-        alike = {number: self._stage(degrees, placement.stage(number, size)) for number in dict.fromkeys(classes)}
-        setup = Setup(
-            model=self.model,
-            cluster=self.cluster,
-            recipe=self.recipe,
-            stages=tuple(alike[number] for number in classes),
-            micro_batch=degrees.samples * degrees.dp,
-        )
-        kinds = []
-        for stage in alike.values():
-            kind = self._kind(setup, stage)
-            if isinstance(kind, Infeasible):
-                return kind
-            kinds.append(kind)
-        numbers = {number: place for place, number in enumerate(alike)}
+        kinds = self.kinds(degrees, placement)
+        if isinstance(kinds, Infeasible):
+            return kinds
+        of_stage = placement.classes(degrees.stage_devices, degrees.pp)
+        places = {number: place for place, number in enumerate(dict.fromkeys(of_stage))}
+        kind_of_stage = tuple(places[number] for number in of_stage)
         return Pipeline(
             degrees=degrees,
             placement=placement,
-            setup=setup,
-            kinds=tuple(kinds),
-            kind_of_stage=tuple(numbers[number] for number in classes),
+            setup=Setup(
+                model=self.model,
+                cluster=self.cluster,
+                recipe=self.recipe,
+                stages=tuple(kinds[place].stage for place in kind_of_stage),
+                micro_batch=degrees.samples * degrees.dp,
+            ),
+            kinds=kinds,
+            kind_of_stage=kind_of_stage,
             links=self.links,
             layers=self.layers,
             overlap_under=self.overlap_under,
         )
+
+    def kinds(self, degrees: BatchedDegrees, placement: Placement) -> tuple[StageKind, ...] | Infeasible:
+        """Return the different stages of the pipeline of `degrees` on the first places of `placement`; Infeasible where
+        one cannot be. Pipelines that differ in the number of stages alone share theirs."""
+        size, experts = degrees.stage_devices, degrees.ep * degrees.etp
+        if size % experts:
+            reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
+            return Infeasible(reason=reason, lacking="divisibility")
+        alone = replace(degrees, pp=1)
+        contends = any(group.device.contention for site in self.cluster.sites for group in site.nodes)
+        workers = most_on_one_node(placement.slots[: size * degrees.pp]) if contends else 1
+        kinds = []
+        for number in dict.fromkeys(placement.classes(size, degrees.pp)):
+            kind = self.pricing.remember(self._kind, alone, placement, number, workers)
+            if isinstance(kind, Infeasible):
+                return kind
+            kinds.append(kind)
+        return tuple(kinds)
+
+    def once_s(self, degrees: BatchedDegrees, placement: Placement) -> float:
+        """Return seconds of one micro-batch through all layers forward and backward on the fastest ranks of the
+        pipeline, without recomputation; infinite where there is no such pipeline."""
+        kinds = self.kinds(degrees, placement)
+        return math.inf if isinstance(kinds, Infeasible) else min(sum(kind.shards.whole_s("none")) for kind in kinds)
 
     def compute_alone_s(self, degrees: BatchedDegrees, slots: Sequence[DeviceSlot]) -> float:
         """Return seconds of one micro-batch through all layers forward and backward, with no communication but that of
@@ -171,9 +187,18 @@ class BulkEvaluator:
             features=features_of(setup.recipe),
         )
 
-    def _kind(self, setup: Setup, stage: StageSetup) -> StageKind | Infeasible:
+    def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
+        """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""
+        stage = self._stage(degrees, placement.stage(number, degrees.stage_devices))
+        setup = Setup(
+            model=self.model,
+            cluster=self.cluster,
+            recipe=self.recipe,
+            stages=(stage,),
+            micro_batch=degrees.samples * degrees.dp,
+        )
         alone = stage_device(setup, stage)
-        workers = most_on_one_node([slot for other in setup.stages for slot in other.slots]) if alone.contention else 1
+        workers = workers if alone.contention else 1
         device = alone.among(workers)
         if device.peak(setup.recipe.dtype) is None:
             have = ", ".join(name for name, _ in device.peak_flops_per_s)
@@ -202,4 +227,11 @@ class BulkEvaluator:
         refused = shards.refused()
         if refused is not None:
             return refused
-        return StageKind(stage=stage, shards=shards, on_axis=on_axis, memory_bytes=alone.memory_bytes)
+        return StageKind(
+            setup=setup,
+            stage=stage,
+            shards=shards,
+            links=self.links,
+            on_axis=on_axis,
+            memory_bytes=alone.memory_bytes,
+        )

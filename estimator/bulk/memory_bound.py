@@ -10,29 +10,32 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimator.bulk.layers import Variant
+from estimator.bulk.records import StateRule
 from estimator.bulk.shards import RankShards
+from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Floats
 from estimator.pricing.memory import Holdings, standing_bytes
-from estimator.pricing.recipe import Recipe, StageSetup
 from profiles.vocabulary import RecomputeKind
 
 NONE: RecomputeKind = "none"
-HALVINGS = 24
-"""The bound is within 2**-24 of what it could tell."""
+HALVINGS = 10
+"""The bound is within 2**-10 of what it could tell."""
 ROUNDED_UP_BYTES = 16.0
 """`standing_bytes` rounds every layer's few parts up; a whole stage's are rounded once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Divisible:
     """The layers of a rank that can be recomputed, as if they could be divided. `layer_s`, by kind: a micro-batch
-    through one of them at least, forward and backward; `holdings` of one; `once_s`: through all of them. Of a second's
-    worth `kept_bytes` are kept for a micro-batch at least, and at most `spared_bytes` fewer where it is recomputed, at
-    `again_s` a byte."""
+    through one of them at least, forward and backward; `counts`: how many there are; `holdings` of one; `once_s`:
+    through all of them. Of a second's worth `kept_bytes` are kept for a micro-batch at least, and at most
+    `spared_bytes` fewer where it is recomputed, at `again_s` a byte."""
 
     layer_s: Floats
+    counts: NDArray[np.int64]
     holdings: Holdings
     once_s: float
     kept_bytes: float
@@ -66,6 +69,7 @@ def divisible(shards: RankShards, kinds: tuple[RecomputeKind, ...]) -> Divisible
     worth = saved > 0
     return Divisible(
         layer_s=layer_s,
+        counts=counts[blocks],
         holdings=shards.holdings_of_one(blocks),
         once_s=float(layer_s @ counts[blocks]),
         kept_bytes=float((kept / layer_s).min()),
@@ -74,9 +78,10 @@ def divisible(shards: RankShards, kinds: tuple[RecomputeKind, ...]) -> Divisible
     )
 
 
-def standing_bytes_a_second(layers: Divisible, recipe: Recipe, stage: StageSetup, shards: RankShards) -> float:
-    """Return the bytes of state that a second's worth of layers holds at least, sharded as `stage` is."""
-    held = standing_bytes(recipe, stage, layers.holdings, shards.features)
+def standing_bytes_a_second(layers: Divisible, kind: StageKind, rule: StateRule) -> float:
+    """Return the bytes of state that a second's worth of layers holds at least on stages of that kind under a rule of
+    state."""
+    held = standing_bytes(kind.setup.recipe, kind.under(ANY_RANGES, rule), layers.holdings, kind.shards.features)
     state = np.asarray(held.state) - ROUNDED_UP_BYTES
     return float((np.maximum(state, 0.0) / layers.layer_s).min())
 

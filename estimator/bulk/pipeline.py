@@ -12,19 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from estimator.bulk.classes import ChunkTable, Classes, StageKind, chunk_table, stage_classes
+from estimator.bulk.classes import ChunkTable, Classes, chunk_table, stage_classes
 from estimator.bulk.layers import ModelLayers
 from estimator.bulk.places import Placement
 from estimator.bulk.records import BatchedDegrees, Family, Priced, Rule, StateRule
-from estimator.bulk.shards import Content
+from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
-from estimator.pricing.gradient_sync import TimeOnAxis, exposed_sync_s, hiding_of, latest_sync_s, passes_beside
+from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s, passes_beside
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, reserve_bytes, standing_bytes
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
-from estimator.pricing.stage_cost import OnceCost, price_once
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches, time_schedules
 
@@ -116,18 +115,12 @@ class Pipeline:
         size, (recompute, layers) = self.degrees.stage_devices, rule
         return tuple(
             replace(
-                self.stage_under(kind, ranges, state),
+                self.kinds[kind].under(ranges, state),
                 slots=self.placement.stage(number, size),
                 recompute=recompute,
                 recompute_layers=layers,
             )
             for number, (kind, ranges) in enumerate(zip(self.kind_of_stage, cut, strict=True))
-        )
-
-    def stage_under(self, where: int, ranges: Ranges, state: StateRule) -> StageSetup:
-        """Return a stage of that kind that holds `ranges` under a rule of state."""
-        return replace(
-            self.kinds[where].stage, chunks=ranges, zero=state.zero, shard=state.shard, offload=state.offload
         )
 
     def classes(self, cuts: Sequence[tuple[Ranges, ...]]) -> Classes:
@@ -159,39 +152,16 @@ class Pipeline:
         flat = np.empty(sum(map(len, table.grouped.values())))
         overlapped = "dp" in self.overlap_under(state.zero)
         for (where, kind), alike in table.grouped.items():
-            flat[[row for _, row in alike]] = self.kinds[where].shards.sharding_s(
+            here = self.kinds[where]
+            flat[[row for _, row in alike]] = here.shards.sharding_s(
                 [composition for composition, _ in alike],
                 kind,
-                self.stage_under(where, ((0, 1),), state).sharded_over,
-                self.on_axis(where, state),
+                here.under(ANY_RANGES, state).sharded_over,
+                here.on_axis_under(state),
                 overlapped=overlapped,
             )
         of_chunks: Floats = flat[table.index]
         return of_chunks
-
-    def on_axis(self, where: int, state: StateRule) -> TimeOnAxis:
-        """Return who times collectives of stages of that kind under a rule of state."""
-        return self.pricing.remember(self._on_axis, where, state.zero > 0, state.shard)
-
-    def _on_axis(self, where: int, is_sharded: bool, shard: int | None) -> TimeOnAxis:
-        return self.links.on_axes_of(replace(self.kinds[where].stage, zero=1 if is_sharded else 0, shard=shard))
-
-    def once(self, where: int, ranges: Ranges, state: StateRule) -> OnceCost:
-        """Return what comes once an iteration for a stage of that kind that holds `ranges`."""
-        contents = tuple(self.kinds[where].shards.content(*part) for part in ranges)
-        return self.pricing.remember(self._once, where, contents, state)
-
-    def _once(self, where: int, contents: tuple[Content, ...], state: StateRule) -> OnceCost:
-        shards = self.kinds[where].shards
-        return price_once(
-            self.setup,
-            self.stage_under(where, ((0, 1),), state),
-            [shards.work_of(content) for content in contents],
-            [shards.profiles_of(content) for content in contents],
-            shards.machine,
-            self.on_axis(where, state),
-            self.pricing.parameters,
-        )
 
     def exposed_sync_s(
         self,
@@ -233,7 +203,7 @@ class Pipeline:
         stages of a plan are of the `needed` classes."""
         rules = len(family.recompute)
         costs = [
-            self.once(where, ranges, state) if number in needed else None
+            self.kinds[where].once(ranges, state) if number in needed else None
             for number, (where, ranges) in enumerate(zip(classes.where, classes.ranges, strict=True))
         ]
 
@@ -316,7 +286,7 @@ class Pipeline:
         is handed out at its fullest moment or stands outside the allocator, beyond the same."""
         features = self.kinds[0].shards.features
         # How state is sharded does not depend on where a stage sits.
-        held = standing_bytes(self.setup.recipe, self.stage_under(0, ((0, 1),), state), room.holdings, features)
+        held = standing_bytes(self.setup.recipe, self.kinds[0].under(ANY_RANGES, state), room.holdings, features)
         standing = classes.each(held.handed_out, room.rules)
         step = classes.each(held.step, room.rules) if np.any(held.step) else 0.0
         peak = standing + room.activation + room.temporary

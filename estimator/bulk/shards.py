@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from estimator.bulk.layers import Composition, ModelLayers, Variant
 from estimator.bulk.passes import NAMES, finish, vector_of
 from estimator.layers.split import Split, Work
-from estimator.layers.work import layer_work
+from estimator.layers.work import counting_split, layer_work
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
@@ -31,6 +32,17 @@ from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 Integers = NDArray[np.int64]
 Content = tuple[Composition, int]
 """How many layers of each variant, and how many parameters they share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedLayer:
+    """What a rank computes of one variant by itself, as it adds to a pass, and what lives while it does. `shared_s`: of
+    shared experts forward, in what runs again, and backward."""
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    shared_s: tuple[float, float, float]
+    extra_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +103,31 @@ class RankShards:
             return work
         shard = profiled_shard(layer, split)
         profile = None if shard is None else self.lookup(layer, shard)
+        machine, software = self.machine, self.setup.recipe.software
+        # What a rank computes by itself does not depend on where its groups sit.
+        alone = (layer, counting_split(layer, split), profile, machine.pace, machine.host, machine.kernels, software)
+        computed = self.pricing.keep((RankShards._price, *alone), lambda: self._computed(work, profile))
         forward, backward = PassSum(), PassSum()
-        forward.add_forward(work, self.machine, profile, times=1)
-        backward.add_backward(work, self.machine, profile, times=1)
+        forward.talk_forward(work, machine, computed.shared_s[0], times=1)
+        backward.talk_backward(work, machine, computed.shared_s[1:], times=1, profiled=profile is not None)
         return PricedLayer(
             work=work,
             layer=layer,
             split=split,
             profile=profile,
+            forward=_added(computed.forward, vector_of(forward)),
+            backward=_added(computed.backward, vector_of(backward)),
+            extra_bytes=computed.extra_bytes,
+        )
+
+    def _computed(self, work: Work, profile: LayerTime | None) -> ComputedLayer:
+        forward, backward = PassSum(), PassSum()
+        shared_s = forward.compute_forward(work, self.machine, profile, times=1)
+        again_s, back_s = backward.compute_backward(work, self.machine, profile, times=1)
+        return ComputedLayer(
             forward=vector_of(forward),
             backward=vector_of(backward),
+            shared_s=(shared_s, again_s, back_s),
             extra_bytes=layer_bytes(work, held_bytes(self.setup.recipe.dtype), self.features),
         )
 
@@ -299,6 +326,10 @@ class RankShards:
         if isinstance(price, Infeasible):
             raise ValueError(f"{price.reason}; expected layers that `refused` lets pass")
         return price
+
+
+def _added(some: tuple[float, ...], more: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(map(add, some, more))
 
 
 def _matrix(rows: list[tuple[float, ...]]) -> Floats:

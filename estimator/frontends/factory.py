@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from models_zoo.user_code import UserFactory, names_code
 from profiles.errors import InputError
 
 
-def find_factory(reference: str, wanted: str) -> Callable[[], Any]:
-    """What `package.module:factory` names, imported; `wanted` says what it is to return.
+def find_factory(named: UserFactory, wanted: str) -> Callable[[], Any]:
+    """What the user named, imported; `wanted` says what it is to return.
 
     InputError where there is no such module, nothing of that name in it, or nothing that can be called.
     """
+    reference = named.reference
     module_name, _, path = reference.partition(":")
-    if not module_name or not path:
+    if not names_code(reference):
         raise InputError(where="model", found=repr(reference), expected="package.module:factory")
     try:
         module = import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         expected = f"a module {module_name} that can be imported from here"
         raise InputError(where=reference, found=first_line(error), expected=expected) from error
     try:
@@ -49,6 +51,11 @@ def user_code() -> Iterator[None]:
     finally:
         with suppress(ValueError):
             sys.path.remove(folder)
+
+
+def add_to_path(path: Iterable[str]) -> None:
+    """Let user code be imported from where the process that asks for it would: `path` is its `sys.path`."""
+    sys.path += [entry for entry in path if entry and entry not in sys.path]
 
 
 def call_for_values(factory: Callable[[], Any], reference: str, wanted: str) -> Any:

@@ -23,6 +23,7 @@ from estimator.frontends.factory import (
 )
 from estimator.frontends.jax_program import is_float
 from estimator.frontends.jax_ranks import AXIS, split_dims
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
 
 WANTED = "a tuple (function, params, inputs) or (function, params, inputs, param_specs)"
@@ -57,14 +58,15 @@ class JaxExample:
         return None
 
 
-def call_jax_factory(reference: str) -> JaxExample:
+def call_jax_factory(named: UserFactory) -> JaxExample:
     """Imports and calls the factory. InputError where it cannot be found, fails or returns something else.
 
     It is called where arrays have types and no values, so that weights take no memory, and once more for real if that
     fails (it reads weights from a file, say) or if the function holds on to an array that the factory made.
     """
+    reference = named.reference
     with user_code():
-        factory = find_factory(reference, WANTED)
+        factory = find_factory(named, WANTED)
         # What goes wrong or is warned of here concerns the stand-ins; the last call, outside, speaks for itself.
         with suppress(Exception, SystemExit), warnings.catch_warnings(action="ignore"):
             returned = _without_values(factory)

@@ -35,19 +35,20 @@ from estimator.frontends.traced import (
 )
 from models_zoo.layers import TracedShard
 from models_zoo.model import Model
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError, MachineError
 from profiles.vocabulary import LocalLayer
 
 T = TypeVar("T")
 
 
-def load_function_model(reference: str) -> Model:
-    """The model that the factory `reference` makes, traced at two batch sizes, backward included, without any memory.
+def load_function_model(factory: UserFactory) -> Model:
+    """The model that `factory` makes, traced at two batch sizes, backward included, without any memory.
 
     InputError where the factory cannot be found or returns something else, and where the function cannot be traced and
     differentiated on its inputs, or only for certain values.
     """
-    example = call_jax_factory(reference)
+    reference, example = factory.reference, call_jax_factory(factory)
     batches = two_batches(example.batch)
     try:
         check = tracks_ranks(example, batches[0])
@@ -70,7 +71,7 @@ def load_function_model(reference: str) -> Model:
         return _shards(reference, split_programs, places, ranks=degree)
 
     return traced_model(
-        reference,
+        factory,
         batch=batches[0],
         names=name_layers(programs[0], cuts),
         places=[(place,) for place in places],

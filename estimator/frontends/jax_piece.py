@@ -26,6 +26,7 @@ from estimator.frontends.jax_neutral import neutralise
 from estimator.frontends.jax_program import Held, Program, is_float, own_dtype
 from models_zoo.jax_layers.parallel import dtype_of
 from models_zoo.layers import TracedLayer
+from models_zoo.user_code import UserFactory
 from profiles.vocabulary import Shard
 
 Piece = Callable[..., tuple[jax.Array, ...]]
@@ -64,8 +65,8 @@ class _Traced:
 
 
 @lru_cache(maxsize=4)
-def _trace(reference: str, batch: int, dtype: Any, ranks: int) -> _Traced:
-    example = _in_dtype(call_jax_factory(reference), dtype)
+def _trace(factory: UserFactory, batch: int, dtype: Any, ranks: int) -> _Traced:
+    example = _in_dtype(call_jax_factory(factory), dtype)
     if ranks > 1 and (reason := "no param_specs" if example.specs is None else example.indivisible(ranks)):
         raise ValueError(f"tp = {ranks}: {reason}")
     check = tracks_ranks(example, batch)

@@ -1,44 +1,48 @@
-"""One entry for all models: a zoo name, a Hugging Face config, or a factory in the user's own code."""
+"""One entry for all models: a zoo name, a Hugging Face config, or a factory in the user's own code.
+
+What a file names is never code: `load_file_model` knows no way to it, and `load_any_model` only that which the user
+named (`models_zoo.user_code`). Such code runs in a process of its own.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+import sys
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from estimator.frontends.factory import call_for_values, describe, find_factory, first_line, user_code
-from estimator.frontends.traced import Framework
+from estimator.frontends.traced import model_of_layers
 from models_zoo.catalogue import load_model, near_names, zoo_name
+from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
+from models_zoo.user_code import NO_CODE, UserCode, UserFactory, names_code
 from profiles.errors import InputError
 
-WANTED = "(torch module, example_inputs) or (JAX function, params, inputs)"
-
-_FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_PACKAGES: dict[str, Framework] = {
-    "torch": "torch",
-    "torchvision": "torch",
-    "jax": "jax",
-    "flax": "jax",
-    "haiku": "jax",
-    "equinox": "jax",
-}
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
-def load_any_model(reference: str) -> Model:
-    """The model that `reference` names.
+def load_any_model(reference: str, code: UserCode, *, where: str = "model", key: str | None = None) -> Model:
+    """Return the model that `reference` names, which stands at `where` and `key`.
 
-    A zoo name first, in any usual spelling where no file is called so; then `package.module:factory`, whose code is
-    run; then a path to a `config.json` or to a folder that holds one. InputError where it is none of them.
+    A zoo name first, in any usual spelling where no file is called so; then `package.module:factory` if the user named
+    it, whose `code` is run; then a path to a `config.json` or to a folder that holds one. Raise InputError where it is
+    none of them, MachineError where the code takes too long or too much memory.
     """
     name = zoo_name(reference)
     if name is not None and (name == reference or not Path(reference).exists()):
         return load_model(name)
-    if _FACTORY.fullmatch(reference):
-        return _load_factory_model(reference)
+    if names_code(reference):
+        factory = code.factory(reference)
+        if factory is None:
+            expected = (
+                "a zoo name or a path to a config.json: code that a file names is not run, unless you name it too"
+                f" (estimate, plan and export: --code {reference})"
+            )
+            stated = f"{reference!r}, where you name {', '.join(code.named)}" if code.named else repr(reference)
+            raise InputError(where=where, key=key, found=stated, expected=expected)
+        return load_user_model(factory)
     from models_zoo.hugging_face import load_config_model
 
     try:
@@ -47,62 +51,44 @@ def load_any_model(reference: str) -> Model:
         raise InputError(where=reference, found=error.strerror or str(error), expected="a readable path") from error
 
 
-def framework_of(reference: str) -> Framework:
-    """Of which framework the factory's model is: by the packages that its code names, where these are of one alone;
-    else it is called, and what it returns decides. Imports neither framework.
-
-    InputError where the factory cannot be found, fails, or returns the model of neither.
-    """
-    with user_code():
-        factory = find_factory(reference, WANTED)
-        named = set(_frameworks_named(factory))
-        if len(named) == 1:
-            return named.pop()
-        returned = call_for_values(factory, reference, WANTED)
-    model = returned[0] if isinstance(returned, tuple) and returned else returned
-    if any(kind.__module__.split(".")[0] == "torch" for kind in type(model).__mro__):
-        return "torch"
-    if callable(model):
-        return "jax"
-    stated = describe(returned)
-    if isinstance(returned, tuple):
-        stated = f"({', '.join(type(item).__name__ for item in returned)})"
-    raise InputError(where=reference, found=stated, expected=WANTED)
+def load_file_model(reference: str, *, where: str = "model", key: str | None = None) -> Model:
+    """Return the model that a file names, as `load_any_model`; no code is run."""
+    return load_any_model(reference, NO_CODE, where=where, key=key)
 
 
-def _load_factory_model(reference: str) -> Model:
-    framework = framework_of(reference)
-    if find_spec(framework) is None:
-        stated = f"a factory of a {framework} model, and no {framework} installed"
-        raise InputError(where=reference, found=stated, expected=f"pip install 'cellplan[{framework}]'")
-    if framework == "torch":
-        from estimator.frontends.torch_module import load_module_model
+def load_user_model(factory: UserFactory) -> Model:
+    """Return the model that the user's code makes, run in a process of its own, once for all who ask here."""
+    return _load_apart(factory, str(Path.cwd()), tuple(sys.path))
 
-        return load_module_model(reference)
+
+@lru_cache(maxsize=8)
+def _load_apart(factory: UserFactory, folder: str, path: tuple[str, ...]) -> Model:
+    """`folder` and `path` are where its module is looked for."""
+    del folder
+    from pydantic import ValidationError
+
+    from estimator.frontends.user_model import WANTED
+    from estimator.host.user_process import UserProcess
+
+    worker = "estimator.frontends.load_worker"
+    with UserProcess(worker, name=factory.reference, expected=WANTED, limit_s=factory.limit_s) as process:
+        answer = process.ask({"reference": factory.reference, "path": path})
     try:
-        from estimator.frontends.jax_function import load_function_model
-    except (ImportError, AttributeError) as error:
-        raise InputError(where="jax", found=first_line(error), expected="0.10 or later") from error
-    return load_function_model(reference)
+        layers = layers_format().validate_python(answer["layers"])
+        names = tuple(map(str, answer["names"]))
+        layers = tuple(replace(layer, factory=factory) for layer in layers)
+        return model_of_layers(factory, names=names, layers=layers)
+    except (ValidationError, ValueError, TypeError, KeyError) as error:
+        stated = "code that changed how its model is described"
+        raise InputError(where=factory.reference, found=stated, expected=WANTED) from error
 
 
-def _frameworks_named(factory: Callable[[], Any]) -> Iterator[Framework]:
-    """Those of the modules, classes and functions that the factory's module has, and of what the factory imports."""
-    code = getattr(factory, "__code__", None)
-    roots = set(_names_in(code)) if isinstance(code, CodeType) else set()
-    for value in getattr(factory, "__globals__", {}).values():
-        name = value.__name__ if isinstance(value, ModuleType) else getattr(type(value), "__module__", "")
-        if isinstance(value, type) or callable(value):
-            name = getattr(value, "__module__", None) or name
-        roots.add(str(name).split(".")[0])
-    yield from (framework for package, framework in _PACKAGES.items() if package in roots)
+@cache
+def layers_format() -> TypeAdapter[tuple[TracedLayer, ...]]:
+    """How traced layers go from one process to another: as values of JSON."""
+    from pydantic import TypeAdapter
 
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+    return TypeAdapter(tuple[TracedLayer, ...])
 
 
 def _config_path(reference: str) -> Path:

@@ -41,6 +41,7 @@ from estimator.frontends.traced import (
     two_batches,
 )
 from models_zoo.model import Model
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
 
 _WANTED = "a tuple (module, example_inputs) or (module, example_inputs, tp_plan)"
@@ -68,13 +69,13 @@ class Example:
             )
 
 
-def load_module_model(reference: str) -> Model:
-    """The model that the factory `reference` makes, traced in training mode on fake tensors at two batch sizes.
+def load_module_model(factory: UserFactory) -> Model:
+    """The model that `factory` makes, traced in training mode on fake tensors at two batch sizes.
 
     Layers follow the module's own lists of submodules (see `find_units`). InputError where the factory cannot be found
     or returns something else, and where the module does not run on its example inputs, or only for certain values.
     """
-    example = call_factory(reference)
+    reference, example = factory.reference, call_factory(factory)
     units = find_units(example.module)
     batches = two_batches(example.batch)
     try:
@@ -88,9 +89,9 @@ def load_module_model(reference: str) -> Model:
     if has_negative_work(shard for ((shard, _),) in shards):
         expected = "the batch as first dimension wherever tensors meet"
         raise InputError(where=reference, found="work that does not grow with the batch", expected=expected)
-    split = partial(_parallel_shards, reference, batches, units, layers)
+    split = partial(_parallel_shards, factory, batches, units, layers)
     return traced_model(
-        reference,
+        factory,
         batch=batches[0],
         names=name_layers(traces[0], layers),
         places=layers,
@@ -100,15 +101,15 @@ def load_module_model(reference: str) -> Model:
     )
 
 
-def call_factory(reference: str) -> Example:
+def call_factory(named: UserFactory) -> Example:
     """Imports and calls the factory. InputError as for `load_module_model`.
 
     It is called where tensors have no memory, once more on torch's meta device if that fails (there `module.to(dtype)`
     works), and once more for real if that fails too (it reads weights from a file, say).
     """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    reference, mode = named.reference, FakeTensorMode(allow_non_fake_inputs=True)
     with user_code():
-        factory = find_factory(reference, _WANTED)
+        factory = find_factory(named, _WANTED)
         returned = None
         for place in (mode, torch.device("meta")):
             # What goes wrong or is warned of here concerns the stand-ins; the last call, outside, speaks for itself.
@@ -176,9 +177,9 @@ def _trace(example: Example, batch: int, units: frozenset[str]) -> Trace:
 
 
 def _parallel_shards(
-    reference: str, batches: tuple[int, int], units: frozenset[str], layers: tuple[Places, ...], degree: int
+    factory: UserFactory, batches: tuple[int, int], units: frozenset[str], layers: tuple[Places, ...], degree: int
 ) -> list[Work]:
-    example = call_factory(reference)
+    example = call_factory(factory)
     with lone_rank(degree) as mesh:
         with example.mode:
             apply_plan(example.module, example.plan, mesh)
@@ -188,7 +189,7 @@ def _parallel_shards(
             # and remembers it: a first run keeps those calls out of the trace.
             _trace(example, batch, units)
             traces.append(_trace(example, batch, units))
-    return _shards(reference, traces, layers, tp=degree)
+    return _shards(factory.reference, traces, layers, tp=degree)
 
 
 def _shards(reference: str, traces: list[Trace], layers: tuple[Places, ...], *, tp: int) -> list[Work]:

@@ -21,6 +21,7 @@ from estimator.frontends.torch_module import call_factory, convert_tensors
 from estimator.frontends.torch_private import tree_leaves
 from models_zoo.layers import TracedLayer
 from models_zoo.torch_layers.parallel import dtype_of
+from models_zoo.user_code import UserFactory
 from profiles.vocabulary import Shard
 
 aten = torch.ops.aten
@@ -80,8 +81,8 @@ class _Exported:
 
 
 @lru_cache(maxsize=4)
-def _export(reference: str, batch: int, dtype: torch.dtype) -> _Exported:
-    example = call_factory(reference)
+def _export(factory: UserFactory, batch: int, dtype: torch.dtype) -> _Exported:
+    example = call_factory(factory)
     with example.mode:
         convert_tensors(example.module, lambda tensor: _with_dtype(tensor, dtype))
         inputs = tuple(_with_dtype(x, dtype) for x in example.inputs_for(batch))

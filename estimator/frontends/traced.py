@@ -15,6 +15,7 @@ from estimator.frontends.factory import first_line
 from estimator.frontends.sizes import NOTHING, Size
 from models_zoo.layers import SharedWeights, TracedLayer, TracedShard
 from models_zoo.model import Model, TracedInput
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError, MachineError
 from profiles.measurements import canonical
 from profiles.vocabulary import Collective, CollectiveOp, LocalLayer, Operator, OperatorKind, Phase
@@ -163,7 +164,7 @@ def add_degrees(layers: Sequence[list[Work]], split: Callable[[int], Sequence[Wo
 
 
 def traced_model(
-    reference: str,
+    factory: UserFactory,
     *,
     batch: int,
     names: tuple[str, ...],
@@ -172,16 +173,16 @@ def traced_model(
     refused: tuple[tuple[int, str], ...],
     framework: Framework,
 ) -> Model:
-    """Return the model of the factory `reference`, whose `layers` were first traced with `batch` samples."""
+    """Return the model of `factory`, whose `layers` were first traced with `batch` samples."""
     context: tuple[object, ...] = (batch,) if framework == "torch" else (framework, batch)
-    return Model(
-        name=reference,
-        family="module",
+    return model_of_layers(
+        factory,
+        names=names,
         layers=tuple(
             TracedLayer(
                 fingerprint=_fingerprint(context, shards[:1]),
                 split_fingerprint=_fingerprint(context, shards[1:]),
-                factory=reference,
+                factory=factory,
                 batch=batch,
                 places=places_of_layer,
                 shards=tuple(shard for shard, _ in shards),
@@ -190,9 +191,18 @@ def traced_model(
             )
             for places_of_layer, shards in zip(places, layers, strict=True)
         ),
+    )
+
+
+def model_of_layers(factory: UserFactory, *, names: tuple[str, ...], layers: tuple[TracedLayer, ...]) -> Model:
+    """Return the model that `factory` makes, of its traced layers and their names."""
+    return Model(
+        name=factory.reference,
+        family="module",
+        layers=layers,
         layer_names=names,
-        input=TracedInput(factory=reference),
-        source=f"traced from {reference}",
+        input=TracedInput(factory=factory),
+        source=f"traced from {factory.reference}",
         kind="module",
     )
 

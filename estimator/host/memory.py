@@ -57,6 +57,12 @@ def resident_peak_bytes() -> int:
     return _read_entry(_STATUS, "VmHWM:", unit=1024) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def resident_bytes_of(process: int) -> int:
+    """Return the bytes that another process has resident; 0 where the system does not say."""
+    fields = _read(Path(f"/proc/{process}/statm")).split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep what this process frees, so that a tensor made again and again costs no page faults; elsewhere
     nothing happens. Workers and profilers do so alike: a profile then holds for a run."""

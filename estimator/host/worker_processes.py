@@ -108,8 +108,9 @@ def last_line(text: str) -> str:
 
 
 def python_worker(module: str) -> tuple[str, ...]:
-    """The command of a worker that is a module, run by this interpreter."""
-    return (sys.executable, "-m", module)
+    """The command of a worker that is a module, run by this interpreter. The current folder is not on its path: what
+    lies beside a plan, a `json.py` say, is not imported."""
+    return (sys.executable, "-P", "-m", module)
 
 
 def jax_environment(*flags: str, threads: int = 1, gpu: bool = False) -> dict[str, str]:
@@ -170,10 +171,13 @@ def _start_worker(spec: WorkerSpec, rank: int, world_size: int, children: Childr
 
 def _environment() -> dict[str, str]:
     """Ours, with one thread, this package on the path, and gloo on the loopback device instead of the host's name."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    return package_path(os.environ) | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | _loopback()
+
+
+def package_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` with these packages on Python's path."""
     root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
-    return environment | _loopback()
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))}
 
 
 def use_loopback() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from estimator.layers.kind import Branch, BranchKind, Place
@@ -25,7 +26,7 @@ from estimator.layers.parts import (
     refuse_tokens,
 )
 from estimator.layers.split import Split
-from models_zoo.layers import Attention, TransformerBlock
+from models_zoo.layers import Attention, Experts, TransformerBlock
 from profiles.vocabulary import Infeasible
 
 Branches = Mapping[type, BranchKind]
@@ -53,7 +54,7 @@ def block_piece(layer: TransformerBlock, split: Split, *, branches: Branches) ->
     """The block from its input to its output, activations (samples, tokens, hidden) of the tokens outside the
     tensor-parallel region. A decoder's encoder memory, of the same shape, is not in `input_bytes`."""
     described = {
-        place.name: branches[type(spec)].branch(layer, spec, _adapted(split, spec), place)
+        place.name: _branch(branches[type(spec)], layer, spec, _adapted(split, spec), place)
         for place, spec in _places(layer)
     }
     boundary = split.local_rows * layer.hidden * split.width
@@ -61,11 +62,19 @@ def block_piece(layer: TransformerBlock, split: Split, *, branches: Branches) ->
     return replace(join(pieces), input_bytes=boundary, output_bytes=boundary)
 
 
+@lru_cache(maxsize=4096)
+def _branch(kind: BranchKind, layer: TransformerBlock, spec: object, split: Split, place: Place) -> Branch:
+    return kind.branch(layer, spec, split, place)
+
+
 def _adapted(split: Split, spec: object) -> Split:
-    """`split` without adapters where they stand beside attention's projections alone and `spec` is none of these."""
-    if split.lora_targets == "all" or isinstance(spec, Attention):
-        return split
-    return replace(split, lora_rank=0)
+    """What of `split` counts for `spec`: no adapters where they stand beside attention's projections alone and it is
+    none of these, no sharing of experts where it has none."""
+    if split.lora_rank and split.lora_targets != "all" and not isinstance(spec, Attention):
+        split = replace(split, lora_rank=0)
+    if (split.ep > 1 or split.etp > 1) and not isinstance(spec, Experts):
+        return replace(split, ep=1, etp=1)
+    return split
 
 
 def _places(layer: TransformerBlock) -> list[tuple[Place, Any]]:

@@ -12,7 +12,7 @@ from estimator.layers.kinds import KINDS
 from estimator.layers.parts import Piece
 from estimator.layers.recomputing import Again, computed_again
 from estimator.layers.split import Split, Work
-from models_zoo.layers import Layer
+from models_zoo.layers import Layer, experts_of
 from profiles.vocabulary import Infeasible, Operator
 
 
@@ -32,8 +32,31 @@ def refuse_layers(layers: Sequence[Layer], split: Split) -> Infeasible | None:
 @lru_cache(maxsize=16384)
 def layer_work(layer: Layer, split: Split) -> Work | Infeasible:
     """Return the work of `layer` for one micro-batch on one rank; Infeasible as `refuse_layer` says."""
-    kind = KINDS[type(layer)]
-    return kind.refuse(layer, split) or _finish(kind.piece(layer, split), kind, split)
+    refused = refuse_layer(layer, split)
+    counting = counting_split(layer, split)
+    return refused or (_work if counting is split else layer_work)(layer, counting)
+
+
+def _work(layer: Layer, split: Split) -> Work:
+    return _finish(_piece(layer, replace(split, recompute="none")), KINDS[type(layer)], split)
+
+
+def counting_split(layer: Layer, split: Split) -> Split:
+    """Return what of `split` counts for the work of `layer`, which can be held so: of one without experts not how
+    these are shared."""
+    return split if split.ep == split.etp == 1 or experts_of(layer) else undivided(split)
+
+
+@lru_cache(maxsize=4096)
+def undivided(split: Split) -> Split:
+    """Return `split` with all experts on every rank."""
+    return replace(split, ep=1, etp=1)
+
+
+@lru_cache(maxsize=4096)
+def _piece(layer: Layer, split: Split) -> Piece:
+    """What the layer is put together from, whatever of it runs again."""
+    return KINDS[type(layer)].piece(layer, split)
 
 
 def _finish(piece: Piece, kind: LayerKind, split: Split) -> Work:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 
 from estimator.layers.split import Work
 from estimator.pricing.amounts import Amount, least, norm_where_both, ratio_or_one
@@ -66,6 +67,25 @@ class PassTime:
         return self.tp_s + self.cp_s + self.ep_s
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """What of a `Machine` an operator's time depends on: one for all machines alike in it, told apart as itself."""
+
+    device: Device
+    efficiencies: OperatorEfficiencies
+    parameters: TrainingParameters
+    dtype: DType
+    kernels: Kernels
+    accumulator_bytes: int
+    attention_kernel: str | None
+    flash_generation: int
+    fp8_attention: NarrowAttention
+    fp8_scaling: NarrowScaling
+
+
+_pace = lru_cache(maxsize=1024)(Pace)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What a pass runs on: the device, its efficiencies, and who times a collective of the stage's groups.
@@ -93,6 +113,22 @@ class Machine:
     fp8_attention: NarrowAttention
     fp8_scaling: NarrowScaling
     bandwidth_bytes_per_s: float
+    pace: Pace = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        pace = _pace(
+            self.device,
+            self.efficiencies,
+            self.parameters,
+            self.dtype,
+            self.kernels,
+            self.accumulator_bytes,
+            self.attention_kernel,
+            self.flash_generation,
+            self.fp8_attention,
+            self.fp8_scaling,
+        )
+        object.__setattr__(self, "pace", pace)
 
     @property
     def qualifiers(self) -> tuple[str, str]:
@@ -131,24 +167,53 @@ class PassSum:
 
     def add_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch forward through `times` layers of `work`."""
-        profiled_s = None if profile is None else profile.forward_s
-        shared_s = self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
-        exchanged_s = self.collectives(work.collectives, machine, phase="forward", times=times)
-        self.beside_shared(shared_s, exchanged_s, machine)
-        if profile is None:
-            self.host.steps += times * work.is_end
+        shared_s = self.compute_forward(work, machine, profile, times=times)
+        self.talk_forward(work, machine, shared_s, times=times)
 
     def add_backward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> None:
         """One micro-batch backward through them, with what is computed again."""
-        self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
+        shared_s = self.compute_backward(work, machine, profile, times=times)
+        self.talk_backward(work, machine, shared_s, times=times, profiled=profile is not None)
+
+    def compute_forward(self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int) -> float:
+        """What a rank by itself does of `add_forward`, wherever the others sit; return the seconds of shared experts in
+        it."""
+        profiled_s = None if profile is None else profile.forward_s
+        shared_s = self.operators(work.operators, machine, backward=False, times=times, profiled_s=profiled_s)
+        if profile is None:
+            self.host.steps += times * work.is_end
+        return shared_s
+
+    def compute_backward(
+        self, work: Work, machine: Machine, profile: LayerTime | None, *, times: int
+    ) -> tuple[float, float]:
+        """The same of `add_backward`; the seconds are those of what runs again, and of the rest."""
+        again_s = self.again(work, machine, times=times, profiled_s=None if profile is None else profile.forward_s)
         profiled_s = None if profile is None else profile.backward_s
         shared_s = self.operators(
             work.operators, machine, backward=True, times=times, profiled_s=profiled_s, learns=not work.frozen
         )
-        if profile is None:
+        return again_s, shared_s
+
+    def talk_forward(self, work: Work, machine: Machine, shared_s: float, *, times: int) -> None:
+        """The rest of `add_forward`: what ranks tell each other, beside so many seconds of shared experts."""
+        exchanged_s = self.collectives(work.collectives, machine, phase="forward", times=times)
+        self.beside_shared(shared_s, exchanged_s, machine)
+
+    def talk_backward(
+        self, work: Work, machine: Machine, shared_s: tuple[float, float], *, times: int, profiled: bool
+    ) -> None:
+        """The rest of `add_backward`; and gradients added up, unless the `profiled` times hold that."""
+        inner = PassSum()
+        exchanged_s = inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        inner.beside_shared(shared_s[0], exchanged_s, machine)
+        for axis in ("tp_s", "cp_s", "ep_s"):
+            self.seconds[axis] += inner.seconds[axis]
+        self.host.add(inner.host)
+        if not profiled:
             self.accumulation(work, machine, times=times)
         exchanged_s = self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
-        self.beside_shared(shared_s, exchanged_s, machine)
+        self.beside_shared(shared_s[1], exchanged_s, machine)
 
     def beside_shared(self, shared_s: float, exchanged_s: float, machine: Machine) -> None:
         """Take off the experts' exchange what a shared expert hides of it, whose first product runs beside the
@@ -168,7 +233,7 @@ class PassSum:
     ) -> float:
         """Add operators of `times` layers; return the seconds of shared experts among them."""
         listed = tuple(operators)
-        timed = [(op, _operator_s(op, machine, backward=backward)) for op in listed]
+        timed = [(op, _operator_s(op, machine.pace, backward)) for op in listed]
         scale = float(times)
         if profiled_s is None and machine.host is not None:
             driven = machine.host.backward(listed, learns=learns) if backward else machine.host.forward(listed)
@@ -187,18 +252,16 @@ class PassSum:
                 self.seconds["weight_s"] += took * min(1.0, 2 * math.prod(op.shape) / op.backward_flops)
         return shared_s
 
-    def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> None:
+    def again(self, work: Work, machine: Machine, *, times: int, profiled_s: float | None) -> float:
+        """Add what is computed again of `times` layers; return the seconds of shared experts in it."""
         inner = PassSum()
         whole = work.runs_again
         rerun_s = profiled_s if whole else None
         shared_s = inner.operators(work.again, machine, backward=False, times=times, profiled_s=rerun_s)
-        exchanged_s = inner.collectives(work.again_collectives, machine, phase="forward", times=times)
-        inner.beside_shared(shared_s, exchanged_s, machine)
-        for axis in ("tp_s", "cp_s", "ep_s"):
-            self.seconds[axis] += inner.seconds[axis]
         self.seconds["recompute_s"] += sum(inner.seconds[name] for name in set(KIND_FIELDS.values()))
         self.host.add(inner.host)
         self.host.checkpoints += times if whole else 0
+        return shared_s
 
     def accumulation(self, work: Work, machine: Machine, *, times: int) -> None:
         moved = times * machine.accumulation_bytes * (work.trainable_parameters + work.trainable_expert_parameters)
@@ -274,26 +337,27 @@ def _share_beside(one: Collective, tensor_overlap: TensorOverlap, *, frozen: boo
     return 0.0
 
 
-def _operator_s(op: Operator, machine: Machine, *, backward: bool) -> float:
+@lru_cache(maxsize=1 << 17)
+def _operator_s(op: Operator, pace: Pace, backward: bool) -> float:
     """Device seconds of one operator in a running training."""
     if not (op.backward_kernels if backward else op.forward_kernels):
         return 0.0
     took = time_operator(
         op,
-        device=machine.device,
-        dtype=_compute_dtype(op, machine.dtype),
-        efficiencies=machine.efficiencies,
+        device=pace.device,
+        dtype=_compute_dtype(op, pace.dtype),
+        efficiencies=pace.efficiencies,
         pass_="backward" if backward else "forward",
-        attention_kernel=machine.attention_kernel,
-        accumulator_bytes=machine.accumulator_bytes,
-        scales_first=machine.fp8_scaling == "current",
+        attention_kernel=pace.attention_kernel,
+        accumulator_bytes=pace.accumulator_bytes,
+        scales_first=pace.fp8_scaling == "current",
     )
-    if op.kind == "attention" and machine.fp8_attention != "no" and machine.dtype in NARROW_DTYPES and not op.wide:
-        architecture = machine.efficiencies.architecture
-        of_first = f"{machine.fp8_attention}-{architecture}"
-        gain = machine.parameters.of("fp8_attention_share", of_first, architecture) - 1
+    if op.kind == "attention" and pace.fp8_attention != "no" and pace.dtype in NARROW_DTYPES and not op.wide:
+        architecture = pace.efficiencies.architecture
+        of_first = f"{pace.fp8_attention}-{architecture}"
+        gain = pace.parameters.of("fp8_attention_share", of_first, architecture) - 1
         took /= 1 + gain * min(1.0, max(op.shape[5:7]) / FULL_GAIN_HEAD)
-    return took / _share(op, machine)
+    return took / _share(op, pace)
 
 
 def _compute_dtype(op: Operator, dtype: DType) -> DType:
@@ -304,22 +368,21 @@ def _compute_dtype(op: Operator, dtype: DType) -> DType:
     return dtype if dtype not in NARROW_DTYPES or narrow else "bf16"
 
 
-def _share(op: Operator, machine: Machine) -> float:
+def _share(op: Operator, pace: Pace) -> float:
     """Which share of the operator model's rate a running training reaches."""
-    parameters = machine.parameters
+    parameters, device, architecture = pace.parameters, pace.device.name, pace.efficiencies.architecture
     match op.kind:
         case "memory" | "gather":
-            return parameters.of("memory_share", machine.kernels, *machine.qualifiers)
+            return parameters.of("memory_share", pace.kernels, device, architecture)
         case "attention":
-            device, architecture = machine.qualifiers
-            kernel = f"flash{machine.flash_generation}"
+            kernel = f"flash{pace.flash_generation}"
             return parameters.of("attention_share", device, f"{kernel}-{architecture}", kernel, architecture)
         case "batched_gemm":
-            return parameters.of("attention_share", f"math-{machine.efficiencies.architecture}", "math")
+            return parameters.of("attention_share", f"math-{architecture}", "math")
         case _:
-            four_bits = op.kind == "gemm" and _compute_dtype(op, machine.dtype) == "nvfp4"
+            four_bits = op.kind == "gemm" and _compute_dtype(op, pace.dtype) == "nvfp4"
             beyond_table = parameters.of("nvfp4_share") if four_bits else 1.0
-            return parameters.of("gemm_share", *machine.qualifiers) * beyond_table
+            return parameters.of("gemm_share", device, architecture) * beyond_table
 
 
 def attention_kernel_of(generation: int, efficiencies: OperatorEfficiencies) -> str | None:

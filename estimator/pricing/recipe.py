@@ -28,7 +28,7 @@ from profiles.vocabulary import ZeroStage as ZeroStage
 Dispatch = Literal["all_to_all", "networked", "deduplicated", "hybrid"]
 Launch = Literal["eager", "compiled", "graph_router", "graph_dense", "graph_layers", "graph"]
 GroupedProducts = Literal["one_kernel", "streams", "fused", "sequential"]
-Modules = Literal["torch", "megatron_core", "transformer_engine"]
+Modules = Literal["torch", "megatron_core", "transformer_engine", "zero3"]
 TensorOverlap = Literal["backward", "pipelined"]
 NarrowAttention = Literal["no", "first", "yes"]
 NarrowScaling = Literal["delayed", "current"]
@@ -86,7 +86,8 @@ class Software:
     What the host has to do for it (`estimator.pricing.host_time`): `launch` graph_layers: one graph a layer is
     replayed; graph_dense: of all but experts' exchange and products; graph_router: of experts' router alone; compiled:
     kernels are launched by code that a compiler wrote. `modules`: whose modules layers are made of; the Python of
-    Megatron Core's and Transformer Engine's takes longer than that of plain ones. `grouped_products` sequential: each
+    Megatron Core's and Transformer Engine's takes longer than that of plain ones, and so do zero3's: DeepSpeed's hooks
+    around every module, which fetch its weights and let them go. `grouped_products` sequential: each
     expert is a module of its own. `deterministic`: PyTorch's deterministic algorithms, which fill every result first.
     """
 

@@ -118,6 +118,11 @@ class Framework:
         """
         return replace(self, software=overruled(self.software, self.narrow)) if dtype in NARROW_DTYPES else self
 
+    def software_under(self, zero: ZeroStage) -> Software:
+        """Return the features under a stage of ZeRO: hooks that fetch a module's weights are ZeRO 3's alone."""
+        hooked = self.software.modules == "zero3" and zero != 3
+        return replace(self.software, modules="torch") if hooked else self.software
+
     def overlap_under(self, zero: ZeroStage) -> frozenset[Overlap]:
         """What runs beside compute by default. ZeRO 3 fetches weights ahead wherever it exists: FSDP's prefetch,
         DeepSpeed's overlap_comm, whose default is true for stage 3 alone (its runtime/zero/config.py)."""

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import DeviceIdentity, Framework, Setting
+from models_zoo.layers import TracedLayer
+from models_zoo.model import Model
 from profiles.errors import InputError
 from profiles.measurements import DeviceRates, Measurement
 from profiles.vocabulary import DType, Infeasible
@@ -52,19 +54,16 @@ def load_profiler(framework: Framework) -> Profiler:
     )
 
 
-def choose_framework(reference: str, wanted: Framework | None) -> Framework:
-    """Return what is to run the model that `reference` names: `wanted`, or torch; a factory's model runs in its own
-    alone. Raise InputError where that is another."""
-    if ":" not in reference:
+def choose_framework(model: Model, wanted: Framework | None) -> Framework:
+    """Return what is to run `model`: `wanted`, or torch; a factory's model runs in its own alone. Raise InputError
+    where that is another."""
+    first = model.layers[0]
+    if not isinstance(first, TracedLayer):
         return wanted or "torch"
-    from estimator.frontends.load import framework_of as framework_of_factory
-
-    factory_framework = framework_of_factory(reference)
-    if wanted not in (None, factory_framework):
-        raise InputError(
-            where="profile", key="--framework", found=wanted, expected=f"{factory_framework}, in which {reference} is"
-        )
-    return factory_framework
+    if wanted not in (None, first.framework):
+        expected = f"{first.framework}, in which {model.name} is"
+        raise InputError(where="profile", key="--framework", found=wanted, expected=expected)
+    return first.framework
 
 
 def framework_of(software: str) -> str:

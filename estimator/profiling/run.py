@@ -11,6 +11,8 @@ from typing import Protocol
 from estimator.profiling.frameworks import framework_of, load_profiler
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import Setting, layer_key
+from estimator.profiling.user_layers import user_layers
+from models_zoo.layers import TracedLayer
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey
 from profiles.vocabulary import DType, Infeasible
 
@@ -67,19 +69,24 @@ def profile_layers(
     profiler.start(setting)
     flops_per_s = ensure_rate(store, setting, tasks[0].shard.dtype) if tasks else None
 
-    def measure(task: ProfileTask, limit_s: float) -> Measurement | Infeasible:
-        repeats = replace(setting.repeats, limit_s=min(setting.repeats.limit_s, limit_s))
-        return profiler.measure_layer(task, replace(setting, repeats=repeats))
+    with user_layers() as measure_user:
 
-    return run_profile(
-        store,
-        tasks,
-        key_of=lambda task: layer_key(task.layer, task.shard, identity, optimizer=setting.optimizer),
-        measure=measure,
-        budget_s=None if budget_s is None else budget_s - (time.monotonic() - start),
-        flops_per_s=flops_per_s,
-        progress=progress,
-    )
+        def measure(task: ProfileTask, limit_s: float) -> Measurement | Infeasible:
+            repeats = replace(setting.repeats, limit_s=min(setting.repeats.limit_s, limit_s))
+            limited = replace(setting, repeats=repeats)
+            if isinstance(task.layer, TracedLayer):
+                return measure_user((task.layer,), task.shard, limited)
+            return profiler.measure_layer(task, limited)
+
+        return run_profile(
+            store,
+            tasks,
+            key_of=lambda task: layer_key(task.layer, task.shard, identity, optimizer=setting.optimizer),
+            measure=measure,
+            budget_s=None if budget_s is None else budget_s - (time.monotonic() - start),
+            flops_per_s=flops_per_s,
+            progress=progress,
+        )
 
 
 def ensure_rate(store: Store, setting: Setting, dtype: DType) -> float:

@@ -12,6 +12,7 @@ from functools import partial
 
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import Setting, layer_key, low_quantile, stage_key
+from estimator.profiling.user_layers import user_layers, users_own
 from models_zoo.layers import Layer
 from profiles.measurements import Measurement, MeasurementKey
 from profiles.store import ProfileStore
@@ -51,15 +52,19 @@ def profile_stage(
 
     identity = identify_device(setting)
     alone: dict[Layer, Measurement] = {}
-    for layer in dict.fromkeys(layers):
-        key = layer_key(layer, shard, identity, optimizer=setting.optimizer)
-        task = ProfileTask(layer=layer, shard=shard, name=type(layer).__name__, multiplicity=1)
-        measurement = _stored(store, key, partial(measure_layer, task, setting))
-        if isinstance(measurement, Infeasible):
-            return measurement
-        alone[layer] = measurement
-    key = stage_key(layers, shard, identity, optimizer=setting.optimizer, compiled=compiled)
-    stage = _stored(store, key, partial(measure_stage, layers, shard, setting, compiled=compiled))
+    with user_layers() as measure_user:
+        for layer in dict.fromkeys(layers):
+            key = layer_key(layer, shard, identity, optimizer=setting.optimizer)
+            task = ProfileTask(layer=layer, shard=shard, name=type(layer).__name__, multiplicity=1)
+            users = partial(measure_user, users_own((layer,)), shard, setting)
+            measurement = _stored(store, key, users if users_own((layer,)) else partial(measure_layer, task, setting))
+            if isinstance(measurement, Infeasible):
+                return measurement
+            alone[layer] = measurement
+        key = stage_key(layers, shard, identity, optimizer=setting.optimizer, compiled=compiled)
+        of_user = users_own(layers)
+        measure = partial(measure_user, of_user) if of_user else partial(measure_stage, layers)
+        stage = _stored(store, key, partial(measure, shard, setting, compiled=compiled))
     return stage if isinstance(stage, Infeasible) else compare_stage(layers, stage, alone)
 
 

@@ -7,6 +7,7 @@ imported where a file is read or written. The same plan always gives the same by
 from __future__ import annotations
 
 import json
+import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 LINE = 120
+
+_NO_LINE = ("Cc", "Cs", "Zl", "Zp")
 
 
 @cache
@@ -43,10 +46,23 @@ def parse_plan(text: str, where: str) -> Plan:
     if isinstance(value, dict) and "schema" not in value:
         raise InputError(where=where, key="schema", found="nothing", expected=repr(PLAN_SCHEMA))
     _refuse_old_breakdown(value, where)
+    _refuse_control_characters(value, where)
     try:
         return _adapter().validate_json(_without_old_keys(text, value))
     except ValidationError as error:
         raise to_input_error(error, value, where=where) from None
+
+
+def _refuse_control_characters(value: Any, where: str, key: str = "") -> None:
+    """InputError for text that is no line: what is exported of a plan becomes part of scripts."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _refuse_control_characters(part, where, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            _refuse_control_characters(part, where, f"{key}[{number}]")
+    elif isinstance(value, str) and any(unicodedata.category(letter) in _NO_LINE for letter in value):
+        raise InputError(where=where, key=key, found=f"{value[:40]!r}", expected="text without control characters")
 
 
 def _refuse_old_breakdown(value: Any, where: str) -> None:

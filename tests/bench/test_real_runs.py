@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.real_runs.__main__ import MODELS, PLANS, Row, order_of_plans, write_plan
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from planner.one_job.running.program import program_of
 from planner.shared.plan_file import load_plan
 from profiles.measurements import DeviceRates
@@ -51,4 +51,4 @@ def test_every_plan_can_be_run(model: str, tmp_path: Path) -> None:
     for name in PLANS:
         path = write_plan(model, name, tmp_path, store)
         plan = load_plan(path)
-        assert program_of(plan, load_any_model(model), where=name).ranks == 2
+        assert program_of(plan, load_file_model(model), where=name).ranks == 2

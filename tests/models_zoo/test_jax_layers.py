@@ -27,6 +27,7 @@ from models_zoo.layers import Bottleneck, Classifier, FeedForward, Layer, Traced
 from models_zoo.parameters import layer_parameters, local_array, whole_array
 from models_zoo.torch_layers.build import build_layer
 from models_zoo.torch_layers.parallel import Neutral
+from models_zoo.user_code import UserFactory
 from profiles.vocabulary import Shard
 from tests.models_zoo.jax_ranks import CASES, differentiated, random_inputs, sum_shared
 from tests.models_zoo.test_parameters import EVERY_LAYER, IMAGES
@@ -218,7 +219,13 @@ def test_heads_that_neither_divide_nor_are_divided_are_refused() -> None:
 
 def test_a_traced_layer_is_its_frontends() -> None:
     traced = TracedLayer(
-        fingerprint="f", split_fingerprint="s", factory="m:f", batch=1, places=(), shards=(), refused=()
+        fingerprint="f",
+        split_fingerprint="s",
+        factory=UserFactory(reference="m:f"),
+        batch=1,
+        places=(),
+        shards=(),
+        refused=(),
     )
     with pytest.raises(ValueError, match="found a TracedLayer"):
         layer_function(traced, Shard())

@@ -21,6 +21,7 @@ from models_zoo.parameters import (
 from models_zoo.torch_layers import basic
 from models_zoo.torch_layers.build import build_layer
 from models_zoo.torch_layers.parallel import Neutral
+from models_zoo.user_code import UserFactory
 from profiles.vocabulary import Shard
 from tests.transformer_variants import LAYERS, LLAMA, shard
 
@@ -131,7 +132,13 @@ def test_what_cannot_be_split_says_why() -> None:
     with pytest.raises(ValueError, match=r"found an array of shape \(2, 6\), expected \(6, 2\)"):
         local_array(parameter, whole.T, tp=2, rank=0)
     traced = TracedLayer(
-        fingerprint="f", split_fingerprint="s", factory="m:f", batch=1, places=(), shards=(), refused=()
+        fingerprint="f",
+        split_fingerprint="s",
+        factory=UserFactory(reference="m:f"),
+        batch=1,
+        places=(),
+        shards=(),
+        refused=(),
     )
     with pytest.raises(ValueError, match="found a TracedLayer"):
         layer_parameters(traced)

@@ -25,6 +25,7 @@ class PublishedFramework:
     seq_len: int = 0
     samples_per_device: int = 0
     recompute: str = ""
+    alone: str = ""
     basis: str = ""
 
     @property

@@ -81,6 +81,8 @@ def recovered_row(row: RunRow, told: Told, framework: PublishedFramework, assume
     if row.dtype.lower() == "fp8" and told.get("precision_recipe", "").startswith("mxfp8"):
         columns["dtype"] = "mxfp8"
     columns["zero_or_fsdp"] = row.zero_or_fsdp or _sharding(told)
+    if framework.alone and row.gpus_total == 1:
+        columns["zero_or_fsdp"] = framework.alone
     columns["overlap"] = row.overlap or _overlap(row, told, framework)
     columns["grad_dtype"] = row.grad_dtype or GRAD_DTYPES.get(told.get("grad_reduce_dtype", ""), "")
     columns |= _recompute(row, told)

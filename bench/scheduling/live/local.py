@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.scheduling.live.crew import Place, Seat
 from bench.scheduling.live.neighbours import CrowdedCells
 from estimator.communication.measure_torch import measure_links
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.pricing.layer_times import Lookup
 from estimator.profiling.contention import ensure_contention
 from estimator.profiling.lookup import LOCAL_DEVICE, lookup_in_store, usable_link_tables
@@ -54,10 +54,10 @@ def local_cells(store: ProfileStore, menu: Sequence[Workload]) -> LocalCells:
             store.put_link_table(table)
     cluster = load_place(
         f"local:1x{WORKERS}",
-        load_any_model(menu[0].model),
+        load_file_model(menu[0].model),
         store=store,
         dtype="fp32",
-        seq_len=load_any_model(menu[0].model).seq_len,
+        seq_len=load_file_model(menu[0].model).seq_len,
         optimizer=setting.optimizer,
     )
     profile_layers(store, _needed(cluster, menu), setting)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from bench.testbed.sleeping import SleepingStage, layer_sleeps
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.memory import keep_freed_memory
 from planner.one_job.running.iteration import run_iteration
 from planner.one_job.running.program import program_of
@@ -137,7 +137,7 @@ def _sleep_through(turn: Turn) -> None:
     """As `bench.testbed` runs a plan: layers sleep, what they communicate is real."""
     request, rank = turn.request, turn.request["rank"]
     plan = parse_plan(request["plan"], "plan")
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = program_of(plan, load_file_model(plan.model.reference), where="plan")
     dist.init_process_group(
         "gloo",
         store=_store(request),

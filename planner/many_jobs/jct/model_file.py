@@ -2,8 +2,8 @@
 
 LightGBM reads the file as it is (`lightgbm.Booster(model_file=...)`: raw odds). The last line is `cellplan.jct/2` and a
 JSON object: feature list, training window, where boosting starts, how intervals are calibrated, the weights of boosters
-and simple rules, and the SHA-256 of the
-text before it, which is checked before LightGBM's parser sees any of it.
+and simple rules, and the SHA-256 of the text before it. That text is read (`trees.py`) before LightGBM's parser, which
+may end the process, sees any of it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from planner.many_jobs.jct.groups import feature_names
 from planner.many_jobs.jct.intervals import LOSSES
 from planner.many_jobs.jct.mixture import Mixture, begin_weights
 from planner.many_jobs.jct.model import JctModel, Start, Window
+from planner.many_jobs.jct.trees import check_trees
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
 
@@ -82,11 +83,17 @@ def load_model(path: Path) -> JctModel:
         raise InputError(where=f"{where}, last line", key=key, found=first["input"], expected=first["msg"]) from None
     if hashlib.sha256(text.encode()).hexdigest() != header.sha256:
         raise InputError(where=where, key="sha256", found="trees that were changed", expected="the file as written")
-    booster = import_lightgbm().Booster(model_str=text)
-    if header.features != feature_names(header.columns) or booster.num_model_per_iteration() != len(
-        header.start.thresholds
-    ):
+    if header.features != feature_names(header.columns):
         raise InputError(where=where, key="features", found="another list", expected="that of this version")
+    outputs = len(header.start.thresholds)
+    check_trees(text, where=where, features=len(header.features), outputs=outputs, bags=header.parameters.bags)
+    lightgbm = import_lightgbm()
+    try:
+        booster = lightgbm.Booster(model_str=text)
+    except (lightgbm.basic.LightGBMError, ValueError) as error:
+        raise InputError(
+            where=where, found=f"trees that LightGBM refuses ({error})"[:200], expected="its own"
+        ) from None
     if _shape(header.mixture) != (len(LOSSES), *(len(begin_weights(header.columns, 0, loss)) for loss in LOSSES)):
         raise InputError(where=where, key="mixture", found="other rules", expected="those of this version")
     return JctModel(

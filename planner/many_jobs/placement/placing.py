@@ -141,7 +141,7 @@ def _fastest(
 
 def read_ground(options: PlaceOptions, *, store: ProfileStore | None) -> Ground:
     """Return what the job is placed on. Raise NothingFits where the free devices are too few or too far apart."""
-    loaded = load_any_model(options.model)
+    loaded = load_any_model(options.model, options.user_code)
     if any(isinstance(layer, TracedLayer) for layer in loaded.layers):
         raise InputError(
             where="place", key="MODEL", found="a traced module", expected="a model of the zoo, or a config.json"

@@ -8,7 +8,9 @@ from inspect import Parameter, isclass, signature
 from typing import cast
 
 from estimator.frontends.factory import find_factory, user_code
+from models_zoo.user_code import NO_CODE, UserCode, UserFactory
 from planner.many_jobs.jobs.records import Policy
+from planner.many_jobs.policies.user_policy import WatchedPolicy, try_apart
 from profiles.errors import InputError
 
 POLICIES: dict[str, str] = {
@@ -48,13 +50,29 @@ POLICIES: dict[str, str] = {
 WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def make_policy(name: str, **options: object) -> Policy:
-    """Return a new policy of that name, or of the user's `package.module:Class`, with these options. Raise InputError,
-    which names what there is, for an unknown name or option."""
-    place = POLICIES.get(name, name if ":" in name else None)
-    if place is None:
-        raise InputError(where="policy", key="--policy", found=name, expected="one of " + ", ".join(sorted(POLICIES)))
-    maker = _load(name, place)
+def make_policy(name: str, code: UserCode = NO_CODE, /, **options: object) -> Policy:
+    """Return a new policy of that name, or of `package.module:Class` where that is among the user's `code`, with these
+    options. Raise InputError, which names what there is, for an unknown name or option."""
+    if name in POLICIES:
+        module, _, made = POLICIES[name].partition(":")
+        return _made(name, cast("Callable[..., object]", getattr(import_module(module), made)), options)
+    factory = code.factory(name)
+    if factory is None:
+        expected = "one of " + ", ".join(sorted(POLICIES))
+        if ":" in name:
+            expected = "package.module:Class, named on the command line"
+        raise InputError(where="policy", key="--policy", found=name, expected=expected)
+    try_apart(factory, options)
+    return WatchedPolicy(make_here(factory, options), name, factory.limit_s)
+
+
+def make_here(factory: UserFactory, options: Mapping[str, object]) -> Policy:
+    """Return a new policy of the user's, whose code runs in this process. Raise InputError as `make_policy`."""
+    with user_code():
+        return _made(factory.reference, find_factory(factory, "a policy"), options)
+
+
+def _made(name: str, maker: Callable[..., object], options: Mapping[str, object]) -> Policy:
     typed = _typed(name, maker, options)
     try:
         policy = maker(**typed)
@@ -87,14 +105,3 @@ def _typed(name: str, maker: Callable[..., object], options: Mapping[str, object
         elif kind in WORDS and type(value) is not kind:
             raise InputError(where=f"policy {name}", key=f"--option {key}", found=repr(value), expected=WORDS[kind])
     return typed
-
-
-def _load(name: str, place: str) -> Callable[..., object]:
-    """What `package.module:Class` names. A user's module may lie in the current folder."""
-    module, _, made = place.partition(":")
-    if name in POLICIES:
-        return cast("Callable[..., object]", getattr(import_module(module), made))
-    if not module or not made:
-        raise InputError(where="policy", key="--policy", found=name, expected="package.module:Class")
-    with user_code():
-        return find_factory(place, "a policy")

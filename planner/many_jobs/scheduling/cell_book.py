@@ -21,7 +21,7 @@ from estimator.cells.rules import MicroBatchRule
 from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Hardware, StagePricing
 from estimator.cells.stages import crius_stage_counts
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.pricing.layer_times import nothing_measured
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import CellOption, Pool, Workload
@@ -255,7 +255,7 @@ class EstimatedCells:
     def _job(self, workload: Workload) -> TrainingJob:
         if workload not in self._jobs:
             if workload.model not in self._models:
-                self._models[workload.model] = load_any_model(workload.model)
+                self._models[workload.model] = load_file_model(workload.model)
             model = self._models[workload.model]
             self._jobs[workload] = TrainingJob(
                 model=model,

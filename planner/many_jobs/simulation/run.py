@@ -94,7 +94,9 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     check_files(options)
     given = options_of(options.policy, options.option, (options.policy,))
     options = replace(options, option=given)
-    make_policy(options.policy, **given)  # What is wrong with it is said before a long trace is read.
+    make_policy(
+        options.policy, options.user_code, **given
+    )  # What is wrong with it is said before a long trace is read.
     inputs = load_inputs(options)
     checkpoint = None
     if options.checkpoint is not None:
@@ -231,7 +233,7 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    policy = make_policy(options.policy, **(options.option or {}))
+    policy = make_policy(options.policy, options.user_code, **(options.option or {}))
     truth, sharing, site_links = _over_sites(inputs.cells)
     settings = Settings(
         truth=truth,

@@ -17,7 +17,7 @@ from planner.many_jobs.simulation.states import ActiveJob, Clock
 from planner.many_jobs.simulation.totals import SERIES, JobTable, Totals
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import SiteLink
-from profiles.errors import InputError
+from profiles.errors import InputError, MachineError
 
 END, REPAIR, FAIL, RESTARTED = range(4)
 """Kinds of events, in the order in which those of one time are taken. Arrivals come after FAIL, then the decision, and
@@ -79,7 +79,7 @@ class RunState:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         try:
             decision = self.policy.decide(self.view)
-        except InputError:
+        except (InputError, MachineError):
             raise
         except Exception as error:
             last = extract_tb(error.__traceback__)[-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.layers.graph import build_graph
 from planner.many_jobs.jobs.records import CellBook, Job, Pool
 from planner.many_jobs.traces.choosing import Chooser
@@ -140,7 +140,7 @@ def _deadline(row: TraceRow, spans: tuple[float, float], drawn: float) -> float:
 @cache
 def count_parameters(model: str) -> int:
     """Return the parameters of the model that `model` names, counted from its layers."""
-    loaded = load_any_model(model)
+    loaded = load_file_model(model)
     return build_graph(loaded, shard=Shard(seq_len=loaded.seq_len), degrees=()).parameters
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from planner.many_jobs.jobs.records import CellBook, Pool, Workload
 from planner.many_jobs.traces.places import (
     devices_like,
@@ -62,7 +62,7 @@ class Chooser:
         key = (row.model, row.global_batch)
         if key not in self._stated:
             try:
-                model = load_any_model(row.model)
+                model = load_file_model(row.model)
             except InputError as error:
                 where = f"{self.source}, line {row.line}"
                 raise InputError(where=where, key="model", found=error.found, expected=error.expected) from error

@@ -67,6 +67,8 @@ def estimate_plan(options: EstimateOptions) -> dict[str, Any]:
         if options.output is not None:
             save_plan(estimated.plan, options.output)
         if options.timeline is not None:
-            drawn = make_timeline(estimated.plan, where="plan", store=opened, profiles=options.profiles)
+            drawn = make_timeline(
+                estimated.plan, where="plan", store=opened, profiles=options.profiles, code=options.user_code
+            )
             save_timeline(drawn, options.timeline)
     return result

@@ -67,7 +67,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
     if reference is None or cluster is None:
         lacking = "no model" if reference is None else "no cluster"
         raise InputError(where="estimate", found=lacking, expected="a model and a cluster, or a plan file")
-    model = load_any_model(reference)
+    model = load_any_model(reference, options.user_code)
     tokens = token_count(model, options.seq_len)
     place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumptions = list(place.notes)

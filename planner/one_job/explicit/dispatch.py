@@ -9,7 +9,10 @@ from planner.shared.options.record import entries
 from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
-BESIDE_A_FILE = ("plan", "cluster", "profiles", "store", "output", "timeline", *entries(WholeTrainingOptions))
+BESIDE_A_FILE = (
+    *("plan", "cluster", "profiles", "store", "output", "timeline", "code", "user_code_limit"),
+    *entries(WholeTrainingOptions),
+)
 """Options that a plan file leaves open."""
 
 
@@ -25,4 +28,5 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
         if name not in BESIDE_A_FILE:
             option_said = f"{getattr(options, name)} beside --plan"
             raise options.wrong(name, found=option_said, expected="none: the plan file fixes it")
-    return read_plan(load_plan(options.plan), where=str(options.plan), store=store, cluster=options.cluster)
+    recorded, code = load_plan(options.plan), options.user_code
+    return read_plan(recorded, where=str(options.plan), store=store, cluster=options.cluster, code=code)

@@ -8,6 +8,7 @@ from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, StageSetup
 from models_zoo.model import Model
+from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.request import ExplicitRequest, canonical
 from planner.shared.inputs import load_place
 from planner.shared.model_sizes import model_sizes
@@ -22,13 +23,16 @@ OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "sgd", "adam8bit", "muon", "ad
 OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
-def read_plan(plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None) -> ExplicitRequest:
-    """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`.
+def read_plan(
+    plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None, code: UserCode = NO_CODE
+) -> ExplicitRequest:
+    """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`. `code` is what of the
+    user's own it may run.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
     which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
     """
-    model = load_any_model(plan.model.reference)
+    model = load_any_model(plan.model.reference, code, where=where, key="model.reference")
     parameters = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
     sizes = model_sizes(model, parameters=parameters.parameters)
     if sizes != plan.model.sizes:

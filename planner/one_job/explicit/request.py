@@ -20,7 +20,6 @@ from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.one_job.explicit.sharding import open_stages, sharding, zero_stage
-from planner.one_job.tools.habitual_blocks import habitual_blocks
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
@@ -58,7 +57,7 @@ def read_explicit(
         raise InputError(where="estimate", key=lacking, found="nothing", expected=expected)
     _refuse_cell_options(options)
     habits = model is None
-    model = load_any_model(reference) if model is None else model
+    model = load_any_model(reference, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
     place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
     assumed = list(place.notes)
@@ -116,7 +115,7 @@ def make_recipe(
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options.moe_imbalance,
         overlap=framework.overlap_under(zero) if options.overlap is None else frozenset(options.overlap),
-        software=overruled(framework.software, options.feature),
+        software=overruled(framework.software_under(zero), options.feature),
     )
     assumed += _defaults(options, recipe)
     return recipe
@@ -292,6 +291,9 @@ def _setups(
     assumed: list[str],
 ) -> tuple[Setup, ...]:
     """One setup for each micro-batch and recomputation that is to be tried."""
+    # All tools are imported for the few commands that state degrees.
+    from planner.one_job.tools.habitual_blocks import habitual_blocks
+
     first_zero, shard = sharding(options, grid, framework, assumed)
     setups, blocks = [], habitual_blocks(model, recipe, grid)
     tried = tuple(_tried(batch, options, framework, -(-len(model.layers) // grid.pp)))

@@ -26,7 +26,7 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
     """As `planner.api.export`."""
     exporter = load_exporter(options.to)
     plan = load_plan(options.plan)
-    context = ExportContext(script=options.script)
+    context = ExportContext(script=options.script, code=options.user_code)
     try:
         export = exporter(plan, context)
     except CannotExpress as refusal:

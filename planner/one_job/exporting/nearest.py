@@ -17,6 +17,7 @@ from typing import Any
 from estimator.pricing.build import Ranges, uniform_setup
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import GradDType, OffloadPart, OptimizerName, ScheduleName, Setup, ZeroStage
+from models_zoo.user_code import UserCode
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.recording import record_plan
@@ -99,7 +100,7 @@ def find_nearest(
 ) -> Search:
     """Return the fastest of the nearest plans that `tool` runs and that fit."""
     try:
-        setup = _own_setup(plan, store)
+        setup = _own_setup(plan, store, context.code)
     except InputError:
         return Search(refused_time_s=plan.estimate.iteration_time_s, nearest=None)
     priced = evaluate_with_store(setup, store=store)
@@ -124,13 +125,13 @@ def find_nearest(
     return Search(refused_time_s=refused_s, nearest=best)
 
 
-def _own_setup(plan: Plan, store: ProfileStore | None) -> Setup:
+def _own_setup(plan: Plan, store: ProfileStore | None, code: UserCode) -> Setup:
     """The plan's setup, but for what no setup can say: another order of ranks, weights in host memory."""
     stages = tuple(
         replace(stage, offload=tuple(part for part in stage.offload if part != "weights")) for stage in plan.stages
     )
     plain = replace(plan, rank_axis_order=MEGATRON_ORDER, stages=stages)
-    return read_plan(plain, where="plan", store=store).setups[0]
+    return read_plan(plain, where="plan", store=store, code=code).setups[0]
 
 
 def _written(

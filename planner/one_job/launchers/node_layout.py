@@ -8,6 +8,7 @@ from itertools import product
 
 from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.nodes import Layout, nodes_of
+from planner.one_job.tools.base.python_text import comment
 from planner.shared.plan import Plan, PlanStage
 from profiles.cluster_file import LOCAL, load_cluster
 from profiles.errors import InputError
@@ -70,11 +71,10 @@ def job_name(plan: Plan, *, longest: int = 32) -> str:
 
 
 def describe(plan: Plan, layout: Layout) -> str:
-    """What runs where, in a line."""
+    """What runs where, in a line that a comment or docstring can hold."""
     counts = Counter((node.device, len(node.ranks)) for node in layout.nodes)
     where = " + ".join(f"{count} x {ranks} {device}" for (device, ranks), count in counts.items())
-    name = re.sub(r"\s+", " ", plan.model.name)
-    return f"{name}: {layout.world_size} ranks on {where}, from a cellplan plan"
+    return comment(f"{plan.model.name}: {layout.world_size} ranks on {where}, from a cellplan plan")
 
 
 def script_note(script: str | None) -> tuple[str, ...]:

@@ -60,13 +60,17 @@ def answer_plan(options: PlanOptions) -> PlanAnswer:
     if options.compare is not None:
         from planner.one_job.planning.plan_comparison import compare_with_file
 
-        comparison = compare_with_file(answer.plan, options.compare, store=options.store, profiles=options.profiles)
+        comparison = compare_with_file(
+            answer.plan, options.compare, store=options.store, profiles=options.profiles, code=options.user_code
+        )
     if options.timeline is not None:
         from planner.one_job.timeline.events import make_timeline
         from planner.one_job.timeline.save import save_timeline
 
         with open_existing(options.store) as opened:
-            drawn = make_timeline(answer.plan, where="plan", store=opened, profiles=options.profiles)
+            drawn = make_timeline(
+                answer.plan, where="plan", store=opened, profiles=options.profiles, code=options.user_code
+            )
         save_timeline(drawn, options.timeline)
     return replace(answer, comparison=comparison)
 

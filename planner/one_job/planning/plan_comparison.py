@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from estimator.profiling.setting import Framework
+from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.estimate import estimate_explicit
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
@@ -63,11 +64,14 @@ def compare_plans(one: Plan, other: Plan, *, notes: tuple[str, ...] = ()) -> Pla
     )
 
 
-def compare_with_file(plan: Plan, file: Path, *, store: Path | None, profiles: Framework | None) -> PlanComparison:
-    """`plan` beside the plan in a file, which is estimated again as `plan` was; InputError if there is none."""
+def compare_with_file(
+    plan: Plan, file: Path, *, store: Path | None, profiles: Framework | None, code: UserCode = NO_CODE
+) -> PlanComparison:
+    """`plan` beside the plan in a file, which is estimated again as `plan` was; `code` is what of the user's own it may
+    run. InputError if there is none."""
     recorded = load_plan(file)
     with open_existing(store) as opened:
-        request = read_plan(recorded, where=str(file), store=opened)
+        request = read_plan(recorded, where=str(file), store=opened, code=code)
         found = estimate_explicit(
             request, evaluate=lambda setup: evaluate_with_store(setup, store=opened, profiles=profiles)
         )

@@ -56,7 +56,7 @@ def plan_model(
 
 def read_best(options: SearchOptions, *, store: ProfileStore | None) -> SearchRequest:
     """Return the exact search behind `options`. Raise InputError as `read_search`, and for a traced module."""
-    model = load_any_model(options.model)
+    model = load_any_model(options.model, options.user_code)
     if options.search == "exact" and any(isinstance(layer, TracedLayer) for layer in model.layers):
         raise options.wrong("search", found="exact", expected="cells: a traced module is estimated by its Cells")
     return read_search(options, store=store, objective=options.objective, limit=options.limit, model=model)

@@ -13,6 +13,7 @@ from estimator.profiling.frameworks import choose_framework, load_profiler
 from estimator.profiling.plan import ProfileTask, plan_profile
 from estimator.profiling.run import ensure_rate
 from estimator.profiling.setting import Setting
+from models_zoo.model import Model
 from planner.one_job.cells.request import read_request
 from planner.one_job.profiling.profile_run import StageRequest, cut_out, run_profile
 from planner.shared.inputs import token_count
@@ -27,17 +28,18 @@ from profiles.vocabulary import AttentionKernel
 def profile_model(options: ProfileOptions) -> dict[str, Any]:
     """Measure into the store what is asked for of the model and not there, the shards of its Cells on a cluster or
     those that `options` name, and return what is known of them then."""
-    setting = _setting(options)
+    model = load_any_model(options.model, options.user_code)
+    setting = _setting(options, model)
     thread_limit().check(options.threads, where="profile", key="--threads")
     with ProfileStore(options.store) as opened:
         if options.cluster is not None:
             return _profile_cells(options, options.cluster, setting, opened)
-        return _profile_shards(options, setting, opened)
+        return _profile_shards(options, model, setting, opened)
 
 
-def _setting(options: ProfileOptions) -> Setting:
+def _setting(options: ProfileOptions, model: Model) -> Setting:
     """InputError for what the framework cannot measure."""
-    framework = choose_framework(options.model, options.framework)
+    framework = choose_framework(model, options.framework)
     if framework == "jax" and options.stage is not None:
         raise options.wrong("stage", found="JAX", expected="torch, for a stage as one piece")
     setting = Setting(framework=framework, device=options.device, threads=options.threads, optimizer=options.optimizer)
@@ -56,6 +58,7 @@ def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, stor
         optimizer=cast(OptimizerName, options.optimizer),
         attention=options.attention,
         sequence_parallel=options.sequence_parallel,
+        user_code_limit=options.user_code_limit,
     )
     request = read_request(asked, store=store)
     device = _device_name(setting)
@@ -65,8 +68,7 @@ def _profile_cells(options: ProfileOptions, cluster: str, setting: Setting, stor
     return run_profile(store, tasks, setting, stage=None, budget_s=options.budget, progress=options.progress)
 
 
-def _profile_shards(options: ProfileOptions, setting: Setting, store: ProfileStore) -> dict[str, Any]:
-    model = load_any_model(options.model)
+def _profile_shards(options: ProfileOptions, model: Model, setting: Setting, store: ProfileStore) -> dict[str, Any]:
     part = model if options.stage is None else cut_out(model, options.stage)
     tasks = plan_profile(
         part,

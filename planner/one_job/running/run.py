@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.capacity import WORKER_BYTES, process_limit, thread_limit
 from estimator.host.memory import free_host_memory_bytes
 from estimator.pricing.outcome import Evaluation
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def run_plan(options: RunOptions) -> dict[str, Any] | None:
     """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it."""
     plan, path, world = load_plan(options.file), options.file, options.world
-    model = load_any_model(plan.model.reference)
+    model = load_file_model(plan.model.reference, where=str(path), key="model.reference")
     program = program_of(plan, model, where=str(path))
     _check(program, options)
     on_gpu = _uses_gpus(program, options)

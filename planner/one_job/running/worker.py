@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.worker_processes import read_request
 from planner.one_job.running.data import Data, load_tokens, random_data
 from planner.one_job.running.program import Program, program_of
@@ -22,7 +22,7 @@ Emit = Callable[[dict[str, Any]], None]
 def ordered_program(orders: Orders) -> Program:
     """Return the program of the plan that `orders` hold. InputError where it cannot be run."""
     plan = parse_plan(orders.plan, "plan")
-    return program_of(plan, load_any_model(plan.model.reference), where="plan")
+    return program_of(plan, load_file_model(plan.model.reference, where="plan", key="model.reference"), where="plan")
 
 
 def ordered_data(orders: Orders, program: Program) -> Data:

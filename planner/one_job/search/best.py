@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
@@ -15,14 +16,17 @@ from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.search.exact import SearchResult, search
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
-from planner.one_job.search.mixed.search import MixedResult, search_mixed
 from planner.one_job.search.spaces.found import Counts, Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.space import fills_evenly
 from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.limits import LIMITS
 from profiles.vocabulary import Infeasible
+
+if TYPE_CHECKING:
+    from planner.one_job.search.mixed.search import MixedResult
 
 SAME = 1e-9
 """Relative difference up to which a plan priced in bulk and by itself count as the same."""
@@ -69,20 +73,35 @@ def find_best(request: SearchRequest, *, progress: Progress | None = None, runne
         [(plan, part) for part, result in results for plan in (result.best, *result.runners_up) if plan],
         key=lambda pair: pair[0].value,
     )
-    mixed = search_mixed(request, others[0][0].value if others else math.inf, most=request.limit, progress=progress)
-    if mixed.setup is None and not others:
+    mixed = _search_groups(request, others[0][0].value if others else math.inf, progress)
+    candidate = None if mixed is None else _mixed_candidate(request, mixed)
+    if candidate is None and not others:
         raise NothingFits(why_nothing(request, results))
-    counts = sum_counts([*(result.counts for _, result in results), mixed.counts])
-    proved = all(result.proved for _, result in results) and mixed.proved
-    winner = _mixed_candidate(request, mixed) or evaluate_found(*others.pop(0))
+    everywhere: list[SearchResult | MixedResult] = [
+        *(result for _, result in results),
+        *([] if mixed is None else [mixed]),
+    ]
+    counts = sum_counts([result.counts for result in everywhere])
+    proved = all(result.proved for result in everywhere)
+    winner = candidate or evaluate_found(*others.pop(0))
     return Best(
-        plan=_plan_of(request, winner, counts, mixed.notes, proved=proved),
+        plan=_plan_of(request, winner, counts, () if mixed is None else mixed.notes, proved=proved),
         winner=winner,
         runners_up=tuple(evaluate_found(plan, part) for plan, part in others[:runners_up]),
-        lower_bound=min(mixed.lower_bound, *(result.lower_bound for _, result in results)),
+        lower_bound=min(result.lower_bound for result in everywhere),
         proved=proved,
         counts=counts,
     )
+
+
+def _search_groups(request: SearchRequest, incumbent: float, progress: Progress | None) -> MixedResult | None:
+    """The search of plans on several groups of devices; None where there is one group, which plans fill evenly: such a
+    request does without the modules."""
+    if len(request.spaces) == 1 and fills_evenly(request.spaces[0].space):
+        return None
+    from planner.one_job.search.mixed.search import search_mixed
+
+    return search_mixed(request, incumbent, most=request.limit, progress=progress)
 
 
 def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | None:

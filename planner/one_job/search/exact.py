@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.bounds import least_by_cut_s, least_by_state_s, least_in_memory_s, least_in_turn, least_s
+from estimator.bulk.bounds import (
+    Coarse,
+    coarsely,
+    least_by_cut_s,
+    least_in_memory_s,
+    least_in_turn,
+    least_s,
+    least_under_s,
+    least_with_sums_s,
+)
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
 from estimator.bulk.pipeline import Pipeline
@@ -38,7 +47,7 @@ from profiles.vocabulary import Infeasible
 WAITING = ("gpipe", "1f1b")
 """Schedules whose stages wait for all stages before them (`least_s`)."""
 RUNNERS_UP = 5
-MOST_DIVES = 16
+MOST_DIVES = 4
 MOST_MISSES = 2000
 """Families in which the nearest miss is looked for, where nothing fits."""
 
@@ -60,8 +69,20 @@ class SearchResult:
 
 
 @dataclass(order=True, slots=True)
+class _Leaf:
+    """A rule of state of a node; `work_s` as `InMemory` has it, `summed`: the bound counts sums of gradients."""
+
+    bound: float
+    number: int
+    state: StateRule = field(compare=False)
+    work_s: float = field(compare=False)
+    summed: bool = field(default=False, compare=False)
+
+
+@dataclass(order=True, slots=True)
 class _Item:
-    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks."""
+    """A node of the search: a way with a placement, then also a pipeline with schedule and chunks, then also some
+    rules of state (`states`). `leaves`: the rules that are left, as a heap."""
 
     bound: float
     number: int
@@ -73,6 +94,8 @@ class _Item:
     cuts: tuple[Cut, ...] = field(default=(), compare=False)
     least_s: Floats | None = field(default=None, compare=False)
     states: tuple[StateRule, ...] = field(default=(), compare=False)
+    leaves: list[_Leaf] = field(default_factory=list, compare=False)
+    coarse: Coarse | None = field(default=None, compare=False)
     by_state_s: Floats | None = field(default=None, compare=False)
 
 
@@ -108,6 +131,8 @@ class _Search:
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
         self.opened: set[int] = set()
+        # Of each way: whether a schedule is open whose stages do not wait for those before them.
+        self.free: NDArray[np.bool_] = np.zeros(len(self.ways), dtype=np.bool_)
 
     def run(self, most_families: int | None) -> SearchResult:
         bounds = self._bounds()
@@ -133,7 +158,11 @@ class _Search:
                 way = int(order[position])
                 position += 1
                 for placement in self._placements(way):
-                    self._open(way, placement, waiting)
+                    self._pass(way, placement, waiting)
+            elif item.pipeline is None:
+                self._open(item.way, item.placement, waiting)
+            elif item.leaves and not item.leaves[0].summed:
+                self._sum(item, waiting)
             elif item.least_s is None:
                 self._cut(item, waiting)
             elif item.by_state_s is None:
@@ -182,6 +211,7 @@ class _Search:
         free = np.full(len(pp), any(name not in (*WAITING, "interleaved") for name in schedules))
         if "interleaved" in schedules:
             free |= micro_batches % pp == 0
+        self.free = free
         least_s = least_in_turn(once, pp, micro_batches, ~free)
         devices = columns["tp"] * columns["cp"] * dp * pp
         weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
@@ -200,15 +230,24 @@ class _Search:
             tried.add(key)
             if len(tried) > MOST_DIVES:
                 return
-            waiting: list[_Item] = []
-            self._open(way, self._placements(way)[0], waiting)
+            opened: list[_Item] = []
+            self._open(way, self._placements(way)[0], opened)
             self.opened.discard(way)
-            for item in waiting[:2]:
-                self._cut(item, [])
-                if item.least_s is not None:
-                    self._share(item, item.least_s, [])
-                if item.by_state_s is not None:
-                    self._price(item, item.by_state_s, coarsely=True)
+            for item in opened[:2]:
+                self._plunge(item)
+
+    def _plunge(self, item: _Item) -> None:
+        """One schedule of one way priced at once under its most promising rule of state, coarsely."""
+        self._cut(item, [])
+        while item.least_s is not None and item.leaves:
+            shared: list[_Item] = []
+            self._share(item, item.least_s, shared)
+            fitting = [each for each in shared if each.by_state_s is not None and math.isfinite(each.bound)]
+            for first in fitting[:1]:
+                assert first.by_state_s is not None
+                self._price(first, first.by_state_s, coarsely=True)
+            if fitting or item.coarse is None:
+                return
 
     def _placements(self, way: int) -> list[Placement]:
         """Ranks on the devices in turn; and with every tensor-parallel group inside a node, where that differs."""
@@ -221,6 +260,16 @@ class _Search:
 
     def _placement(self, tp: int) -> Placement:
         return self.evaluator.placement(tp, self.slots)
+
+    def _pass(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
+        """The way, bounded by a micro-batch's passes with the collectives in them."""
+        degrees = self.ways.degrees(way)
+        once_s = self.evaluator.once_s(degrees, placement)
+        micro_batches = self.space.global_batch // (degrees.dp * degrees.samples)
+        passes_s = float(least_in_turn(once_s, degrees.pp, micro_batches, not self.free[way]))
+        weight = self.weight(degrees.stage_devices * degrees.pp)
+        bound = (passes_s + self.evaluator.pricing.parameters.of("iteration_s")) * weight
+        self._push(_Item(bound, self._next(), way, placement), waiting)
 
     def _open(self, way: int, placement: Placement, waiting: list[_Item]) -> None:
         """The way's schedules, each bounded with the collectives of its stages."""
@@ -235,15 +284,36 @@ class _Search:
         if not states:
             return
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
-        below = self.best.value / factor if self.best else math.inf
         by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
         still = [pair for pair in schedules if not self._is_settled(by_wait[pair[0] in WAITING] * factor)]
-        in_memory_s = least_in_memory_s(pipeline, still, states, kinds, below_s=below, spare_bytes=self._spare_bytes())
-        for (schedule, vpp), in_memory in zip(still, in_memory_s.tolist(), strict=True):
-            bound = max(by_wait[schedule in WAITING], in_memory) * factor
-            if not self._is_settled(bound):
-                self.serial += 1
-                heapq.heappush(waiting, _Item(bound, self.serial, way, placement, pipeline, schedule, vpp))
+        in_memory = least_in_memory_s(pipeline, still, states, kinds, spare_bytes=self._spare_bytes())
+        for (schedule, vpp), least, work in zip(still, in_memory.least_s, in_memory.work_s, strict=True):
+            bounds = np.maximum(least, by_wait[schedule in WAITING]) * factor
+            leaves = [
+                _Leaf(*leaf) for leaf in zip(bounds.tolist(), range(len(states)), states, work.tolist(), strict=True)
+            ]
+            heapq.heapify(leaves)
+            item = _Item(leaves[0].bound, self._next(), way, placement, pipeline, schedule, vpp, leaves=leaves)
+            self._push(item, waiting)
+
+    def _sum(self, item: _Item, waiting: list[_Item]) -> None:
+        """The most promising rule of state, bounded with the sums of gradients."""
+        pipeline = item.pipeline
+        assert pipeline is not None
+        leaf, factor = item.leaves[0], self.weight(pipeline.degrees.stage_devices * pipeline.degrees.pp)
+        least = least_with_sums_s(pipeline, (item.schedule, item.vpp), leaf.state, leaf.work_s) * factor
+        heapq.heapreplace(item.leaves, replace(leaf, bound=max(leaf.bound, least), summed=True))
+        item.bound = max(item.bound, item.leaves[0].bound)
+        self._push(item, waiting)
+
+    def _next(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def _push(self, item: _Item, waiting: list[_Item]) -> None:
+        """To those that wait, if something of it can still be better."""
+        if not self._is_settled(item.bound):
+            heapq.heappush(waiting, item)
 
     def _cut(self, item: _Item, waiting: list[_Item]) -> None:
         """One schedule of one way, bounded by the passes of its best cut."""
@@ -255,7 +325,7 @@ class _Search:
             return
         item.least_s = least_by_cut_s(pipeline, item.schedule, item.cuts)
         item.bound = max(item.bound, float(item.least_s.min()) * self.weight(degrees.stage_devices * degrees.pp))
-        heapq.heappush(waiting, item)
+        self._push(item, waiting)
 
     def _cuts(self, degrees: BatchedDegrees, pipeline: Pipeline, vpp: int) -> tuple[Cut, ...]:
         """The ways to cut the layers: the tool's own where it divides them itself."""
@@ -267,21 +337,32 @@ class _Search:
         return cuts_of(self.space.model, pp=degrees.pp, vpp=vpp, weights=pipeline.layer_s(), everything=everything)
 
     def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
-        """The cuts that can still be better, bounded under each rule of state."""
+        """The cuts that can still be better, bounded under the next of the rules of state."""
         pipeline = item.pipeline
         assert pipeline is not None
         degrees = pipeline.degrees
         factor = self.weight(degrees.stage_devices * degrees.pp)
-        open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
-        item.states = state_rules(self.space, degrees)
-        rules = recompute_rules(self.space, 1)
-        if not open_cuts or not item.states or not rules:
-            return
-        item.cuts = tuple(item.cuts[number] for number in open_cuts)
-        family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=item.states)
-        item.by_state_s = least_by_state_s(pipeline, family, spare_bytes=self._spare_bytes())
-        item.bound = max(item.bound, float(item.by_state_s.min()) * factor)
-        heapq.heappush(waiting, item)
+        if item.coarse is None:
+            open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
+            rules = recompute_rules(self.space, 1)
+            if not open_cuts or not rules:
+                return
+            item.cuts = tuple(item.cuts[number] for number in open_cuts)
+            states = tuple(leaf.state for leaf in item.leaves)
+            family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=states)
+            item.coarse = coarsely(pipeline, family)
+        leaves = [heapq.heappop(item.leaves)]
+        # Where none fits the nearest miss is asked for, of all at once.
+        while math.isinf(leaves[0].bound) and item.leaves:
+            leaves.append(heapq.heappop(item.leaves))
+        states, spare = tuple(leaf.state for leaf in leaves), self._spare_bytes()
+        by_state = np.column_stack([least_under_s(item.coarse, state, spare_bytes=spare) for state in states])
+        shared = replace(item, number=self._next(), leaves=[], states=states, by_state_s=by_state)
+        shared.bound = max(item.bound, float(by_state.min()) * factor)
+        self._push(shared, waiting)
+        if item.leaves:
+            item.bound = max(item.bound, item.leaves[0].bound)
+            self._push(item, waiting)
 
     def _price(self, item: _Item, by_state_s: Floats, *, coarsely: bool = False) -> None:
         """All plans of one schedule of one way whose cut and state can still be better; `coarsely`: few of them."""

@@ -12,6 +12,7 @@ from estimator.profiling.setting import Framework
 from estimator.schedules.closed_form import time_schedule
 from estimator.schedules.records import Task
 from estimator.schedules.simulate import simulate_schedule
+from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import refuse_infeasible
@@ -78,11 +79,17 @@ class Timeline:
 
 
 def make_timeline(
-    plan: Plan, *, where: str = "plan", store: ProfileStore | None = None, profiles: Framework | None = None
+    plan: Plan,
+    *,
+    where: str = "plan",
+    store: ProfileStore | None = None,
+    profiles: Framework | None = None,
+    code: UserCode = NO_CODE,
 ) -> Timeline:
     """The timeline of `plan`, which came from `where`, with what `store` has measured (by `profiles` alone, where that
-    is a framework). InputError where the plan cannot be read back or evaluated."""
-    (setup,) = read_plan(plan, where=where, store=store).setups
+    is a framework); `code` is what of the user's own it may run. InputError where the plan cannot be read back or
+    evaluated."""
+    (setup,) = read_plan(plan, where=where, store=store, code=code).setups
     evaluation = evaluate_with_store(setup, store=store, profiles=profiles)
     if isinstance(evaluation, Infeasible):
         refuse_infeasible(evaluation)

@@ -223,12 +223,11 @@ def _launch(task: Task) -> str:
 def read_llm_foundry(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:
     """Return the plan of the file at `settings`; `model` stands for a model that is no MPT. Raise InputError with file,
     key, value and what was expected."""
-    del options
     setting = settings.removeprefix("@")
     raw = read_settings(Path(setting)).values
     keys = Keys(where=setting, values=interpolated(raw, raw))
     notes = describe_unread(keys.values, load_known("llm_foundry.toml"))
-    named = _described(keys, notes) if model is None else load_named(model)
+    named = _described(keys, notes) if model is None else load_named(model, options.user_code)
     fsdp = keys.part("fsdp_config")
     return Imported(
         launcher="llm-foundry",

@@ -236,11 +236,10 @@ def _parallelism(task: Task) -> dict[str, Any]:
 def read_nanotron(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:
     """Return the plan of the file at `settings`; `model` stands for a model that is not of Llama's or Qwen2's kind.
     Raise InputError with file, key, value and what was expected."""
-    del options
     setting = settings.removeprefix("@")
     keys = read_settings(Path(setting))
     notes = describe_unread(keys.values, load_known("nanotron.toml"))
-    named = _described(keys, setting) if model is None else load_named(model)
+    named = _described(keys, setting) if model is None else load_named(model, options.user_code)
     stated = _options(keys)
     shape = Shape(
         job=Job(model=named.model, seq_len=0, dtype="bf16", vocabulary_multiple=stated["vocab_pad"]),

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from models_zoo.catalogue import zoo_name
 from models_zoo.families import resnet
 from models_zoo.layers import (
@@ -96,7 +96,7 @@ def _resnet50(image: int) -> Model:
 
 @lru_cache(maxsize=256)
 def _load(reference: str) -> Model:
-    return load_any_model(reference)
+    return load_file_model(reference)
 
 
 @lru_cache(maxsize=256)

@@ -169,13 +169,14 @@ def _training(row: RunRow, framework: Framework, assumed: list[str]) -> Training
         dtype = DTYPES[framework.dtype]
         assumed.append(f"dtype: not stated; {dtype}, the default of {framework.name} (dtype)")
     framework = framework.for_dtype(dtype)
-    zero = word_of(row, "zero_or_fsdp", SHARDINGS, shown=SHARDINGS_SHOWN)
+    stated = word_of(row, "zero_or_fsdp", SHARDINGS, shown=SHARDINGS_SHOWN)
+    zero = framework.zero if stated is None else stated
     return Training(
         framework=framework,
-        software=_software(row, framework.software),
+        software=_software(row, framework.software_under(zero)),
         dtype=dtype,
         grad_dtype=word_of(row, "grad_dtype", GRAD_DTYPES) or dict(framework.grad_dtype)[dtype],
-        zero=framework.zero if zero is None else zero,
+        zero=zero,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, ModelName, SeqLen
 from planner.shared.options.record import Option, Options
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelsShowOptions(Options):
+class ModelsShowOptions(CodeOptions):
     """One model."""
 
     command: ClassVar[str] = "models show"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
+from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import ClusterIfAny, Launcher, ModelIfAny, TimelineFile
 from planner.shared.options.record import Option, Options
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
@@ -58,7 +59,7 @@ class DegreeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, TrainingOptions):
+class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFileOptions, TrainingOptions):
     """A model on a cluster: its Cells; or one explicit plan, by its degrees, by a plan file, or as a launcher's present
     settings."""
 
@@ -106,6 +107,9 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, Training
 
     def check(self) -> None:
         """Raise InputError for options that contradict each other."""
+        super().check()
+        if self.code and self.plan is None:
+            raise self.wrong("code", found=", ".join(self.code), expected="--plan beside it: MODEL runs as it is")
         if self.launcher is not None and self.plan is not None:
             raise InputError(where="estimate", key="--from", found=f"--plan {self.plan} too", expected="one of them")
         if self.timeline is not None and not self.explicit:

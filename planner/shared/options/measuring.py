@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, get_args
 
 from estimator.communication.measuring import Backend, World
 from estimator.profiling.setting import Framework
+from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import LAYERS, SAMPLES, SECONDS
@@ -17,7 +18,7 @@ OPS = get_args(CollectiveOp)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfileOptions(Options):
+class ProfileOptions(CodeOptions):
     """Which of a model's layer shards are measured on one device, and how."""
 
     command: ClassVar[str] = "profile"

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from estimator.communication.measuring import World
 from estimator.profiling.setting import Framework
+from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import NATURAL, RATE, SECONDS
@@ -46,7 +47,7 @@ class RunOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(Options):
+class ExportOptions(CodeOfFileOptions):
     """A plan file, and the tool that it is written for."""
 
     command: ClassVar[str] = "export"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from estimator.cells.rules import MicroBatchRule
+from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import ClusterName, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
@@ -100,7 +101,7 @@ class SearchOptions(CellOptions, SpaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(SearchOptions):
+class PlanOptions(CodeOfFileOptions, SearchOptions):
     """The best plan, and what is said and written of it."""
 
     explain: Annotated[

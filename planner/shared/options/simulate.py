@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from planner.shared.options.code import CodeOptions
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import (
     AMOUNT,
@@ -113,7 +114,7 @@ class TraceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayOptions(TraceOptions):
+class ReplayOptions(CodeOptions, TraceOptions):
     """One run of a trace under a policy, as a plain value that goes over to another process."""
 
     policy: Annotated[str, Option("its name, or package.module:Class (default: %(default)s)", "P")] = "fcfs"

@@ -9,6 +9,7 @@ from typing import Annotated, get_args
 
 from estimator.cells.rules import Formula, Method, Partition
 from estimator.profiling.setting import Framework
+from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
 from planner.shared.options.values import IMBALANCE, LAYERS, RATE, SAMPLES, TOKENS, Values, words_of
@@ -27,7 +28,7 @@ OVERLAPS = words_of(get_args(Overlap), or_none=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobOptions(Options):
+class JobOptions(CodeOptions):
     """What is trained, and what was measured of it. None: derived, and said how."""
 
     global_batch: Annotated[int | None, JOB("samples per iteration", values=SAMPLES)] = None

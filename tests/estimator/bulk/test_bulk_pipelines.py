@@ -6,9 +6,16 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from estimator.bulk.bounds import least_by_cut_s, least_by_state_s, least_in_memory_s, least_s
+from estimator.bulk.bounds import (
+    least_by_cut_s,
+    least_by_state_s,
+    least_in_memory_s,
+    least_s,
+    least_with_sums_s,
+)
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.records import BatchedDegrees, Family, Rule, StateRule
@@ -121,7 +128,11 @@ def _check(
     least = least_s(pipeline, waits=schedule in ("gpipe", "1f1b"))
     kinds = tuple(dict.fromkeys(kind for kind, _ in RULES))
     chunks = len(family.cuts[0][0])
-    in_memory = least_in_memory_s(pipeline, [(schedule, chunks)], STATES, kinds)[0]
+    in_memory = least_in_memory_s(pipeline, [(schedule, chunks)], STATES, kinds)
+    with_sums = [
+        least_with_sums_s(pipeline, (schedule, chunks), state, work)
+        for state, work in zip(STATES, in_memory.work_s[0].tolist(), strict=True)
+    ]
     fits = priced.lacking_bytes <= 0
     times = priced.total_s
     holders, ranks = pipeline.degrees.ep * pipeline.degrees.etp, pipeline.degrees.tp * pipeline.degrees.cp
@@ -129,7 +140,8 @@ def _check(
     alone_s = evaluator.compute_alone_s(few, evaluator.cluster.free_slots)
     assert alone_s <= min(sum(kind.shards.whole_s("none")) for kind in pipeline.kinds) * (1 + 1e-9)
     assert (times >= least * (1 - 1e-9)).all()
-    assert (times[fits] >= in_memory * (1 - 1e-9)).all()
+    assert (times >= in_memory.least_s[0] * (1 - 1e-9))[fits].all()
+    assert (times >= np.array(with_sums) * (1 - 1e-9))[fits].all()
     assert (times.min(axis=(1, 2)) >= by_cut * (1 - 1e-9)).all()
     for cut in range(len(family.cuts)):
         for state in range(len(STATES)):

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import pytest
 from jax.extend.core import Jaxpr, Literal, jaxprs_in_params
 
-from estimator.frontends import load
+from estimator.frontends import user_model
 from estimator.frontends.jax_function import load_function_model
 from estimator.frontends.jax_neutral import neutralise
 from estimator.frontends.jax_piece import build_traced
 from estimator.frontends.jax_products import products_in
 from estimator.frontends.jax_ranks import among
-from estimator.frontends.load import framework_of, load_any_model
+from estimator.frontends.load import load_user_model
+from estimator.frontends.user_model import framework_of, load_here
 from estimator.layers.graph import build_graph, shared_weights
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import (
@@ -36,6 +37,7 @@ from models_zoo.layers import (
     TransformerBlock,
 )
 from models_zoo.model import Model
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
 from profiles.measurements import canonical
 from profiles.vocabulary import DType, Infeasible, LocalLayer, Shard
@@ -52,7 +54,7 @@ def traced() -> Callable[[str], Model]:
 
     def load(name: str) -> Model:
         if name not in known:
-            known[name] = load_function_model(f"tests.traced_functions:{name}")
+            known[name] = load_function_model(UserFactory(reference=f"tests.traced_functions:{name}"))
         return known[name]
 
     return load
@@ -213,7 +215,7 @@ def zoo_gpt() -> tuple[Layer, ...]:
 def torch_model() -> Model:
     from estimator.frontends.torch_module import load_module_model
 
-    return load_module_model("tests.estimator.frontends.test_frontend_jax:torch_gpt")
+    return load_module_model(UserFactory(reference="tests.estimator.frontends.test_frontend_jax:torch_gpt"))
 
 
 @pytest.mark.parametrize("name", ["gpt", "scanned_gpt", "named_gpt"])
@@ -253,14 +255,14 @@ def test_scopes_name_layers_and_change_nothing_else(traced: Callable[[str], Mode
     assert named.layer_names == ("layer.0", *(f"block_{n}" for n in range(functions.BLOCKS)), "head")
     assert named.layers == traced("gpt").layers
     assert traced("scanned_gpt").layers == traced("gpt").layers
-    assert load_function_model("tests.traced_functions:gpt") == traced("gpt")
+    assert load_function_model(UserFactory(reference="tests.traced_functions:gpt")) == traced("gpt")
 
 
 def test_frameworks_have_different_fingerprints(traced: Callable[[str], Model]) -> None:
     layer = layers_of(traced("mlp"))[0]
     assert layer.framework == "jax"
     assert "framework" not in canonical(layer)
-    in_torch = load_any_model("tests.traced_modules:mlp")
+    in_torch = load_user_model(UserFactory(reference="tests.traced_modules:mlp"))
     assert {one.framework for one in layers_of(in_torch)} == {"torch"}
     assert not {one.fingerprint for one in layers_of(in_torch)} & {one.fingerprint for one in layers_of(traced("mlp"))}
 
@@ -492,7 +494,7 @@ def test_a_factory_takes_no_memory_where_it_can() -> None:
 
     functions.huge = factory  # type: ignore[attr-defined]
     try:
-        model = load_function_model("tests.traced_functions:huge")
+        model = load_function_model(UserFactory(reference="tests.traced_functions:huge"))
     finally:
         del functions.huge  # type: ignore[attr-defined]
     assert build_graph(model, shard=Shard()).parameters == 2**40
@@ -529,7 +531,7 @@ def test_a_factory_takes_no_memory_where_it_can() -> None:
 )
 def test_what_is_wrong_is_named(name: str, found: str, expected: str) -> None:
     with pytest.raises(InputError) as caught:
-        load_function_model(f"tests.traced_functions:{name}")
+        load_function_model(UserFactory(reference=f"tests.traced_functions:{name}"))
     message = str(caught.value)
     assert message.startswith(f"tests.traced_functions:{name}")
     assert found in message
@@ -537,9 +539,9 @@ def test_what_is_wrong_is_named(name: str, found: str, expected: str) -> None:
     assert "\n" not in message
 
 
-def test_what_a_factory_prints_stays_out_of_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    load_any_model("tests.traced_functions:talkative")
-    printed = capsys.readouterr()
+def test_what_a_factory_prints_stays_out_of_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    load_user_model(UserFactory(reference="tests.traced_functions:talkative"))
+    printed = capfd.readouterr()
     assert printed.out == ""
     assert "building" in printed.err
 
@@ -549,8 +551,9 @@ def test_what_a_factory_prints_stays_out_of_stdout(capsys: pytest.CaptureFixture
 )
 def test_a_factory_loads_its_own_framework_alone(reference: str, other: str) -> None:
     code = (
-        "import sys\nfrom estimator.frontends.load import load_any_model\n"
-        f"print(len(load_any_model({reference!r}).layers), {other!r} in sys.modules)"
+        "import sys\nfrom estimator.frontends.user_model import load_here\n"
+        "from models_zoo.user_code import UserFactory\n"
+        f"print(len(load_here(UserFactory(reference={reference!r})).layers), {other!r} in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert run.stdout.split() == ["3", "False"]
@@ -576,13 +579,13 @@ def test_a_framework_that_the_factory_does_not_name_is_seen_in_what_it_returns(
     for name, text in builders.items():
         (tmp_path / f"{name}_helper.py").write_text(text)
         (tmp_path / f"{name}.py").write_text(HIDDEN_FRAMEWORK.replace("own_helper", f"{name}_helper"))
-    assert framework_of("own_jax:factory") == "jax"
-    assert framework_of("own_torch:factory") == "torch"
+    assert framework_of(UserFactory(reference="own_jax:factory")) == "jax"
+    assert framework_of(UserFactory(reference="own_torch:factory")) == "torch"
     with pytest.raises(InputError, match=r"found \(str, int\), expected \(torch module"):
-        framework_of("own_rubbish:factory")
+        framework_of(UserFactory(reference="own_rubbish:factory"))
 
 
 def test_a_framework_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "find_spec", lambda _: None)
+    monkeypatch.setattr(user_model, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"no jax installed, expected pip install 'cellplan\[jax\]'"):
-        load_any_model("tests.traced_functions:mlp")
+        load_here(UserFactory(reference="tests.traced_functions:mlp"))

@@ -14,13 +14,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from estimator.frontends.load import load_any_model
 from estimator.frontends.torch_module import load_module_model
 from estimator.frontends.torch_piece import build_traced
+from estimator.frontends.user_model import load_here
 from estimator.layers.graph import build_graph, shared_weights
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import SharedWeights, TracedLayer
 from models_zoo.model import Model
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
 from profiles.measurements import canonical
 from profiles.vocabulary import Infeasible, LocalLayer, Shard
@@ -49,7 +50,7 @@ def traced() -> Callable[[str], Model]:
 
     def load(name: str) -> Model:
         if name not in known:
-            known[name] = load_module_model(f"tests.traced_modules:{name}")
+            known[name] = load_module_model(UserFactory(reference=f"tests.traced_modules:{name}"))
         return known[name]
 
     return load
@@ -140,7 +141,7 @@ def test_equal_blocks_are_one_layer_and_tied_weights_count_once(traced: Callable
     assert len(set(model.layers)) == 3
     table = modules.VOCAB * modules.HIDDEN
     assert shared_weights(model, 1) == (SharedWeights(parameters=table, holders=(0, modules.BLOCKS + 1)),)
-    again = load_module_model("tests.traced_modules:tiny_gpt")
+    again = load_module_model(UserFactory(reference="tests.traced_modules:tiny_gpt"))
     assert again == model
 
 
@@ -158,7 +159,7 @@ def test_a_torch_without_what_tracing_needs_is_refused(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "estimator.frontends.torch_cut")
     monkeypatch.delattr(torch.autograd, "_get_sequence_nr")
     with pytest.raises(InputError, match=r"torch: found .*_get_sequence_nr.*expected 2\.5 to 2\.13"):
-        load_any_model("tests.traced_modules:mlp")
+        load_here(UserFactory(reference="tests.traced_modules:mlp"))
 
 
 def hugging_face_gpt2() -> tuple[nn.Module, tuple[Tensor, ...]]:
@@ -182,7 +183,7 @@ def hugging_face_gpt2() -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 
 def test_a_hugging_face_model_as_torch_counts_it() -> None:
-    model = load_module_model("tests.estimator.frontends.test_frontend_torch_module:hugging_face_gpt2")
+    model = load_module_model(UserFactory(reference=f"{__name__}:hugging_face_gpt2"))
     blocks = tuple(f"transformer.h.{i}" for i in range(5))
     assert model.layer_names == ("transformer.wte", *blocks, "lm_head")
     assert len(set(model.layers)) == 3
@@ -327,7 +328,7 @@ def names_in(piece: Any, kind: str) -> list[str]:
 
 
 def test_a_piece_is_refused_where_it_cannot_run() -> None:
-    model = load_module_model("tests.traced_modules:mlp")
+    model = load_module_model(UserFactory(reference="tests.traced_modules:mlp"))
     layers = [layer for layer in model.layers if isinstance(layer, TracedLayer)]
     with pytest.raises(NotImplementedError, match="found tp = 2"):
         build_traced(layers, Shard(tp=2, dtype="fp32"), "cpu")
@@ -358,7 +359,7 @@ def test_a_piece_is_refused_where_it_cannot_run() -> None:
 )
 def test_what_is_wrong_is_named(reference: str, found: str, expected: str) -> None:
     with pytest.raises(InputError) as caught:
-        load_module_model(reference)
+        load_module_model(UserFactory(reference=reference))
     message = str(caught.value)
     assert message.startswith(reference)
     assert found in message
@@ -370,16 +371,16 @@ def test_a_file_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pyte
     text = "import torch\n\ndef small():\n    return torch.nn.Linear(3, 2), (torch.randn(2, 3),)\n"
     (tmp_path / "own_module_of_a_user.py").write_text(text)
     monkeypatch.chdir(tmp_path)
-    model = load_module_model("own_module_of_a_user:small")
+    model = load_module_model(UserFactory(reference="own_module_of_a_user:small"))
     assert build_graph(model, shard=Shard()).parameters == 8
 
 
 def test_what_a_factory_prints_stays_out_of_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    load_module_model("tests.traced_modules:talkative")
+    load_module_model(UserFactory(reference="tests.traced_modules:talkative"))
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "building" in printed.err
 
 
 def test_a_bare_tensor_is_an_example_of_one_input() -> None:
-    assert load_module_model("tests.traced_modules:bare_tensor").layers
+    assert load_module_model(UserFactory(reference="tests.traced_modules:bare_tensor")).layers

@@ -14,6 +14,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from models_zoo.layers import SharedWeights
 from models_zoo.model import Model
+from models_zoo.user_code import UserFactory
 from profiles.cluster_file import load_cluster
 from profiles.vocabulary import Shard
 from tests import traced_modules as modules
@@ -22,7 +23,7 @@ from tests.cell_examples import cell_of, estimated, make_job
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return load_module_model("tests.traced_modules:recurrent")
+    return load_module_model(UserFactory(reference="tests.traced_modules:recurrent"))
 
 
 def test_each_group_of_shared_weights_counts_once_a_stage(model: Model) -> None:

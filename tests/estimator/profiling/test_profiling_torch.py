@@ -20,6 +20,7 @@ from estimator.profiling.setting import Repeats, Setting, low_quantile, stage_ke
 from estimator.profiling.stage import StageComparison, compare_stage, profile_stage
 from estimator.profiling.stage_torch import measure_stage
 from models_zoo.layers import Attention, Classifier, ConvUnit, Experts, FeedForward, Layer
+from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
 from profiles.measurements import Measurement
 from profiles.store import ProfileStore
@@ -257,7 +258,7 @@ def test_stages_from_anywhere_in_a_model_run(layers: tuple[Layer, ...]) -> None:
 
 
 def test_a_users_own_module_is_measured_piece_by_piece_and_as_a_whole(tmp_path: Path) -> None:
-    model = load_module_model("tests.profiling_models:residual_network")
+    model = load_module_model(UserFactory(reference="tests.profiling_models:residual_network"))
     tasks = plan_profile(model, degrees=[1, 2], micro_batches_per_rank=[8], dtype="fp32")
     with ProfileStore(tmp_path / "store.db") as store:
         report = profile_layers(store, tasks, SETTING)

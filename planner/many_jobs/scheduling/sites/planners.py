@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Recipe, Setup
@@ -66,7 +66,7 @@ class Workshop:
     def model(self, workload: Workload) -> Model:
         """What is trained."""
         if workload.model not in self._models:
-            self._models[workload.model] = load_any_model(workload.model)
+            self._models[workload.model] = load_file_model(workload.model)
         return self._models[workload.model]
 
     def recipe(self, workload: Workload) -> Recipe:

@@ -34,6 +34,7 @@ from planner.one_job.search.mixed.space import MixedSpace, Segment, groups_of, p
 from planner.one_job.search.spaces.found import ROUNDING, Counts
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.request import SearchRequest
+from planner.one_job.search.spaces.space import fills_evenly
 from profiles.vocabulary import Infeasible
 
 SAME = 1e-9
@@ -92,10 +93,8 @@ def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
     """Why there is nothing to search, in sentences where somebody could wonder. On one group there is, if replicas that
     divide the batch leave devices idle."""
     limits = space.constraints
-    if len(space.groups) == 1:
-        devices = min(len(space.groups[0].slots), limits.bounds("devices")[1])
-        if limits.alike or space.first.space.global_batch % devices == 0:
-            return ()
+    if len(space.groups) == 1 and fills_evenly(space.first.space):
+        return ()
     if any(group.own.pricing.lookup is not nothing_measured for group in space.groups):
         words = "plans on several types of device or sites are not searched: layer times are measured on one type"
         return (words,) if len(space.groups) > 1 else ()

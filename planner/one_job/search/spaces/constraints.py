@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
 from estimator.bulk.records import StateRule
@@ -104,16 +105,10 @@ class Constraints:
         """Return the rules of state that the user and the tool allow under the degrees of `shape`: stages of ZeRO, the
         third also over `inside` ranks (None: over all alone), with what is on the host; the first of equal ones where
         there is nothing to share."""
-        stages = [zero for zero in self.zero if self.permits("zero", zero)]
-        if shape.ranks == 1:
-            stages.sort()
-        split = (None, inside) if inside is not None and 1 < inside < shape.ranks else (None,)
-        rules = [
-            StateRule(zero=zero, shard=shard, offload=offload)
-            for zero in stages
-            for shard in (split if zero == 3 else (None,))
-            if shape.ranks % (shard or 1) == 0
-        ]
+        stages = tuple(zero for zero in self.zero if self.permits("zero", zero))
+        rules = _state_rules(tuple(sorted(stages)) if shape.ranks == 1 else stages, shape.ranks, inside, offload)
+        if self.tool is None:
+            return rules[:1] if shape.ranks == 1 else rules
         kept = [rule for rule in rules if self._tool_runs(shape, rule)]
         return tuple(kept[:1] if shape.ranks == 1 else kept)
 
@@ -134,6 +129,20 @@ def _whole(word: str) -> int | None:
         return read_whole(word)
     except ValueError:
         return None
+
+
+@lru_cache(maxsize=4096)
+def _state_rules(
+    stages: tuple[ZeroStage, ...], ranks: int, inside: int | None, offload: frozenset[OffloadPart]
+) -> tuple[StateRule, ...]:
+    """Rules of state of so many ranks by stages of ZeRO, the third also over `inside` ranks."""
+    split = (None, inside) if inside is not None and 1 < inside < ranks else (None,)
+    return tuple(
+        StateRule(zero=zero, shard=shard, offload=offload)
+        for zero in stages
+        for shard in (split if zero == 3 else (None,))
+        if ranks % (shard or 1) == 0
+    )
 
 
 def read_numbers(option: str, texts: tuple[str, ...]) -> dict[Number, int]:

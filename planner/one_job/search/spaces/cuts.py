@@ -105,20 +105,19 @@ def lightest(weights: tuple[float, ...], chunks: int) -> tuple[int, ...]:
     heaviest = [[0.0] + [float("inf")] * count]
     before: list[list[int]] = []
     for chunk in range(1, chunks + 1):
+        earlier = heaviest[chunk - 1]
         row, cut = [float("inf")] * (count + 1), [0] * (count + 1)
+        low = chunk - 1
         for end in range(chunk, count + 1):
-            # The last chunk's weight falls with its first layer, the rest's rises: the best is where they meet.
-            low, high = chunk - 1, end - 1
-            while low < high:
-                middle = (low + high + 1) // 2
-                if heaviest[chunk - 1][middle] <= sums[end] - sums[middle]:
-                    low = middle
-                else:
-                    high = middle - 1
-            for first in {low, min(low + 1, end - 1)}:
-                heavier = max(heaviest[chunk - 1][first], sums[end] - sums[first])
-                if heavier < row[end]:
-                    row[end], cut[end] = heavier, first
+            # The last chunk's weight falls with its first layer, the rest's rises: the best is where they meet, which
+            # moves on with the end.
+            total = sums[end]
+            while low + 1 < end and earlier[low + 1] <= total - sums[low + 1]:
+                low += 1
+            first, heavier = low, max(earlier[low], total - sums[low])
+            if low + 1 < end and earlier[low + 1] < heavier and total - sums[low + 1] < heavier:
+                first, heavier = low + 1, max(earlier[low + 1], total - sums[low + 1])
+            row[end], cut[end] = heavier, first
         heaviest.append(row)
         before.append(cut)
     edges, end = [count], count

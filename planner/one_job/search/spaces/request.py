@@ -83,7 +83,7 @@ def read_search(
 ) -> SearchRequest:
     """Return the search behind `options`, for the least `objective`, over at most `limit` families of plans. Raise
     InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
-    model = load_any_model(options.model) if model is None else model
+    model = load_any_model(options.model, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
     place = load_place(
         options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer

@@ -265,6 +265,15 @@ def state_rules(space: Space, degrees: BatchedDegrees) -> tuple[StateRule, ...]:
     return tuple(sorted(rules, key=lambda rule: (rule.zero, rule.shard or 0, len(rule.offload))))
 
 
+def fills_evenly(space: Space) -> bool:
+    """Return whether the devices are of one site, and replicas that divide the batch can use all of them, or have to be
+    alike."""
+    limits, site = space.constraints, space.slots[0].site
+    if any(slot.site != site for slot in space.slots):
+        return False
+    return limits.alike or space.global_batch % min(len(space.slots), limits.bounds("devices")[1]) == 0
+
+
 def fewest_replicas(ranks: int, holders: int) -> int:
     """Return how many replicas of `ranks` ranks a stage has at least whose experts are spread over `holders`.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models_zoo.user_code import NO_CODE, UserCode
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFile:
@@ -25,9 +27,10 @@ class Export:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportContext:
     """What the plan itself does not say: the training script that the launcher is to start (None: the tool's own, or a
-    placeholder that a note names)."""
+    placeholder that a note names), and what of the user's own code it may run."""
 
     script: str | None = None
+    code: UserCode = NO_CODE
 
 
 class CannotExpress(Exception):  # noqa: N818  it is a result that has no file, not an error of anybody

@@ -11,6 +11,7 @@ from estimator.frontends.load import load_any_model
 from models_zoo.catalogue import load_model, model_names
 from models_zoo.hugging_face import config_model
 from models_zoo.model import Model
+from models_zoo.user_code import NO_CODE, UserCode
 from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
 
@@ -28,9 +29,10 @@ class NamedModel:
     config: Mapping[str, Any] | None = None
 
 
-def load_named(reference: str) -> NamedModel:
-    """Return the model that the user named. Raise InputError where there is none."""
-    return NamedModel(model=load_any_model(reference), reference=reference)
+def load_named(reference: str, code: UserCode = NO_CODE) -> NamedModel:
+    """Return the model that the user named; `code` is what of their own it may run. Raise InputError where there is
+    none."""
+    return NamedModel(model=load_any_model(reference, code), reference=reference)
 
 
 def describe_model(config: Mapping[str, Any], *, where: str, name: str) -> NamedModel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -12,6 +11,7 @@ from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import GradDType, Recipe
 from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
+from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.tools.base.export_records import CannotExpress
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
@@ -173,9 +173,12 @@ def job_of_recipe(model: Model, recipe: Recipe) -> Job:
     )
 
 
-def shape_of(plan: Plan, tool: str, *, orders: Iterable[tuple[RankAxis, ...]] = (MEGATRON_ORDER,)) -> Shape:
+def shape_of(
+    plan: Plan, tool: str, *, orders: Iterable[tuple[RankAxis, ...]] = (MEGATRON_ORDER,), code: UserCode = NO_CODE
+) -> Shape:
     """Return the plan in tools' numbers. Raise CannotExpress where stages differ, replicas share a micro-batch
-    unevenly, or ranks are counted in none of the `orders` (fastest axis first)."""
+    unevenly, or ranks are counted in none of the `orders` (fastest axis first). `code` is what of the
+    user's own the plan may run."""
     degrees = {name: _alike(plan, tool, name) for name in ("tp", "cp", "dp", "ep", "etp", "sequence_parallel")}
     for number, stage in enumerate(plan.stages):
         shares = stage.micro_batch_shares
@@ -186,7 +189,7 @@ def shape_of(plan: Plan, tool: str, *, orders: Iterable[tuple[RankAxis, ...]] = 
     order = _rank_order(plan, tool, degrees, tuple(orders))
     state = {name: _alike(plan, tool, f"sharding.{name}") for name in ("zero", "shard", "replicate")}
     recompute, offload = _alike(plan, tool, "recompute.kind"), tuple(sorted(_alike(plan, tool, "offload")))
-    model = load_plan_model(plan)
+    model = load_plan_model(plan, code)
     return Shape(
         **degrees,
         **state,
@@ -276,10 +279,11 @@ def _few(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, listed[:6])) + (", ..." if len(listed) > 6 else "")
 
 
-def load_plan_model(plan: Plan) -> Model:
-    """Return the model that the plan names. Raise InputError where it is no longer the one of the plan."""
+def load_plan_model(plan: Plan, code: UserCode = NO_CODE) -> Model:
+    """Return the model that the plan names. Raise InputError where it is no longer the one of the plan, or is made by
+    code that is not among that of the user's own which the plan may run."""
     reference = plan.model.reference
-    model = _load_factory(reference) if ":" in reference else load_any_model(reference)
+    model = load_any_model(reference, code, where="plan", key="model.reference")
     sizes = model_sizes(model, parameters=plan.model.sizes.parameters)
     if sizes != plan.model.sizes:
         name = next(
@@ -290,12 +294,6 @@ def load_plan_model(plan: Plan) -> Model:
             where="plan", key="model.sizes", found=said, expected=f"{getattr(sizes, name)}, as {reference} has now"
         )
     return model
-
-
-@lru_cache(maxsize=4)
-def _load_factory(reference: str) -> Model:
-    """A user's own model, traced once a process."""
-    return load_any_model(reference)
 
 
 def chunks_of(plan: Plan, model: Model) -> tuple[Chunk, ...]:

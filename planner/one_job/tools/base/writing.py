@@ -34,12 +34,12 @@ class Task:
     @cached_property
     def model(self) -> Model:
         """The model that the plan names."""
-        return load_plan_model(self.plan)
+        return load_plan_model(self.plan, self.context.code)
 
     @cached_property
     def shape(self) -> Shape:
         """The plan in tools' numbers."""
-        return shape_of(self.plan, self.tool.name, orders=self.tool.orders)
+        return shape_of(self.plan, self.tool.name, orders=self.tool.orders, code=self.context.code)
 
     @cached_property
     def decoder(self) -> Decoder:

@@ -90,7 +90,7 @@ def read_deepspeed(settings: str, *, model: str | None, options: EstimateOptions
     return Imported(
         launcher="deepspeed",
         setting=setting,
-        model=load_named(model),
+        model=load_named(model, options.user_code),
         options=read,
         words=WORDS,
         software=_buckets(zero, read),

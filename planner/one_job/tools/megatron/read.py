@@ -12,6 +12,7 @@ from pathlib import Path
 
 from estimator.pricing.recipe import OffloadPart, Overlap, ZeroStage
 from models_zoo.model import Model
+from models_zoo.user_code import UserCode
 from planner.one_job.tools.base.import_records import Imported, NamedModel, Stated, load_named
 from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks
 from planner.one_job.tools.base.shape import blocks_of, experts_of
@@ -63,13 +64,12 @@ def read_megatron(settings: str, *, model: str | None, options: EstimateOptions)
 
     InputError names argument, value and what was expected.
     """
-    del options
     setting, text = _find_text(settings)
     command = read_command(text, where=setting)
     arguments = read_arguments(command.words, setting=setting)
     refuse_others(arguments, model_named=model is not None)
     notes = [*command.notes, *arguments.notes]
-    named = _model(arguments, model, notes)
+    named = _model(arguments, model, notes, options.user_code)
     read = _options(arguments, named.model, notes)
     return Imported(
         launcher="megatron",
@@ -103,10 +103,10 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _model(arguments: Arguments, reference: str | None, notes: list[str]) -> NamedModel:
+def _model(arguments: Arguments, reference: str | None, notes: list[str], code: UserCode) -> NamedModel:
     script = arguments.script
     if reference is not None:
-        named = load_named(reference)
+        named = load_named(reference, code)
         check_model(named.model, arguments)
         return named
     if script.startswith("pretrain_") and not any(part in script for part in SCRIPTS):

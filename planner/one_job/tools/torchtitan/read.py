@@ -59,12 +59,11 @@ WORDS = {
 def read_torchtitan(settings: str, *, model: str | None, options: EstimateOptions) -> Imported:
     """The plan of the file at `settings`. `model` stands for a flavor that is not known. InputError with file, key,
     value and what was expected; for broken TOML with its line."""
-    del options
     setting = settings.removeprefix("@")
     values = read_toml(Path(setting))
     titan = _Titan(where=setting, values=values)
     notes = describe_unread(values, load_known("torchtitan/known.toml"))
-    named = _flavor(titan) if model is None else load_named(model)
+    named = _flavor(titan) if model is None else load_named(model, options.user_code)
     read = _options(titan, named.model, notes)
     return Imported(
         launcher="torchtitan",

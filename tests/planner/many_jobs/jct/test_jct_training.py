@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
 from planner.many_jobs.jct.jobs import Jobs, make_jobs
 from planner.many_jobs.jct.model import JctModel, masses_of, predict
-from planner.many_jobs.jct.model_file import load_model, save_model
+from planner.many_jobs.jct.model_file import SCHEMA, header_of, load_model, save_model
 from planner.many_jobs.jct.prepared import prepare
 from planner.many_jobs.jct.training import known_rows, ranked_score, train
 from planner.shared.options.jct import EvaluationOptions
@@ -167,6 +168,49 @@ def test_a_file_that_was_changed_is_refused(model: JctModel, tmp_path: Path, cha
     path.write_text(change(path.read_text()))
     with pytest.raises(InputError, match=message):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("left_child", "0", "left_child, right_child: found no tree"),
+        ("right_child", "99999999", "left_child, right_child: found no tree"),
+        ("split_feature", "99999999", "split_feature: found 1e.08, expected whole numbers from 0"),
+        ("decision_type", "64", "decision_type: found 64"),
+        ("decision_type", "1", "threshold: found .*, expected whole numbers from 0 to -1"),
+        ("leaf_value", "nan", "leaf_value: found 'nan"),
+        ("threshold", "", "threshold: found '"),
+        ("num_leaves", "2147483647", "num_leaves: found '2147483647"),
+        ("num_leaves", "3000000", "leaf_value: found .* values, expected 3000000"),
+        ("num_cat", "7", "cat_boundaries: found others"),
+        ("num_tree_per_iteration", "1", "num_tree_per_iteration: found 1"),
+        ("tree_sizes", "-1", "tree_sizes: found -1 bytes of tree 0"),
+        ("tree_sizes", "7", "tree_sizes: found 7 bytes of tree 0"),
+        ("max_feature_idx", "3", "max_feature_idx: found 3"),
+    ],
+)
+def test_trees_that_would_end_the_process_are_refused(
+    model: JctModel, tmp_path: Path, key: str, value: str, message: str
+) -> None:
+    """LightGBM aborts or reads anywhere for most of these; whoever changes trees can write their hash anew."""
+    text = model.booster.model_to_string()
+    line = re.search(rf"^{key}=(.*)$", text[text.index("\nnum_leaves=") :] if key not in HEADER else text, re.MULTILINE)
+    assert line is not None
+    changed = line[0].replace(line[1].split(" ")[0], value, 1)
+    hostile = text.replace(line[0], changed, 1)
+    if key not in HEADER:  # LightGBM finds trees by their sizes: these are told as they are then
+        sizes = re.search(r"^tree_sizes=(\d+)", text, re.MULTILINE)
+        assert sizes is not None
+        size = int(sizes[1]) + len(changed) - len(line[0])
+        hostile = hostile.replace(sizes[0], f"tree_sizes={size}", 1)
+    header = json.dumps(header_of(model, hostile))
+    path = tmp_path / "model.txt"
+    path.write_text(f"{hostile}{SCHEMA} {header}\n")
+    with pytest.raises(InputError, match=message):
+        load_model(path)
+
+
+HEADER = ("num_tree_per_iteration", "tree_sizes", "max_feature_idx")
 
 
 def trees(model: JctModel) -> str:

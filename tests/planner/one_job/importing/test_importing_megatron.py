@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from models_zoo.layers import Experts, TransformerBlock
 from planner.one_job.tools.base.import_records import Imported
 from planner.one_job.tools.base.pipeline import even_blocks, layout_blocks, uneven_blocks, with_blocks
@@ -291,7 +291,7 @@ def test_a_model_without_a_name_can_be_found_again(tmp_path: Path) -> None:
         result = estimate("megatron", f"{SMALL_MEGATRON} {words}", output=output)
         reference = result["plan"]["model"]["reference"]
         assert reference == str(tmp_path / f"{number}-model.json")
-        found = load_any_model(reference)
+        found = load_file_model(reference)
         expected = blocks_of(read(f"{SMALL_MEGATRON} {words}"))
         assert [layer for layer in found.layers if isinstance(layer, TransformerBlock)] == expected
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.layers.graph import build_graph
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanBatch, PlanDevice, PlanModel, PlanStage, RecomputeRule, Sharding
@@ -101,7 +101,7 @@ def hand_plan(
     optimizer: str = "adamw",
 ) -> Plan:
     """The plan of `stages` one after another, on this machine's workers."""
-    model = load_any_model(reference)
+    model = load_file_model(reference)
     graph = build_graph(model, shard=Shard(seq_len=seq_len or 0, dtype=dtype), degrees=())
     made, first = [], 0
     for stage in stages:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.pricing.outcome import Evaluation
 from estimator.profiling.rates_torch import identify_device
 from estimator.profiling.setting import Setting
@@ -42,7 +42,7 @@ def put_own_rates(path: Path) -> Path:
 
 def estimate_of(plan: Plan, store: Path) -> tuple[Program, Evaluation]:
     """The program of a plan and its estimate on this machine's workers, as `run` makes it: without dropout."""
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = program_of(plan, load_file_model(plan.model.reference), where="plan")
     with ProfileStore(store) as opened:
         request = read_plan(plan, where="plan", store=opened)
         found = evaluate_with_store(replace(request.setups[0], model=program.model), store=opened)

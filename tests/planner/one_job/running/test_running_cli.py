@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.cpu import cpu_name
 from estimator.profiling import contention
 from estimator.profiling.lookup import to_layer_time
@@ -114,7 +114,7 @@ def test_json_has_measured_estimated_and_losses(learned: Learned) -> None:
 
 
 def test_the_losses_are_those_of_one_process(learned: Learned, gpt: str) -> None:
-    program = program_of(hand_plan(gpt, TP2), load_any_model(gpt), where="plan")
+    program = program_of(hand_plan(gpt, TP2), load_file_model(gpt), where="plan")
     alone = train_alone(
         program.model, seq_len=16, steps=4, global_batch=8, at_once=2, learning_rate=1e-3, optimizer="adamw"
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.host.worker_processes import Limits, WorkerSpec, run_workers
 from planner.cli import main as cli
 from planner.one_job.running.launch import run_here, worker_specs
@@ -83,7 +83,7 @@ def fail_after_two_steps(plan: Plan, token: str, sent: signal.Signals, *, timeou
             sent_at.append(time.monotonic())
             os.kill(workers_of(token)[1], sent)
 
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = program_of(plan, load_file_model(plan.model.reference), where="plan")
     orders = orders_of(plan, steps=ENDLESS, timeout_s=timeout_s)
     specs = [replace(spec, environment={TOKEN: token}) for spec in worker_specs(program, orders, pins=True)]
     with pytest.raises(MachineError) as failure:
@@ -261,7 +261,7 @@ def test_torchrun_trains_as_one_machine_alone_does(
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = program_of(plan, load_file_model(plan.model.reference), where="plan")
     alone = train_alone(
         program.model, seq_len=16, steps=3, global_batch=8, at_once=1, learning_rate=1e-3, optimizer="adamw"
     )

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.schedules.orders import order_of
 from models_zoo.model import Model
 from models_zoo.parameters import layer_parameters, whole_array
@@ -192,7 +192,7 @@ def plan_for(folder: Path, devices: int, **options: Any) -> tuple[Program, Order
         data=None,
         data_dtype="uint16",
     )
-    return program_of(plan, load_any_model(plan.model.reference), where="plan"), orders
+    return program_of(plan, load_file_model(plan.model.reference), where="plan"), orders
 
 
 def test_a_run_of_a_plan_file_is_the_torch_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

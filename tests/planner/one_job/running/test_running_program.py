@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from models_zoo.catalogue import load_model
 from models_zoo.layers import Embedding, Experts, TracedLayer, TransformerBlock
 from models_zoo.model import Model
+from models_zoo.user_code import UserFactory
 from planner.one_job.running.program import Program, program_of
 from planner.shared.plan import Plan, PlanStage
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
@@ -34,7 +35,7 @@ def mixtral(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def program(plan: Plan, model: Model | None = None) -> Program:
-    return program_of(plan, model or load_any_model(plan.model.reference), where="plan.json")
+    return program_of(plan, model or load_file_model(plan.model.reference), where="plan.json")
 
 
 def on_first_stage(plan: Plan, change: Callable[[PlanStage], PlanStage]) -> Plan:
@@ -137,10 +138,16 @@ def test_a_dense_model_says_nothing_of_experts(gpt: str) -> None:
 
 def test_a_traced_module_is_refused(gpt: str) -> None:
     traced = TracedLayer(
-        fingerprint="f", split_fingerprint="s", factory="a.b:make", batch=1, places=("x",), shards=(), refused=()
+        fingerprint="f",
+        split_fingerprint="s",
+        factory=UserFactory(reference="a.b:make"),
+        batch=1,
+        places=("x",),
+        shards=(),
+        refused=(),
     )
     plan = hand_plan(gpt, WHOLE)
-    model = load_any_model(gpt)
+    model = load_file_model(gpt)
     model = replace(model, layers=(model.layers[0], traced, *model.layers[2:]))
     with pytest.raises(InputError, match=r"model\.reference: found .*, expected a zoo model or a config\.json"):
         program(plan, model)
@@ -195,7 +202,7 @@ def test_one_replica_has_nothing_to_shard(gpt: str) -> None:
 
 
 def test_dropout_is_left_out_and_the_rest_of_the_model_stays(gpt: str) -> None:
-    model = load_any_model(gpt)
+    model = load_file_model(gpt)
     assert any(isinstance(layer, TransformerBlock) and layer.dropout for layer in model.layers)
     found = program(hand_plan(gpt, WHOLE)).model
     for ours, theirs in zip(found.layers, model.layers, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from planner.one_job.running.lines import Lines
 from planner.one_job.running.program import program_of
 from planner.one_job.running.record import Orders, RunRecord
@@ -125,7 +125,7 @@ class Runs:
         reference, plan, at_once = self.cases[name]
         key = (reference, plan.batch.global_batch, at_once, plan.optimizer)
         if key not in self.alone:
-            program = program_of(plan, load_any_model(reference), where=name)
+            program = program_of(plan, load_file_model(reference), where=name)
             self.alone[key] = train_alone(
                 program.model,
                 seq_len=program.seq_len,
@@ -214,7 +214,7 @@ def test_replicas_stay_alike_over_a_tied_table(runs: Runs) -> None:
 def test_a_wrong_gradient_would_show(runs: Runs) -> None:
     """The oracle itself: half the gradient (a sum over replicas forgotten) gives other losses under SGD."""
     reference, plan, _ = runs.cases["dp2-sgd"]
-    program = program_of(plan, load_any_model(reference), where="plan")
+    program = program_of(plan, load_file_model(reference), where="plan")
     halved = train_alone(
         program.model, seq_len=16, steps=STEPS, global_batch=8, at_once=1, learning_rate=0.25, optimizer="sgd"
     )

@@ -99,7 +99,7 @@ def test_nothing_possible_says_what_removed_the_ways() -> None:
     with pytest.raises(NothingFits, match=r"lacks .* GiB"):
         _plan(model="llama3-70b", cluster="v100-32gb:1x1", dtype="fp16")
     with pytest.raises(NothingFits, match="no bf16 rate"):
-        _plan(cluster="v100-32gb:1x4")
+        _plan(cluster="v100-32gb:1x4", dtype="bf16")
 
 
 def test_money_takes_the_devices_into_account(tmp_path: Path) -> None:
@@ -137,7 +137,9 @@ def test_the_smallest_cluster_meets_the_time_and_one_device_less_does_not() -> N
 
 
 def test_clusters_side_by_side() -> None:
-    found = api.side_by_side(MODEL, cluster=CLUSTER, beside=("h100:1x4", "v100-32gb:1x4"), global_batch=16)
+    found = api.side_by_side(
+        MODEL, cluster=CLUSTER, beside=("h100:1x4", "v100-32gb:1x4"), global_batch=16, dtype="bf16"
+    )
     first, second, third = found
     assert (first.iteration_time_s or math.inf) > (second.iteration_time_s or math.inf)
     assert third.plan is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from estimator.frontends.load import load_any_model
+from estimator.frontends.load import load_file_model
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.schedules.closed_form import time_schedule
@@ -162,7 +162,7 @@ def test_a_trace_is_valid_and_has_every_task(name: str) -> None:
 def test_a_trace_is_that_of_cellplan_run_for_the_first_rank_of_each_stage(name: str) -> None:
     plan = plan_named(name)
     timeline = make_timeline(plan)
-    program = program_of(plan, load_any_model(plan.model.reference), where="plan")
+    program = program_of(plan, load_file_model(plan.model.reference), where="plan")
     spans = estimated_spans(program, evaluation_of(plan))
     firsts = {stage.planned.ranks[0]: spans[stage.planned.ranks[0]] for stage in timeline.stages}
     trace = json.loads(write_trace(timeline))
