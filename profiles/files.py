@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,19 @@ from profiles.opening import decode_text, read_bytes
 def write_atomically(path: str | Path, content: str | bytes) -> None:
     """Put `content` into the file at `path`, wholly or not at all: write beside it, fsync, rename.
 
-    Text is UTF-8. A file that was there keeps its permissions, a link its place. Raise InputError if the folder does
-    not exist or `path` is no regular file; MachineError (disk full, no permission) leaves the old file as it was.
+    Text is UTF-8. A file that was there keeps its permissions, a link its place. What killed processes were writing in
+    this folder is removed. Raise InputError if the folder does not exist or `path` is no regular file; MachineError
+    (disk full, no permission) leaves the old file as it was.
     """
     target = Path(path).resolve()
     mode = _mode_of_existing(target, shown=path)
     data = content.encode("utf-8") if isinstance(content, str) else content
-    beside = target.parent / f".cellplan-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    beside = target.parent / f".cellplan-{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
+        _remove_leftovers(target.parent)
         try:
             with beside.open("xb") as file:
+                _lock(file.fileno())
                 file.write(data)
                 file.flush()
                 if mode is not None:
@@ -41,6 +45,46 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
         _sync_folder(target.parent)
     except OSError as error:
         raise MachineError(f"{path}: could not be written: {error.strerror or error}") from error
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what a process of this host, by its name no more there and by its lock no more at it, was writing. In a
+    folder that other machines see too, theirs stays."""
+    for path in folder.iterdir():
+        unfinished = _UNFINISHED.fullmatch(path.name)
+        if unfinished and unfinished["host"] == _host() and not _is_alive(int(unfinished["pid"])):
+            with suppress(OSError), path.open("rb") as file:
+                _lock(file.fileno())
+                path.unlink()
+
+
+_UNFINISHED = re.compile(r"\.cellplan-(?P<host>.+)-(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "_", os.uname().nodename)[:64]
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file until it is closed, where the file system knows locks; BlockingIOError where another process has."""
+    import fcntl  # POSIX alone has it.
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def read_text(path: str | Path, *, limit: Limit = LIMITS.text_bytes) -> str:

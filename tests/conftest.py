@@ -1,17 +1,25 @@
 """One thread for all tests: their tensors are tiny, and more threads only wait for each other. No test sees or touches
-the store of whoever runs it. No example has a deadline: the machine may be busy."""
+the store of whoever runs it. No example has a deadline: the machine may be busy. No test leaves a process."""
 
 import gc
 import itertools
 import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import tests.jax_flags  # noqa: F401  (how JAX is to start, before anything starts it)
+from bench.killed.processes import processes_with
 from tests.seeds import ALL_SEEDS, Place, examples, places, summary
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ENDING_S = 60.0
+"""What was told to end may take so long on a busy machine."""
 
 _STORES = itertools.count()
 ASKED = pytest.StashKey[set[Place]]()
@@ -58,6 +66,25 @@ def pytest_collection_finish() -> None:
     # What was collected stays to the end: no search for garbage need look at it again.
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_stays() -> Iterator[None]:
+    """What a test starts, directly or not, has a token in its environment, by which it is found at the end."""
+    token = f"cellplan-session-{secrets.token_hex(8)}"
+    os.environ["CELLPLAN_TEST_SESSION"] = token
+    yield
+    if not Path("/proc/self/environ").exists():
+        return
+    deadline = time.monotonic() + ENDING_S
+    while (left := _left(token)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, f"tests have left processes: {left}"
+
+
+def _left(token: str) -> list[str]:
+    """The tracker of multiprocessing ends with this process, of which it is a part."""
+    return [command for command in processes_with(token).values() if "multiprocessing.resource_tracker" not in command]
 
 
 @pytest.fixture(autouse=True)

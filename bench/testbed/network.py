@@ -39,7 +39,7 @@ from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import MachineError
 
 _LOOPBACK = "127.0.0.1"
-_READY_S = 10.0
+_READY_S = 60.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _numbers = itertools.count()
 

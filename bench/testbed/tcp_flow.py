@@ -21,7 +21,7 @@ from profiles.errors import MachineError
 _PINGS = 30
 _PARTS = 5
 _WARM_UP_BYTES = 4 << 20  # opens the connection's windows
-_CONNECT_S = 10.0
+_CONNECT_S = 60.0
 _TIMEOUT_S = 120.0
 _FIRST_PORT = 22_000
 

@@ -58,7 +58,8 @@ def _run(action: Action, arguments: Namespace) -> None:
     hooks = () if record is None else record.hooks()
     world = launched_world() if "world" in hooks else None
     switches = () if isinstance(action.writes, bool) else action.writes
-    if action.writes is True or any(getattr(arguments, switch) for switch in switches):
+    writes = action.writes is True or any(getattr(arguments, switch) for switch in switches)
+    if writes and getattr(arguments, "store", None) is None:
         make_user_folder()
     tell: Callable[[str], AbstractContextManager[Any]] = progress if "progress" in hooks else status
     with tell(action.doing.format(**vars(arguments))) if action.doing else nullcontext() as report:

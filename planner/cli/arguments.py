@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from planner.shared.options.record import Entry, Options, entries
 from planner.shared.options.values import Values, WrongValueError
+from profiles.errors import MachineError
 
 O = TypeVar("O", bound=Options)  # noqa: E741
 
@@ -41,7 +42,8 @@ def chosen(arguments: Namespace, kind: type[O], **hooks: Any) -> O:
         if entry.option.supplied and values[name] is None:
             place = SUPPLIED[name]()
             # The user's own folder need not be there yet; what is only read then has nothing to say.
-            values[name] = place if entry.required or place.parent.is_dir() else None
+            there = place is not None and (entry.required or place.parent.is_dir())
+            values[name] = place if there else None
     taken = {name: hook for name, hook in hooks.items() if name in kind.hooks()}
     return kind(**values, **taken)
 
@@ -110,20 +112,43 @@ def user_store() -> Path:
 def make_user_folder() -> None:
     """Make the folder of the user's own profile store, for a command that writes there."""
     if not os.environ.get("CELLPLAN_STORE"):
-        _user_folder().mkdir(parents=True, exist_ok=True)
+        try:
+            _make_folder(_user_folder())
+        except OSError as error:
+            place = f"{error.filename}: {error.strerror}"
+            raise MachineError(f"{place}; name a file elsewhere by --store or $CELLPLAN_STORE") from error
 
 
 def _user_folder() -> Path:
     data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "cellplan"
+    return (Path(data) if data else _home() / ".local" / "share") / "cellplan"
 
 
-def user_cells() -> Path:
-    """Return the folder of Cells beside the user's profile store, and make it."""
+def _home() -> Path:
+    """`~` where this user has none: what only reads a store does without."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("~")
+
+
+def user_cells() -> Path | None:
+    """Return the folder of Cells beside the user's profile store, and make it; None where nothing can be kept there:
+    they only save time."""
     folder = user_store().parent / "cells"
+    try:
+        _make_folder(folder)
+    except (OSError, MachineError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _make_folder(folder: Path) -> None:
+    """MachineError where there is no home to make it in."""
+    if folder.parts[0] == "~":
+        raise MachineError(f"{folder}: this user has no home folder; name a file by --store or $CELLPLAN_STORE")
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
-SUPPLIED: dict[str, Callable[[], Path]] = {"store": user_store, "cells_file": user_cells}
+SUPPLIED: dict[str, Callable[[], Path | None]] = {"store": user_store, "cells_file": user_cells}
 """What the command line says where nobody does, for options that are `supplied`."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.killed.processes import TOKEN, processes_with
 from bench.testbed.layout import LEAST_HELD_S, OWN_LATENCY_S, Layout, lay_out
 from bench.testbed.measure import measure_between
 from bench.testbed.namespaces import run_tool
@@ -21,7 +22,7 @@ from estimator.host import guardian
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
-from tests.processes import HANGS_S, TOKEN, new_token, processes_with, wait_until
+from tests.processes import HANGS_S, new_token, wait_until
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "bench" / "testbed" / "clusters"
@@ -167,7 +168,7 @@ def test_traffic_between_sites_passes_their_shaped_link() -> None:
         assert "rate 5Gbit" in bucket
         assert "dev to1" in run_tool("ip", "-n", space, "route", "get", last.address)
         assert "dev lo" in run_tool("ip", "-n", space, "route", "get", network.seats[1].address)
-        points = measure_between(network, (0, 3), (1024, 1 << 20), "send_recv", repeats=3, timeout_s=60)
+        points = measure_between(network, (0, 3), (1024, 1 << 20), "send_recv", repeats=3, timeout_s=HANGS_S)
         assert [size for size, _ in points] == [1024, 1 << 20]
         sent = run_tool("tc", "-n", space, "-s", "qdisc", "show", "dev", "to1").split("Sent ")[1].split()
         assert int(sent[0]) > 1 << 20
@@ -182,7 +183,7 @@ def test_nothing_is_left_after_an_exception_not_even_a_worker() -> None:
 
     def fail_inside() -> None:
         with emulated_network(cluster_of("four-sites")) as network:
-            started.append(subprocess.Popen([*network.seats[0].prefix, "sleep", "60"]))
+            started.append(subprocess.Popen([*network.seats[0].prefix, "sleep", "600"]))
             while b"sleep" not in Path(f"/proc/{started[0].pid}/cmdline").read_bytes():
                 pass
             raise MachineError("of the run")
@@ -200,7 +201,7 @@ MAKER = textwrap.dedent(
     from profiles.cluster_file import load_cluster
     with emulated_network(load_cluster(sys.argv[1])):
         print("up", flush=True)
-        time.sleep(60)
+        time.sleep(600)
     """
 )
 

@@ -30,7 +30,7 @@ class Meeting:
 
     def __post_init__(self) -> None:
         self.tensors = [None] * self.degree
-        self.barrier = Barrier(self.degree, timeout=30)
+        self.barrier = Barrier(self.degree, timeout=120)
 
     def exchange(self, rank: int, x: Tensor) -> list[Tensor]:
         self.tensors[rank] = x.detach().clone()

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.killed.processes import TOKEN, processes_with
 from planner.shared.plan_file import save_plan
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
 from tests.planner.one_job.running.running_examples import put_own_rates
-from tests.processes import TOKEN, new_token, processes_with, wait_until
+from tests.processes import new_token, wait_until
 
 ROOT = str(Path(__file__).parents[2])
 GONE_S = 5.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiles import files
 from profiles.errors import InputError, MachineError
 from profiles.files import parse_json, read_json, read_text, write_atomically
 from profiles.yaml_files import parse_yaml, read_yaml
@@ -154,3 +156,25 @@ LEAVES = st.none() | st.booleans() | NUMBERS | st.text(st.characters(min_codepoi
 def test_yaml_reads_json(value: object) -> None:
     text = json.dumps(value)
     assert parse_yaml(text, where="") == parse_json(text, where="") == value
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_write(tmp_path: Path) -> None:
+    """Not what a process that lives is writing, nor one of another machine, nor what somebody else calls alike."""
+    code = (
+        "import os, signal, sys; from profiles import files\n"
+        "files.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.write_atomically(sys.argv[1], 'new')\n"
+    )
+    path = tmp_path / "plan.json"
+    path.write_text("old", encoding="utf-8")
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
+        (unfinished,) = tmp_path.glob(".cellplan-*.tmp")  # The second has removed that of the first.
+        assert path.read_text(encoding="utf-8") == "old"
+    others = [unfinished.name.replace(f"-{files._host()}-", "-elsewhere-"), ".cellplan-x.tmp", "cellplan-1-0a.tmp"]
+    living = f".cellplan-{files._host()}-{os.getpid()}-00000000.tmp"
+    for name in (*others, living):
+        (tmp_path / name).touch()
+    write_atomically(path, "newer")
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, living, *others}
+    assert path.read_text(encoding="utf-8") == "newer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from planner.shared.options.simulate import PolicyOption, ReplayOptions, Simulat
 from planner.shared.pictures import picture_format
 from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
-from profiles.errors import InputError
+from profiles.errors import InputError, MachineError
 from profiles.files import check_folder, write_atomically
 
 SCOPE = (
@@ -255,7 +255,9 @@ def run_request(
     with _out_of_the_collectors_way():
         result = simulate(inputs.jobs, inputs.pools, inputs.cells, policy, settings=settings)
     if options.cells_file is not None:
-        inputs.cells.save(options.cells_file)
+        # They were saved before the run: where that cannot be any more, the next one lacks time, this one no result.
+        with suppress(MachineError):
+            inputs.cells.save(options.cells_file)
     return result
 
 

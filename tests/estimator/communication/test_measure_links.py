@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.killed.processes import is_running
 from estimator.communication import measure_torch
 from estimator.communication.measure_torch import ALL_OPS, measure_links
 from estimator.communication.measuring import Measured, World
 from estimator.host import worker_processes
 from estimator.host.cpu import cpu_name
 from profiles.errors import InputError, MachineError
-from tests.processes import is_running, wait_until
+from tests.processes import HANGS_S, wait_until
 
 SIZES = (4096, 262_144)
 
@@ -65,7 +66,7 @@ def test_ranks_of_a_launcher_each_get_the_tables() -> None:
         "world = World(rank=int(sys.argv[1]), world_size=2, ranks_per_node=1, address='127.0.0.1',\n"
         f"              port={port}, agent_store=False)\n"
         "tables = measure_links(link_name='ib', sizes=(4096,), ops=('all_reduce', 'send_recv'), repeats=2,\n"
-        "                       timeout_s=30, world=world)\n"
+        "                       timeout_s=120, world=world)\n"
         "print(sorted((table.op, table.ranks, table.nodes, table.points) for table in tables))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "GLOO_SOCKET_IFNAME": "lo"}
@@ -73,7 +74,7 @@ def test_ranks_of_a_launcher_each_get_the_tables() -> None:
         subprocess.Popen([sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE, env=environment, text=True)
         for rank in range(2)
     ]
-    first, second = (process.communicate(timeout=60)[0] for process in ranks)
+    first, second = (process.communicate(timeout=2 * HANGS_S)[0] for process in ranks)
     assert [process.returncode for process in ranks] == [0, 0]
     assert first == second
     assert "('all_reduce', 2, 2, ((4096," in first
@@ -98,7 +99,7 @@ def replace_worker(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def test_a_worker_that_dies_is_named_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_worker(monkeypatch, "import sys; print('one'); print('first', file=sys.stderr); sys.exit('out of luck')")
     with pytest.raises(MachineError, match=r"exit status 1, worker [01]: out of luck"):
-        measure_links(link_name="l", timeout_s=30)
+        measure_links(link_name="l", timeout_s=120)
 
 
 def test_a_killed_worker_is_named_before_the_one_that_lost_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +116,7 @@ def test_a_killed_worker_is_named_before_the_one_that_lost_it(monkeypatch: pytes
     replace_worker(monkeypatch, code)
     monkeypatch.setattr(worker_processes, "_POLL_S", 1.0)
     with pytest.raises(MachineError, match="killed by signal 9, worker 1: no message"):
-        measure_links(link_name="l", timeout_s=30)
+        measure_links(link_name="l", timeout_s=120)
 
 
 def test_a_measurement_that_hangs_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.killed.processes import TOKEN, processes_with
 from estimator.host import guardian
 from estimator.host.children import child_processes
-from tests.processes import TOKEN, new_token, processes_with, wait_until
+from tests.processes import new_token, wait_until
 
 ROOT = str(Path(__file__).parents[3])
 GONE_S = 5.0

@@ -110,9 +110,9 @@ class Threads:
 
     def _exchange(self, x: Tensor) -> list[Tensor]:
         self._slots[self.rank] = x.clone()
-        self._barrier.wait(timeout=60)
+        self._barrier.wait(timeout=120)
         everyone = list(self._slots)
-        self._barrier.wait(timeout=60)
+        self._barrier.wait(timeout=120)
         return everyone
 
     def all_reduce(self, x: Tensor, phase: Phase, ranks: int | None = None) -> Tensor:

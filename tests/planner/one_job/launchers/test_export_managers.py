@@ -30,6 +30,7 @@ from planner.one_job.tools.base.export_records import CannotExpress, Export, Exp
 from planner.one_job.tools.base.nodes import Layout
 from planner.shared.plan import Plan
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, setup_of
+from tests.processes import HANGS_S
 
 DATA = Path(__file__).parents[3] / "data"
 EXPORTERS: tuple[Callable[[Plan, ExportContext], Export], ...] = (export_slurm, export_kubernetes, export_ray)
@@ -408,7 +409,7 @@ def test_pods_start_torchrun_or_a_process_for_each_rank(plan: Plan, tmp_path: Pa
 def test_a_pod_ends_as_soon_as_one_of_its_ranks_fails(tmp_path: Path) -> None:
     manifest = yaml.safe_load(_text(export_kubernetes(SCATTERED, ExportContext())))
     container = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
-    (tmp_path / "python").write_text(f"#!{BASH}\n[ $LOCAL_RANK != 2 ] && exec sleep 60\nexit 3\n", encoding="utf-8")
+    (tmp_path / "python").write_text(f"#!{BASH}\n[ $LOCAL_RANK != 2 ] && exec sleep 600\nexit 3\n", encoding="utf-8")
     (tmp_path / "python").chmod(0o755)
     env = {one["name"]: one["value"] for one in container["env"]}
     env |= {"JOB_COMPLETION_INDEX": "0", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -420,7 +421,7 @@ def test_a_pod_ends_as_soon_as_one_of_its_ranks_fails(tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        assert process.wait(timeout=20) == 1
+        assert process.wait(timeout=HANGS_S) == 1
     finally:
         os.killpg(process.pid, 9)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from bench.killed.processes import TOKEN, processes_with
 from estimator.frontends.load import load_file_model
 from estimator.host.worker_processes import Limits, WorkerSpec, run_workers
 from planner.cli import main as cli
@@ -29,11 +30,11 @@ from profiles.errors import MachineError
 from tests.oracles.training_oracle import train_alone
 from tests.planner.one_job.running.run_plan_examples import GPT, HandStage, hand_plan, write_config
 from tests.planner.one_job.running.running_examples import orders_of, put_own_rates
-from tests.processes import HANGS_S, TOKEN, new_token, processes_with, wait_until
+from tests.processes import HANGS_S, new_token, wait_until
 
 ROOT = str(Path(__file__).parents[4])
 ENDLESS = 10**6
-PATIENCE_S = 4.0
+PATIENCE_S = 10.0
 """Of a run that is to be given up: many times what a step takes on a busy machine. Its start may take longer."""
 
 
@@ -109,14 +110,19 @@ def test_a_killed_worker_ends_the_run_by_its_name(plan: Plan) -> None:
 
 
 LIGHT_WORKER = """
-import json, os, signal, sys, time
+import json, os, pathlib, signal, sys, time
 request = json.loads(sys.stdin.readline())
+stopping = pathlib.Path(request["results"]).with_name("stopping")
 with open(request["results"], "a") as lines:
     for number in range(10):
+        while number == 9 and not stopping.exists():
+            time.sleep(0.01)
         print(json.dumps({"number": number}), file=lines, flush=True)
         time.sleep(0.05)
         if request["rank"] == 2 and number == 3:
             print("about to stop", file=sys.stderr, flush=True)
+            time.sleep(0.2)  # The others are heard later.
+            stopping.touch()
             os.kill(os.getpid(), signal.SIGSTOP)
 time.sleep(600)
 """
@@ -128,10 +134,10 @@ def test_of_silent_workers_the_one_that_was_heard_least_lately_is_named(token: s
         run_workers(
             [WorkerSpec(command=(sys.executable, "-c", LIGHT_WORKER), request={})] * 4,
             what="light",
-            limits=Limits(silent_s=1.5),
+            limits=Limits(silent_s=5.0),
             on_line=lambda rank, value: heard.append((rank, value["number"])),
         )
-    assert str(failure.value) == "light: no worker got on for 1.5 s, worker 2 the longest; worker 2: about to stop"
+    assert str(failure.value) == "light: no worker got on for 5 s, worker 2 the longest; worker 2: about to stop"
     assert sorted(heard) == [(rank, number) for rank in range(4) for number in range(4 if rank == 2 else 10)]
     assert not processes_with(token)
 
@@ -147,15 +153,18 @@ time.sleep(request["working_s"])
 
 
 @pytest.mark.parametrize(
-    ("starting_s", "working_s", "given_up_s"),
-    [((0.0, 1.0), 0.0, None), ((0.0, 600.0), 0.0, 1.5), ((0.0, 0.0), 600.0, 0.3)],
+    ("starting_s", "working_s", "limits", "given_up_s"),
+    [
+        ((0.0, 6.0), 0.0, Limits(silent_s=5.0, start_s=600.0), None),
+        ((0.0, 600.0), 0.0, Limits(silent_s=0.3, start_s=1.5), 1.5),
+        ((0.0, 0.0), 600.0, Limits(silent_s=0.3, start_s=600.0), 0.3),
+    ],
 )
 def test_a_start_may_take_longer_than_a_step(
-    token: str, starting_s: tuple[float, ...], working_s: float, given_up_s: float | None
+    token: str, starting_s: tuple[float, ...], working_s: float, limits: Limits, given_up_s: float | None
 ) -> None:
     request = {"starting_s": starting_s, "working_s": working_s}
     specs = [WorkerSpec(command=(sys.executable, "-c", SLOW_TO_START), request=request)] * 2
-    limits = Limits(silent_s=0.3, start_s=1.5 if given_up_s else 600.0)
 
     def run() -> None:
         run_workers(specs, what="slow", limits=limits, on_line=lambda _rank, _value: None)
