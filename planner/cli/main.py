@@ -33,6 +33,10 @@ COMMANDS = {
 }
 
 
+MOST_LETTERS = 2000
+"""Of a message."""
+
+
 class UsageError(Exception):
     """The command line itself is wrong."""
 
@@ -114,7 +118,10 @@ def _run(words: Sequence[str]) -> None:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"cellplan: error: {' '.join(message.split())}", file=sys.stderr)
+    line = " ".join(message.split())
+    if len(line) > MOST_LETTERS:  # what was found may be a word of a megabyte
+        line = f"{line[: MOST_LETTERS // 2]} ... {line[-MOST_LETTERS // 2 :]}"
+    print(f"cellplan: error: {line}", file=sys.stderr)
     return status
 
 

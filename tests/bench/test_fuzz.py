@@ -65,6 +65,14 @@ def test_cells_whose_time_is_text(folder: Path, capsys: pytest.CaptureFixture[st
     assert "cells.json: found 'nodir/x' for seconds above 0" in _one_message(capsys)
 
 
+def test_a_word_of_a_megabyte(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "small.csv", "--cluster", "a100-80gb:2x8", "--restart-s", "a" * 10**6]) == 2
+    said = _one_message(capsys)
+    assert len(said) < 2100
+    assert "argument --restart-s: found 'aaa" in said
+    assert said.endswith("expected a number of at least 0 (see `cellplan simulate --help`)\n")
+
+
 @pytest.mark.parametrize("classes", [5, "LlamaForCausalLM", [5], {"a": 1}])
 def test_classes_of_a_config_that_are_none(classes: object, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {**CONFIG, "architectures": classes}
