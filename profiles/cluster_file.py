@@ -97,6 +97,18 @@ def default_nodes(device: Device, *, count: int, devices: int) -> NodeGroup:
     )
 
 
+def in_equal_blocks(nodes: NodeGroup) -> NodeGroup:
+    """Return `nodes` as one job of all of them gets them: where islands span nodes and the job several islands, each
+    island gives an equal block, the most nodes that divide the job's (block placement; Megatron-Bridge,
+    scripts/performance/utils/executors.py: --segment). Where that were less than half of an island, islands stay whole
+    and the last is cut."""
+    rack = nodes.island_size // nodes.devices
+    if rack <= 1 or nodes.count <= rack:
+        return nodes
+    block = next(part for part in range(rack, 0, -1) if nodes.count % part == 0)
+    return nodes if 2 * block < rack else replace(nodes, island_size=nodes.devices * block)
+
+
 # Short form
 
 
@@ -118,8 +130,14 @@ def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
             notes.append(f"{text}: {_local_note(groups[-1])}")
             continue
         device = load_device(name, where=f"cluster {text}")
-        groups.append(default_nodes(device, count=nodes, devices=devices))
-        notes.append(f"{part.strip()}: {_reference_note(name, groups[-1])}")
+        whole = default_nodes(device, count=nodes, devices=devices)
+        groups.append(in_equal_blocks(whole))
+        blocks = (
+            f"; each island of {whole.island_size} gives a job of all {nodes} nodes an equal block"
+            if groups[-1] != whole
+            else ""
+        )
+        notes.append(f"{part.strip()}: {_reference_note(name, groups[-1])}{blocks}")
     site = Site(name="site", nodes=tuple(groups), fabric_link=_fastest_nic(groups))
     return Cluster(text=text, sites=(site,), notes=tuple(notes))
 

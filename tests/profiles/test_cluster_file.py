@@ -91,6 +91,8 @@ def test_sum_keeps_each_groups_nics_under_the_fastest_fabric() -> None:
         ("a10:16x2", 2, 1),
         ("h100-nvl:2x6", 2, 3),
         ("gb200:36x4", 72, 4),
+        ("gb200:64x4", 64, 4),
+        ("gb200:37x4", 72, 4),
         ("gb200:9x8", 72, 8),
         ("gb200:1x64", 64, 64),
         ("gb200:2x5", 70, 5),

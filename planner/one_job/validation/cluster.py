@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from planner.one_job.validation.prepared import Skipped
 from profiles.cluster import Cluster, NodeGroup, Site
-from profiles.cluster_file import default_nodes, load_cluster
+from profiles.cluster_file import default_nodes, in_equal_blocks, load_cluster
 from profiles.errors import InputError
 from profiles.hardware import load_device, load_link
 from profiles.vocabulary import Device
@@ -80,22 +80,11 @@ def _nodes(device: Device, devices: int, per_node: int | None) -> tuple[NodeGrou
         per_node = device.reference_node.devices
         if devices > 1:
             notes.append(f"gpus_per_node: not stated; {per_node}, as {device.name}'s reference node (gpus_per_node)")
-    nodes = default_nodes(device, count=-(-devices // per_node), devices=per_node)
-    segment = _segment(nodes)
-    if segment != nodes.island_size:
-        notes.append(f"placement: each rack of {nodes.island_size} devices gives an equal block of {segment}")
-        nodes = replace(nodes, island_size=segment)
+    whole = default_nodes(device, count=-(-devices // per_node), devices=per_node)
+    nodes = in_equal_blocks(whole)
+    if nodes != whole:
+        notes.append(f"placement: each rack of {whole.island_size} devices gives an equal block of {nodes.island_size}")
     return nodes, tuple(notes)
-
-
-def _segment(nodes: NodeGroup) -> int:
-    """Devices of an island that one job uses: where islands span nodes and the job several of them, the most nodes up
-    to an island's that divide the job's, as a scheduler's block placement gives each rack an equal part of it
-    (Megatron-Bridge, scripts/performance/utils/executors.py: --segment)."""
-    rack = nodes.island_size // nodes.devices
-    if rack <= 1 or nodes.count <= rack:
-        return nodes.island_size
-    return nodes.devices * next(part for part in range(rack, 0, -1) if nodes.count % part == 0)
 
 
 def _linked(row: RunRow, nodes: NodeGroup, assumed: list[str]) -> NodeGroup:
