@@ -204,7 +204,7 @@ def test_exported_yaml_read_back_gives_the_same_plan(
     ("tool", "model", "options", "key"),
     [
         ("nanotron", "gpt2-1.3b", {"tp": 2}, "model"),
-        ("nanotron", "llama3-8b", {"pp": 2}, "stages[].chunks"),
+        ("nanotron", "llama3-8b", {"pp": 2, "software": "megatron-core"}, "stages[].chunks"),
         ("nanotron", "llama3-8b", {"dp": 8, "zero": 3}, "stages[].sharding.zero"),
         ("nanotron", "llama3-8b", {"cp": 2}, "stages[].cp"),
         ("llm-foundry", "llama3-8b", {"tp": 2}, "stages[].tp"),
@@ -214,7 +214,7 @@ def test_exported_yaml_read_back_gives_the_same_plan(
     ],
 )
 def test_what_they_cannot_run_is_refused(tool: str, model: str, options: dict[str, Any], key: str) -> None:
-    request = request_of(model, "h100:1x8", software=tool, recompute="none", global_batch=64, **options)
+    request = request_of(model, "h100:1x8", **{"software": tool, **options}, recompute="none", global_batch=64)
     with pytest.raises(CannotExpress) as refused:
         write_plan(estimate_explicit(request).plan, TOOLS[tool], ExportContext())
     assert refused.value.key == key
