@@ -139,7 +139,9 @@ def kill_often(scenario: Scenario, moments: int, commands: Commands, folder: Pat
                 verdict.wrong.append("its end lacks what it has when nobody kills it")
         except Exception as error:
             verdict.wrong.append(f"it does not go on: {error}")
-        verdict.wrong += [f"{name} differs" for name in expected if (place / name).read_bytes() != expected[name]]
+        verdict.wrong += [
+            f"{name} differs or is not there" for name in expected if _bytes(place / name) != expected[name]
+        ]
         verdict.wrong += [f"{path.name} stays" for path in place.rglob(".cellplan-*")]
         verdict.completed += 1
     return verdict
@@ -186,6 +188,10 @@ def _one_life(
             verdict.wrong.append(f"lost: {sorted(kept - now)[:3]}")
         kept = now
     return False
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _left(commands: Commands) -> list[str]:
