@@ -66,7 +66,7 @@ def example_plan() -> Plan:
         batch=PlanBatch(global_batch=32, micro_batch=4, micro_batches=8),
         schedule="1f1b",
         optimizer="adamw",
-        devices=tuple(PlanDevice(rank=i, site="main", node=0, device="a100-80gb", index=i) for i in range(4)),
+        devices=tuple(PlanDevice(rank=i, site="site", node=0, device="a100-80gb", index=i) for i in range(4)),
         rank_axis_order=("tp", "cp", "dp", "pp"),
         stages=(example_stage(0, 4, (0, 1), dp=2, tp=1), example_stage(4, 6, (2, 3), dp=1, tp=2)),
         estimate=PlanEstimate(

@@ -97,7 +97,7 @@ def test_a_refusal_ends_with_status_3(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--to", "megatorn"], "--to: found 'megatorn', expected one of megatron, bridge,"),
         (["--to", "megatorn"], "did you mean megatron?"),
         ([], "the following arguments are required: --to"),
-        (["--to", "megatron", "-o", "/no/such/folder/x.sh"], "no folder /no/such/folder"),
+        (["--to", "megatron", "-o", "/no/such/folder/x.sh"], "found /no/such/folder/x.sh, expected a path in"),
     ],
 )
 def test_wrong_words(plan: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
