@@ -141,7 +141,9 @@ def test_a_certificate_says_the_gap_and_the_events() -> None:
         " the space is better; run by events it takes 2.1 s (+5.0%)"
     )
     short = describe_certificate(replace(certificate, proved=False, gap=0.034, simulated_s=None))
-    assert "cut short: a better plan is at most 3.4% better; no pipeline to run by events" in short
+    assert (
+        "cut short: a better plan is at most 3.4% better; no pipeline of so few steps that it is run by events" in short
+    )
     assert "(as much)" in describe_certificate(replace(certificate, simulated_s=2.0))
 
 
