@@ -60,7 +60,7 @@ def most_in_turn(layers: int, stages: int, micro_batches: int) -> int:
     stages that wait for those before them (`least_s`), with layers that are not divisible.
 
     >>> most_in_turn(4, 2, 8), most_in_turn(5, 2, 8), most_in_turn(5, 2, 1)
-    (18, 26, 5)
+    (18, 24, 5)
     """
 
     def holds(most: int) -> bool:

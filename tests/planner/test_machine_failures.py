@@ -22,7 +22,7 @@ from profiles.store import ProfileStore
 ROOT = Path(__file__).parents[2]
 TRACE = str(ROOT / "planner" / "many_jobs" / "traces" / "small.csv")
 SIMULATE = ["simulate", TRACE, "--cluster", "a40:4x2", "--head", "5"]
-FIT = ["comm", "fit", "--link", "nvlink"]
+FIT = ["comm", "fit", "--link", "nvswitch4"]
 NCCL = """
 #  Rank  0 Group  0 Pid 1 on node device  0 [0x00] NVIDIA H100
 #  Rank  1 Group  0 Pid 2 on node device  1 [0x00] NVIDIA H100

@@ -58,10 +58,10 @@ def _on_nodes(plan: Plan, counts: list[int]) -> Plan:
 HOMOGENEOUS = _plan(tp=4, pp=2, dp=2)
 ONE_NODE = _plan("h100:1x8", tp=2, pp=2, dp=2)
 MIXED = _plan("a100-80gb:2x2+a10:1x4", tp=2, pp=2, dp=2)
-UNEVEN = _plan("h100:2x8", tp=2, pp=1, dp=2)
+UNEVEN = _plan("h100:2x8", tp=2, pp=1, dp=2, devices=4)
 SCATTERED = _moved(_plan("h100:2x4", tp=2, pp=2, dp=2), [4, 5, 0, 1, 2, 3, 6, 7])
 MIXED_SCATTERED = _moved(MIXED, [0, 2, 1, 3, 5, 4, 6, 7])
-THREE_KINDS = _on_nodes(_plan("h100:3x8", tp=2, pp=1, dp=6), [4, 2, 6])
+THREE_KINDS = _on_nodes(_plan("h100:3x8", tp=2, pp=1, dp=6, devices=12), [4, 2, 6])
 RACK = _plan("gb200:4x2", tp=4, pp=1, dp=2)
 PLANS = {
     "homogeneous": HOMOGENEOUS,

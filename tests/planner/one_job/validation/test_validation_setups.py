@@ -98,7 +98,8 @@ def test_islands() -> None:
         (128, 64),  # 32 trays: 16 of each rack
         (256, 64),
         (144, 72),
-        (76, 4),  # 19 trays, a prime number of them
+        (76, 72),  # 19 trays, a prime number of them: one rack whole and a tray of the next
+        (104, 52),  # 26 trays: 13 of each rack
     ],
 )
 def test_a_job_over_racks_takes_an_equal_block_of_each(devices: int, island: int) -> None:
