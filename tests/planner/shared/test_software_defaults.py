@@ -181,5 +181,8 @@ def test_a_larger_micro_batch_that_fits_and_is_faster_lets_the_interval_reach_do
         f"with a micro-batch of {2 * usual} (--micro-batch), which fits, it would take 12% less: the interval is as"
         " much wider",
     )
-    assert widened_by_larger_batches(taken, request_of("llama3-8b", "h100:1x8", dp=8, micro_batch=usual).larger, evaluate) == taken
+    assert (
+        widened_by_larger_batches(taken, request_of("llama3-8b", "h100:1x8", dp=8, micro_batch=usual).larger, evaluate)
+        == taken
+    )
     assert widened_by_larger_batches(taken, request.larger, fake_evaluate) == taken
