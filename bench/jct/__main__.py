@@ -42,7 +42,7 @@ LEAST_JOBS = 1000
 """A trace of fewer is not evaluated."""
 SLICES = ((5_000, 3_000), (20_000, 4_000), (30_000, 3_500), (40_000, 4_000), (60_000, 6_000), (85_000, 5_000))
 """(first job, jobs) of the largest trace that are evaluated as traces of their own: little to learn from, and drift."""
-DRAWN, DRAWN_SEED, DRAWN_JOBS = 10, 99, (1000, 6000)
+DRAWN, DRAWN_SEED, DRAWN_JOBS = 10, 2026, (1000, 6000)
 """So many more are drawn at random, of so many jobs each. Nothing of the model was chosen by them."""
 WORSE = 1.01
 """The mixture is not to be worse than others by more than this."""
