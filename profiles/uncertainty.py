@@ -11,8 +11,8 @@ from typing import Any
 from profiles.efficiencies import load_operator_efficiencies
 
 ANY = "*"
-APART = frozenset({"convolution"})
-"""Work that no class for any work stands for while there is one of its own: other operators limit it."""
+APART = frozenset({"convolution", "experts"})
+"""Work that no class for any work stands for while there is one of its own: what limits it is known less well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
