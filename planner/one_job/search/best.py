@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from estimator.pricing.recipe import Setup
 from estimator.schedules import simulate_schedule
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.exact import SearchResult, search
+from planner.one_job.search.exact import SearchResult, search, search_parts
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
 from planner.one_job.search.spaces.found import Counts, Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
@@ -69,6 +69,41 @@ def find_best(request: SearchRequest, *, progress: Progress | None = None, runne
     """The plan of the least objective, on one type of device or on several groups of them
     (`planner.one_job.search.mixed.search`); NothingFits with the nearest miss where none fits."""
     results = [(part, _search_one(request, part, progress)) for part in request.spaces]
+    return _best_of(request, results, progress, runners_up)
+
+
+def find_best_parts(
+    request: SearchRequest, parts: Sequence[SearchRequest], *, progress: Progress | None = None
+) -> tuple[Best | None, ...]:
+    """The best plan of each of `parts`, as `find_best` finds it, None where nothing fits. They are the request but for
+    narrower constraints, and are searched together. Each has the work of its own `limit`, which is the same for all."""
+    by_space = [
+        search_parts(
+            whole.space,
+            whole.evaluator,
+            [part.spaces[number].space.constraints for part in parts],
+            weight=lambda devices, whole=whole: request.weight(whole, devices),  # type: ignore[misc]
+            most_families=request.limit,
+            progress=_reported(whole, progress),
+        )
+        for number, whole in enumerate(request.spaces)
+    ]
+    best: list[Best | None] = []
+    for part, results in zip(parts, zip(*by_space, strict=True), strict=True):
+        try:
+            best.append(_best_of(part, list(zip(part.spaces, results, strict=True)), progress, 0))
+        except NothingFits:
+            best.append(None)
+    return tuple(best)
+
+
+def _best_of(
+    request: SearchRequest,
+    results: list[tuple[DeviceSpace, SearchResult]],
+    progress: Progress | None,
+    runners_up: int,
+) -> Best:
+    """The best of the plans found on each type of device, and of those on several groups."""
     others = sorted(
         [(plan, part) for part, result in results for plan in (result.best, *result.runners_up) if plan],
         key=lambda pair: pair[0].value,
@@ -124,18 +159,22 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
 
 
 def _search_one(request: SearchRequest, part: DeviceSpace, progress: Progress | None) -> SearchResult:
-    def report(families: int, bound: float, value: float) -> None:
-        if progress is not None:
-            best = "no plan fits yet" if math.isinf(value) else f"best {value:.4g}, nothing below {bound:.4g}"
-            progress(f"{part.device}: {families} families of plans priced, {best}")
-
     return search(
         part.space,
         part.evaluator,
         weight=lambda devices: request.weight(part, devices),
         most_families=request.limit,
-        progress=report,
+        progress=_reported(part, progress),
     )
+
+
+def _reported(part: DeviceSpace, progress: Progress | None) -> Callable[[int, float, float], None]:
+    def report(families: int, bound: float, value: float) -> None:
+        if progress is not None:
+            best = "no plan fits yet" if math.isinf(value) else f"best {value:.4g}, nothing below {bound:.4g}"
+            progress(f"{part.device}: {families} families of plans priced, {best}")
+
+    return report
 
 
 def setup_of(plan: Found, part: DeviceSpace) -> Setup:
@@ -149,7 +188,7 @@ def setup_of(plan: Found, part: DeviceSpace) -> Setup:
     return canonical(
         Setup(
             model=part.space.model,
-            cluster=part.evaluator.cluster,
+            cluster=part.cluster,
             recipe=replace(recipe, schedule=plan.schedule, overlap=(recipe.overlap - {"dp"}) | gradients),
             stages=pipeline.stage_setups(plan.cut, plan.rule, state),
             micro_batch=plan.degrees.samples * plan.degrees.dp,

@@ -32,6 +32,8 @@ from estimator.bulk.places import Placement, Places
 from estimator.bulk.records import BatchedDegrees, Family, StateRule
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
+from planner.one_job.search.parts import Asking, Part, asking_of, make_part
+from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.cuts import Cut, cuts_of
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
 from planner.one_job.search.spaces.space import (
@@ -97,6 +99,7 @@ class _Item:
     leaves: list[_Leaf] = field(default_factory=list, compare=False)
     coarse: Coarse | None = field(default=None, compare=False)
     by_state_s: Floats | None = field(default=None, compare=False)
+    asking: tuple[Asking, ...] = field(default=(), compare=False)
 
 
 def search(
@@ -111,22 +114,39 @@ def search(
 
     `most_families` limits the work: what is then left gives the lower bound, and the gap.
     """
-    return _Search(space, evaluator, weight, progress).run(most_families)
+    return _Search(space, evaluator, (None,), weight, progress).run(most_families)[0]
+
+
+def search_parts(
+    space: Space,
+    evaluator: BulkEvaluator,
+    parts: Sequence[Constraints],
+    *,
+    weight: Callable[[int], float] = lambda devices: 1.0,  # noqa: ARG005
+    most_families: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[SearchResult, ...]:
+    """The best plan of each of `parts` of the space, as `search` finds it, by one way through all of them: what is
+    opened for one is opened for all. The parts' constraints are the space's, but for narrower ones; `most_families` are
+    each part's own; counts are of all together."""
+    return _Search(space, evaluator, parts, weight, progress).run(most_families) if parts else ()
 
 
 class _Search:
-    """The state of one search."""
+    """The state of one search through some parts of a space, None: all of it."""
 
     def __init__(
         self,
         space: Space,
         evaluator: BulkEvaluator,
+        parts: Sequence[Constraints | None],
         weight: Callable[[int], float],
         progress: Progress | None,
     ) -> None:
         self.space, self.evaluator, self.weight, self.progress = space, evaluator, weight, progress
         self.ways, self.slots = ways_of(space), Places(space.slots)
-        self.best: Found | None = None
+        self.parts = [make_part(space, self.ways, limits) for limits in parts]
+        self.whole = self.parts[0] if len(parts) == 1 and parts[0] is None else None
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
@@ -134,12 +154,13 @@ class _Search:
         # Of each way: whether a schedule is open whose stages do not wait for those before them.
         self.free: NDArray[np.bool_] = np.zeros(len(self.ways), dtype=np.bool_)
 
-    def run(self, most_families: int | None) -> SearchResult:
+    def run(self, most_families: int | None) -> tuple[SearchResult, ...]:
         bounds = self._bounds()
         order = np.argsort(bounds, kind="stable")
-        self._dive(order)
+        if self.whole:
+            self._dive(order)
         waiting: list[_Item] = []
-        position, bound, proved = 0, math.inf, True
+        position = 0
         while position < len(order) or waiting:
             ahead = float(bounds[order[position]]) if position < len(order) else math.inf
             if waiting and waiting[0].bound <= ahead:
@@ -148,17 +169,17 @@ class _Search:
                 break
             else:
                 item = None
-            bound = item.bound if item else ahead
-            if self._is_settled(bound):
-                break
-            if most_families is not None and self.families >= most_families:
-                proved = False
+            if self._close(item.bound if item else ahead, most_families):
                 break
             if item is None:
                 way = int(order[position])
                 position += 1
+                if self._is_settled(ahead, way):
+                    continue
                 for placement in self._placements(way):
                     self._pass(way, placement, waiting)
+            elif self._is_settled(item.bound, item.way, item):
+                continue
             elif item.pipeline is None:
                 self._open(item.way, item.placement, waiting)
             elif item.leaves and not item.leaves[0].summed:
@@ -169,15 +190,19 @@ class _Search:
                 self._share(item, item.least_s, waiting)
             else:
                 self._price(item, item.by_state_s)
-        else:
-            bound = math.inf
-        value = self.best.value if self.best else math.inf
+        return tuple(map(self._result, self.parts))
+
+    def _close(self, bound: float, most_families: int | None) -> bool:
+        """Whether nothing of at least `bound` is better in any part, or there was work enough on it."""
+        return all(part.close(bound, most_families) for part in self.parts)
+
+    def _result(self, part: Part) -> SearchResult:
         return SearchResult(
-            best=self.best,
-            nearest=None if self.best else self.nearest,
-            runners_up=self._runners_up(),
-            lower_bound=min(bound, value),
-            proved=proved,
+            best=part.best,
+            nearest=None if part.best else self.nearest,
+            runners_up=self._runners_up() if self.whole else (),
+            lower_bound=min(part.lower_bound, part.value),
+            proved=part.proved,
             counts=Counts(
                 considered=self.ways.considered,
                 removed=self.ways.removed,
@@ -189,8 +214,25 @@ class _Search:
             ),
         )
 
-    def _is_settled(self, bound: float) -> bool:
-        return self.best is not None and bound >= self.best.value * (1 - ROUNDING)
+    def _is_settled(self, bound: float, way: int, item: _Item | None = None) -> bool:
+        """Whether nothing of at least `bound` among the plans of a way, or of one of its nodes, is better."""
+        if self.whole:
+            return self.whole.is_settled(bound)
+        if item is None or item.pipeline is None:
+            return all(part.closed or part.is_settled(bound) for part in self._holding(way))
+        return all(asking.part.is_settled(bound) for asking in self._asking(item))
+
+    def _holding(self, way: int) -> list[Part]:
+        return [part for part in self.parts if part.ways[way]]
+
+    def _asking(self, item: _Item) -> list[Asking]:
+        """The parts that a node touches."""
+        states = item.states or [leaf.state for leaf in item.leaves]
+        return [
+            asking
+            for asking in item.asking
+            if not asking.part.closed and (self.whole or any(state in asking.states for state in states))
+        ]
 
     def _bounds(self) -> NDArray[np.float64]:
         """Of each way: no plan of it has a smaller value, by compute alone."""
@@ -280,12 +322,14 @@ class _Search:
         pipeline = self.evaluator.pipeline(degrees, placement) if schedules else None
         if pipeline is None or isinstance(pipeline, Infeasible):
             return
-        states = state_rules(self.space, degrees)
+        rules = state_rules(self.space, degrees)
+        asking = asking_of(self.space, degrees, self._holding(way), rules)
+        states = rules if self.whole else tuple(dict.fromkeys(state for part in asking for state in part.states))
         if not states:
             return
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
         by_wait = {waits: least_s(pipeline, waits=waits) for waits in {name in WAITING for name, _ in schedules}}
-        still = [pair for pair in schedules if not self._is_settled(by_wait[pair[0] in WAITING] * factor)]
+        still = [pair for pair in schedules if not self._is_settled(by_wait[pair[0] in WAITING] * factor, way)]
         in_memory = least_in_memory_s(pipeline, still, states, kinds, spare_bytes=self._spare_bytes())
         for (schedule, vpp), least, work in zip(still, in_memory.least_s, in_memory.work_s, strict=True):
             bounds = np.maximum(least, by_wait[schedule in WAITING]) * factor
@@ -294,6 +338,7 @@ class _Search:
             ]
             heapq.heapify(leaves)
             item = _Item(leaves[0].bound, self._next(), way, placement, pipeline, schedule, vpp, leaves=leaves)
+            item.asking = tuple(each for each in asking if each.part.permits_chunks(vpp))
             self._push(item, waiting)
 
     def _sum(self, item: _Item, waiting: list[_Item]) -> None:
@@ -312,7 +357,7 @@ class _Search:
 
     def _push(self, item: _Item, waiting: list[_Item]) -> None:
         """To those that wait, if something of it can still be better."""
-        if not self._is_settled(item.bound):
+        if not self._is_settled(item.bound, item.way, item):
             heapq.heappush(waiting, item)
 
     def _cut(self, item: _Item, waiting: list[_Item]) -> None:
@@ -343,7 +388,8 @@ class _Search:
         degrees = pipeline.degrees
         factor = self.weight(degrees.stage_devices * degrees.pp)
         if item.coarse is None:
-            open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
+            bounds = (least_s * factor).tolist()
+            open_cuts = [number for number, cut in enumerate(bounds) if not self._is_settled(cut, item.way, item)]
             rules = recompute_rules(self.space, 1)
             if not open_cuts or not rules:
                 return
@@ -370,11 +416,12 @@ class _Search:
         assert pipeline is not None
         degrees = pipeline.degrees
         factor = self.weight(degrees.stage_devices * degrees.pp)
-        value = self.best.value if self.best else math.inf
+        asking = self._asking(item)
+        value = max((each.part.value for each in asking), default=0.0)
         still: NDArray[np.bool_] = np.less(by_state_s * factor, value * (1 - ROUNDING))
-        if self.best is None and math.isinf(item.bound):
+        if math.isinf(value) and math.isinf(item.bound):
             # Nothing of it fits: the nearest miss is all that can be told.
-            if self.families >= MOST_MISSES:
+            if self.whole is None or self.families >= MOST_MISSES:
                 return
             still = np.ones_like(still)
         cuts = tuple(item.cuts[number] for number in np.flatnonzero(np.any(still, axis=1)).tolist())
@@ -394,8 +441,7 @@ class _Search:
         )
         if not family.plans:
             return
-        below_s = self.best.value / factor if self.best else math.inf
-        priced = pipeline.price(family, below_s=min(below_s, 1e300), spare_bytes=self._spare_bytes())
+        priced = pipeline.price(family, below_s=min(value / factor, 1e300), spare_bytes=self._spare_bytes())
         fits = priced.lacking_bytes <= 0
         self.families += not coarsely
         self.plans += family.plans
@@ -416,33 +462,39 @@ class _Search:
                 state=family.states[state],
             )
 
-        allowed = np.where(fits, priced.total_s, np.inf)
-        if np.isfinite(allowed).any():
-            plan = found_at([int(i) for i in np.unravel_index(int(np.argmin(allowed)), allowed.shape)])
+        fitting_s = np.where(fits, priced.total_s, np.inf)
+        for each in asking:
+            part = each.part
+            part.families += not coarsely
+            allowed = fitting_s if part is self.whole else np.where(each.permits(family), fitting_s, np.inf)
+            place = int(np.argmin(allowed))
+            if not math.isfinite(allowed.flat[place]):
+                continue
+            plan = found_at([int(i) for i in np.unravel_index(place, allowed.shape)])
             key = (item.way, item.schedule, item.vpp)
-            if key not in self.by_way or plan.value < self.by_way[key].value:
+            if part is self.whole and (key not in self.by_way or plan.value < self.by_way[key].value):
                 self.by_way[key] = plan
-            if self.best is None or plan.value < self.best.value:
-                self.best = plan
-        elif self.best is None and not fits.any():
-            place = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
-            plan = found_at([int(i) for i in place])
+            if plan.value < part.value:
+                part.best = plan
+        if math.isinf(value) and not fits.any():
+            nearest = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
+            plan = found_at([int(i) for i in nearest])
             if self.nearest is None or plan.lacking_bytes < self.nearest.lacking_bytes:
                 self.nearest = plan
         if self.progress is not None:
-            self.progress(self.families, item.bound, self.best.value if self.best else math.inf)
+            self.progress(self.families, item.bound, min(part.value for part in self.parts))
 
     def _spare_bytes(self) -> int:
-        """What every device must have left."""
-        below = self.space.memory_below
+        """What every device must have left of what it has in the cluster."""
+        below, more = self.space.memory_below, self.space.more_memory_bytes
         if below is None:
-            return 0
-        return max(0, self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes - below + 1)
+            return -more
+        memory_bytes = self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes
+        return max(0, memory_bytes + more - below + 1) - more
 
     def _runners_up(self) -> tuple[Found, ...]:
-        others = sorted(
-            (plan for plan in self.by_way.values() if plan is not self.best), key=lambda plan_of_way: plan_of_way.value
-        )
+        best = self.parts[0].best
+        others = sorted((plan for plan in self.by_way.values() if plan is not best), key=lambda other: other.value)
         return tuple(others[:RUNNERS_UP])
 
 

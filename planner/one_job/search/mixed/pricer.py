@@ -277,6 +277,6 @@ def make_pricer(space: MixedSpace) -> Pricer:
     return Pricer(
         space=space,
         recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
-        links=replace(evaluator.links, pricing=space.pricing),
+        links=replace(evaluator.links, pricing=space.pricing, cluster=space.cluster),
         contents=contents_of(evaluator.layers),
     )

@@ -79,7 +79,7 @@ def search_mixed(
     `most` limits how many frames are cut. Measured layer times are of one type of device each: where there are some,
     nothing is searched.
     """
-    space = MixedSpace(groups=groups_of(request.spaces), pricing=pricing_of(request.spaces))
+    space = MixedSpace(cluster=request.cluster, groups=groups_of(request.spaces), pricing=pricing_of(request.spaces))
     why = _why_not(space)
     if why is not None:
         counts = Counts(considered=0, removed={}, ways=0, bounded=0, families=0, plans=0, out_of_memory=0)

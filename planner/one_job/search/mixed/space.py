@@ -20,7 +20,7 @@ from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace
 from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
 from planner.one_job.tools.base.shape import experts_of
-from profiles.cluster import DeviceSlot
+from profiles.cluster import Cluster, DeviceSlot
 from profiles.vocabulary import Degrees, Device
 
 
@@ -35,7 +35,7 @@ class Group:
     @property
     def device(self) -> Device:
         """What the devices are."""
-        return self.own.evaluator.cluster.group_of(self.slots[0]).device
+        return self.own.cluster.group_of(self.slots[0]).device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,10 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedSpace:
-    """Groups, and what is open of plans on several of them; what these are priced by keeps what has been computed."""
+    """Groups of a cluster, and what is open of plans on several of them; what these are priced by keeps what has been
+    computed."""
 
+    cluster: Cluster
     groups: tuple[Group, ...]
     pricing: Pricing
 

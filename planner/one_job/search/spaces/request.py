@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 from estimator.bulk.evaluator import BulkEvaluator
@@ -27,7 +27,7 @@ from planner.one_job.tools.base.tool import TrainingTool
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.training_software import training_software
-from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups, most_on_one_node
 from profiles.errors import InputError, NothingFits
 from profiles.limits import LIMITS
 from profiles.store import ProfileStore
@@ -45,10 +45,26 @@ class DeviceSpace:
     space: Space
     evaluator: BulkEvaluator
 
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Return the cluster, with the memory that its devices have in this space."""
+        return grown_memory(self.evaluator.cluster, self.device, self.space.more_memory_bytes)
+
     @property
     def pricing(self) -> Pricing:
         """What the prices of its plans rest on."""
         return self.evaluator.pricing
+
+
+def grown_memory(cluster: Cluster, device: str, more_bytes: int) -> Cluster:
+    """Return the cluster with so much more memory on each of the devices called `device`."""
+
+    def grown(group: NodeGroup) -> NodeGroup:
+        if group.device.name != device:
+            return group
+        return replace(group, device=replace(group.device, memory_bytes=group.device.memory_bytes + more_bytes))
+
+    return map_groups(cluster, grown) if more_bytes else cluster
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,6 @@ from planner.one_job.search.sensitivity import (
     least_memory,
     spare_bytes,
     with_links,
-    with_memory,
 )
 from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import SearchRequest, read_search
@@ -31,15 +30,17 @@ from planner.one_job.search.varied import (
     ALL,
     FEWEST_FAMILIES,
     lifted,
-    map_groups,
     neighbours,
     search_again,
     with_batch,
     with_cluster,
     with_constraints,
+    with_device,
+    with_memory,
     with_node,
 )
 from planner.shared.options.search import SearchOptions
+from profiles.cluster import map_groups
 from profiles.errors import NothingFits
 from profiles.vocabulary import LinkTable
 
@@ -103,7 +104,7 @@ def test_runners_up_are_the_best_of_what_they_are_named_for() -> None:
 def test_a_runner_up_leaves_the_choice_that_it_is_named_for() -> None:
     request, best, _ = explained()
     own = best.winner.found
-    for variant in neighbours(request, own, best.winner.space.device):
+    for variant in neighbours(request, own):
         again = search_again(variant.request, best, None)
         if again is None:
             continue
@@ -179,6 +180,16 @@ def test_where_no_memory_helps_that_is_said_of_however_much() -> None:
     found = least_memory(request, best)
     assert found is not None
     assert (found.name, found.change) == ("however much more memory", 0.0)
+
+
+@pytest.mark.parametrize("more_gib", [0.5, 1.0, 2.0, 8.0])
+def test_more_memory_is_that_of_larger_devices(more_gib: float) -> None:
+    request, more = with_memory(request_of(), "a100-80gb", -77 * GIB), round(more_gib * GIB)
+    larger = with_device(request, "a100-80gb", lambda base: replace(base, memory_bytes=base.memory_bytes + more))
+    best, expected = find_best(with_memory(request, "a100-80gb", more)), find_best(larger)
+    assert best.winner.found.value == expected.winner.found.value
+    assert best.winner.evaluation.memory == expected.winner.evaluation.memory
+    assert best.winner.evaluation.device_memory_bytes == expected.winner.evaluation.device_memory_bytes
 
 
 def test_spare_memory_is_what_can_be_taken_away() -> None:
