@@ -107,14 +107,15 @@ def search(
     evaluator: BulkEvaluator,
     *,
     weight: Callable[[int], float] = lambda devices: 1.0,  # noqa: ARG005
+    below: float = math.inf,
     most_families: int | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """The plan of `space` of the least `weight(devices)` times iteration time.
+    """The plan of `space` of the least `weight(devices)` times iteration time, if that is less than `below`.
 
     `most_families` limits the work: what is then left gives the lower bound, and the gap.
     """
-    return _Search(space, evaluator, (None,), weight, progress).run(most_families)[0]
+    return _Search(space, evaluator, ((None, below),), weight, progress).run(most_families)[0]
 
 
 def search_parts(
@@ -123,30 +124,35 @@ def search_parts(
     parts: Sequence[Constraints],
     *,
     weight: Callable[[int], float] = lambda devices: 1.0,  # noqa: ARG005
+    below: Sequence[float] | None = None,
     most_families: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[SearchResult, ...]:
     """The best plan of each of `parts` of the space, as `search` finds it, by one way through all of them: what is
-    opened for one is opened for all. The parts' constraints are the space's, but for narrower ones; `most_families` are
-    each part's own; counts are of all together."""
-    return _Search(space, evaluator, parts, weight, progress).run(most_families) if parts else ()
+    opened for one is opened for all. The parts' constraints are the space's, but for narrower ones; `below` and
+    `most_families` are each part's own; counts are of all together."""
+    if not parts:
+        return ()
+    wanted = tuple(zip(parts, below or [math.inf] * len(parts), strict=True))
+    return _Search(space, evaluator, wanted, weight, progress).run(most_families)
 
 
 class _Search:
-    """The state of one search through some parts of a space, None: all of it."""
+    """The state of one search through some parts of a space (None: all of it), each with what a plan of it has to be
+    below."""
 
     def __init__(
         self,
         space: Space,
         evaluator: BulkEvaluator,
-        parts: Sequence[Constraints | None],
+        parts: Sequence[tuple[Constraints | None, float]],
         weight: Callable[[int], float],
         progress: Progress | None,
     ) -> None:
         self.space, self.evaluator, self.weight, self.progress = space, evaluator, weight, progress
         self.ways, self.slots = ways_of(space), Places(space.slots)
-        self.parts = [make_part(space, self.ways, limits) for limits in parts]
-        self.whole = self.parts[0] if len(parts) == 1 and parts[0] is None else None
+        self.parts = [make_part(space, self.ways, limits, below) for limits, below in parts]
+        self.whole = self.parts[0] if self.parts[0].limits is None else None
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
@@ -157,7 +163,7 @@ class _Search:
     def run(self, most_families: int | None) -> tuple[SearchResult, ...]:
         bounds = self._bounds()
         order = np.argsort(bounds, kind="stable")
-        if self.whole:
+        if self.whole and not self._close(float(bounds.min(initial=math.inf)), None):
             self._dive(order)
         waiting: list[_Item] = []
         position = 0

@@ -24,13 +24,14 @@ WAY_NUMBERS: tuple[Number, ...] = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_b
 @dataclass(slots=True, kw_only=True, eq=False)
 class Part:
     """Plans that `limits` permit, None: all of the space; `ways` are those that it holds, `holds_as_all`: state under
-    the same rules as the space. `best` is the best one so far (None: nothing fits yet), `families` counts those that
-    were priced for it. Once it is `closed` no plan of it has a smaller value than `lower_bound`; `proved`: it was not
-    for lack of work that it was closed."""
+    the same rules as the space. `best` is the best one so far (None: there is none below `below` yet), `families`
+    counts those that were priced for it. Once it is `closed` no plan of it has a smaller value than `lower_bound`;
+    `proved`: it was not for lack of work that it was closed."""
 
     limits: Constraints | None
     ways: NDArray[np.bool_]
     holds_as_all: bool = True
+    below: float = math.inf
     best: Found | None = None
     families: int = 0
     closed: bool = False
@@ -40,11 +41,12 @@ class Part:
     @property
     def value(self) -> float:
         """What a plan has to be below to be better; infinite where none fits yet."""
-        return self.best.value if self.best else math.inf
+        return self.best.value if self.best else self.below
 
     def is_settled(self, bound: float) -> bool:
         """Return whether no plan of at least `bound` is better."""
-        return self.best is not None and bound >= self.best.value * (1 - ROUNDING)
+        value = self.value
+        return value < math.inf and bound >= value * (1 - ROUNDING)
 
     def close(self, bound: float, most_families: int | None) -> bool:
         """Return whether it is closed, which it is from now on if nothing of at least `bound` is better, or so many
@@ -93,13 +95,14 @@ def asking_of(
     return tuple(asking for asking in every if asking.states)
 
 
-def make_part(space: Space, ways: Ways, limits: Constraints | None) -> Part:
-    """Return the part of `space` that `limits` leave, which permit nothing that the space's own do not."""
+def make_part(space: Space, ways: Ways, limits: Constraints | None, below: float = math.inf) -> Part:
+    """Return the part of `space` that `limits` leave, which permit nothing that the space's own do not; only plans of a
+    value less than `below` count."""
     held = np.ones(len(ways), dtype=np.bool_)
     if limits is None:
-        return Part(limits=limits, ways=held)
+        return Part(limits=limits, ways=held, below=below)
     for name in WAY_NUMBERS:
         held &= permitted(space, ways.columns, name, limits)
     own = space.constraints
     alike = (limits.zero, limits.offload, limits.bounds("zero")) == (own.zero, own.offload, own.bounds("zero"))
-    return Part(limits=limits, ways=held, holds_as_all=alike)
+    return Part(limits=limits, ways=held, holds_as_all=alike, below=below)

@@ -267,4 +267,7 @@ def pricing_of(spaces: Sequence[DeviceSpace]) -> Pricing:
     """Return what plans on all of them are priced by: the link tables of every type, and no measured layer times,
     which are of one type each."""
     tables = {table.id: table for part in spaces for table in part.pricing.link_tables}
-    return spaces[0].pricing.but(link_tables=tuple(tables.values()), lookup=nothing_measured)
+    first = spaces[0].pricing
+    if first.lookup is nothing_measured and len(tables) == len(first.link_tables):
+        return first
+    return first.but(link_tables=tuple(tables.values()), lookup=nothing_measured)
