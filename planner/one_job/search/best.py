@@ -64,13 +64,14 @@ class Best:
         return max(0.0, self.winner.found.value / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
 
 
-def find_best(request: SearchRequest, *, progress: Progress | None = None) -> Best:
+def find_best(request: SearchRequest, *, below: float = math.inf, progress: Progress | None = None) -> Best:
     """The plan of the least objective, on one type of device or on several groups of them
-    (`planner.one_job.search.mixed.search`); NothingFits with the nearest miss where none fits."""
+    (`planner.one_job.search.mixed.search`), if that is less than `below`; NothingFits with the nearest miss where none
+    fits."""
     groups = _search_of_groups(request, progress)
-    below = _just_above(groups)
-    results = [(part, _search_one(request, part, below, progress)) for part in request.spaces]
-    return _best_of(request, results, groups)
+    least = min(below, _just_above(groups))
+    results = [(part, _search_one(request, part, least, progress)) for part in request.spaces]
+    return _best_of(request, results, groups, below)
 
 
 def find_best_parts(
@@ -102,12 +103,15 @@ def find_best_parts(
 
 
 def _best_of(
-    request: SearchRequest, results: list[tuple[DeviceSpace, SearchResult]], groups: MixedSearch | None
+    request: SearchRequest,
+    results: list[tuple[DeviceSpace, SearchResult]],
+    groups: MixedSearch | None,
+    below: float = math.inf,
 ) -> Best:
-    """The best of the plans found on each type of device, and of those on several groups."""
+    """The best of the plans found on each type of device, and of those on several groups that are less than `below`."""
     alone = [(result.best, part) for part, result in results if result.best is not None]
     first = min(alone, key=lambda pair: pair[0].value, default=None)
-    mixed = None if groups is None else groups.finish(math.inf if first is None else first[0].value)
+    mixed = None if groups is None else groups.finish(below if first is None else first[0].value)
     candidate = None if mixed is None else _mixed_candidate(request, mixed)
     if candidate is None and first is None:
         raise NothingFits(why_nothing(request, results))

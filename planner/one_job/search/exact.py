@@ -163,7 +163,7 @@ class _Search:
     def run(self, most_families: int | None) -> tuple[SearchResult, ...]:
         bounds = self._bounds()
         order = np.argsort(bounds, kind="stable")
-        if self.whole and not self._close(float(bounds.min(initial=math.inf)), None):
+        if self.whole and math.isinf(self.whole.below):
             self._dive(order)
         waiting: list[_Item] = []
         position = 0

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
+from estimator.pricing.evaluate import evaluate
 from estimator.profiling.lookup import LOCAL_DEVICE
-from planner.one_job.search.best import Best, Progress, find_best, find_best_parts
+from planner.one_job.search.best import SAME, Best, Progress, find_best, find_best_parts
+from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.search.spaces.found import Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, grown_memory
 from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, NodeGroup, map_groups
 from profiles.errors import NothingFits
-from profiles.vocabulary import Device, LinkTable, RecomputeKind
+from profiles.vocabulary import Device, Infeasible, LinkTable, RecomputeKind
 
 Change = Callable[[Constraints], Constraints]
 
@@ -37,10 +40,32 @@ class Variant:
 
 def search_again(request: SearchRequest, first: Best | None, progress: Progress | None) -> Best | None:
     """The best plan of a changed request, None where nothing fits; with no more work than some times the first's."""
+    limited, worth = _limited(request, first), math.inf if first is None else _worth(request, first)
+    if math.isfinite(worth):
+        try:
+            return find_best(limited, below=worth * (1 + SAME), progress=progress)
+        except NothingFits:
+            # The first plan cuts the layers as no plan is cut there.
+            pass
     try:
-        return find_best(_limited(request, first), progress=progress)
+        return find_best(limited, progress=progress)
     except NothingFits:
         return None
+
+
+def _worth(request: SearchRequest, first: Best) -> float:
+    """What the first plan takes of the objective of a changed request, which allows it; infinite where it is not
+    possible there."""
+    winner = first.winner
+    part = next((part for part in request.spaces if part.device == winner.space.device), None)
+    if part is None or len(request.spaces) < len({slot.device for slot in request.cluster.free_slots}):
+        return math.inf
+    recipe = replace(winner.setup.recipe, global_batch=part.space.global_batch)
+    setup = replace(winner.setup, cluster=request.cluster, recipe=recipe)
+    evaluation = evaluate(setup, part.pricing if len(request.spaces) == 1 else pricing_of(request.spaces))
+    if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
+        return math.inf
+    return winner.found.value * evaluation.iteration_time_s / winner.evaluation.iteration_time_s
 
 
 def search_narrower(
@@ -95,7 +120,9 @@ def with_cluster(
     """The request on another cluster of the same kinds of nodes; `tables` changes measured link tables too."""
 
     def changed(part: DeviceSpace) -> DeviceSpace:
-        pricing = part.pricing.but(link_tables=[*map(tables, part.pricing.link_tables)]) if tables else part.pricing
+        pricing = part.pricing
+        if tables and pricing.link_tables:
+            pricing = pricing.but(link_tables=[*map(tables, pricing.link_tables)])
         return replace(part, evaluator=replace(part.evaluator, cluster=cluster, pricing=pricing))
 
     return replace(request, cluster=cluster, spaces=tuple(map(changed, request.spaces)))

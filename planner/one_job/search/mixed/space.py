@@ -148,9 +148,15 @@ class MixedSpace:
             shares=segment.shares,
         )
 
-    def segments(self, party: tuple[int, ...], micro_batch: int) -> Iterator[tuple[Segment, ...]]:
+    def segments(self, party: tuple[int, ...], micro_batch: int) -> tuple[tuple[Segment, ...], ...]:
         """All segments on the groups of `party` for micro-batches of so many samples; those together that differ in
         nothing but the shares, the first type's rising and the second's falling."""
+        return self.pricing.remember(self._every_segment, party, micro_batch)
+
+    def _every_segment(self, party: tuple[int, ...], micro_batch: int) -> tuple[tuple[Segment, ...], ...]:
+        return tuple(self._segments(party, micro_batch))
+
+    def _segments(self, party: tuple[int, ...], micro_batch: int) -> Iterator[tuple[Segment, ...]]:
         limits = self.constraints
         for tp in self._tps(party):
             places = [len(self.places(number, tp)) // tp for number in party]
@@ -239,12 +245,16 @@ class MixedSpace:
         for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
-            degrees = Degrees(tp=tp, dp=dp, ep=ep, etp=etp)
-            if refuse_degrees(self.model, degrees, seq_len=space.seq_len) is not None:
+            if not self.pricing.remember(self._can_hold, tp, ep, etp):
                 continue
             for shares in (True, False) if splits else (False,):
                 if not splits or shares in limits.open_sequence_parallel:
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
+
+    def _can_hold(self, tp: int, ep: int, etp: int) -> bool:
+        """Whether layers can be held so, by however many replicas hold all experts."""
+        degrees = Degrees(tp=tp, dp=ep * etp, ep=ep, etp=etp)
+        return refuse_degrees(self.model, degrees, seq_len=self.first.space.seq_len) is None
 
 
 def _parts(whole: int, size: int) -> int:

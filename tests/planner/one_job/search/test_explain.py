@@ -22,6 +22,7 @@ from planner.one_job.search.sensitivity import (
     lacking_bytes,
     least_memory,
     spare_bytes,
+    variants,
     with_links,
 )
 from planner.one_job.search.spaces.constraints import Constraints
@@ -138,6 +139,21 @@ def test_more_of_anything_is_never_worse_and_the_table_is_sorted() -> None:
     changes = [one.change for one in explanation.sensitivities]
     assert changes == sorted(changes)
     assert all(one.change <= 1e-9 for one in explanation.constraints)
+
+
+@pytest.mark.parametrize(("model", "cluster"), [("gpt2-350m", "a100-80gb:2x2"), ("gpt-tiny", "h100:2x4")])
+def test_what_is_priced_once_for_all_searches_is_priced_as_for_each_alone(model: str, cluster: str) -> None:
+    request = request_of(model, cluster)
+    best = find_best(request)
+    for _, variant in variants(request, best):
+        (part,) = variant.request.spaces
+        assert part.pricing is request.spaces[0].pricing
+        alone = replace(part, evaluator=replace(part.evaluator, pricing=Pricing()))
+        expected = find_best(replace(variant.request, spaces=(alone,)))
+        again = find_best(variant.request)
+        assert again.winner.found.value == expected.winner.found.value, variant.name
+        assert again.winner.evaluation == expected.winner.evaluation, variant.name
+        assert again.counts == expected.counts, variant.name
 
 
 def test_a_slow_network_binds() -> None:
