@@ -214,6 +214,7 @@ def request_on(
     profiles: Framework | None = None,
     modelled: bool = False,
     store: ProfileStore | None = None,
+    pricing: Pricing | None = None,
 ) -> SearchRequest:
     """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
     those of `recipe`. The rest as in `make_space`."""
@@ -229,6 +230,7 @@ def request_on(
             profiles=profiles,
             modelled=modelled,
             store=store,
+            pricing=pricing,
         )
         for device in dict.fromkeys(slot.device for slot in usable)
     )
@@ -254,9 +256,11 @@ def make_space(
     profiles: Framework | None,
     modelled: bool,
     store: ProfileStore | None,
+    pricing: Pricing | None = None,
 ) -> DeviceSpace:
     """The plans of a training under `recipe` on `slots`, all of one type; `modelled`: also those of layers that the
-    store has not measured, where it has measured some."""
+    store has not measured, where it has measured some. `pricing` has priced other plans before, where nothing is
+    measured."""
     device, group = slots[0].device, place.group_of(slots[0])
     lookup, tables = measured_on(model, slots, recipe, profiles, store)
     measured = lookup is not nothing_measured and not modelled
@@ -282,7 +286,7 @@ def make_space(
             model=model,
             cluster=place,
             recipe=recipe,
-            pricing=Pricing(lookup=lookup, link_tables=tables),
+            pricing=Pricing(lookup=lookup, link_tables=tables) if pricing is None or store is not None else pricing,
             overlap_under=overlap_under,
             measured_alone=measured,
         ),
