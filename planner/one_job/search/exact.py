@@ -259,7 +259,7 @@ class _Search:
 
     def _sum(self, item: _Item, waiting: list[_Item]) -> None:
         """The most promising schedules, bounded with the sums of gradients."""
-        some, kept = [item], []
+        some, kept = [item], list[_Item]()
         while waiting and len(some) < SUMMED and not self._is_settled(waiting[0].bound):
             other = heapq.heappop(waiting)
             (kept if other.summed else some).append(other)

@@ -66,7 +66,7 @@ def _evaluator(rng: random.Random) -> BulkEvaluator:
         seq_len=model.seq_len,
         grad_dtype=rng.choice(["fp32", "bf16"]),
         software=rng.choice(list(load_frameworks().values())).software,
-        overlap=frozenset(rng.sample(("dp", "tp", "p2p"), rng.randint(0, 3))),  # type: ignore[arg-type]
+        overlap=frozenset(rng.sample(("dp", "tp", "p2p"), rng.randint(0, 3))),
     )
     return evaluator_of(model, with_memory(cluster, round(rng.uniform(1.3, 6.0) * 2**30)), recipe)
 
