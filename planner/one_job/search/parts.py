@@ -82,13 +82,11 @@ class Asking:
         return np.asarray(rules[None, :, None] & states[None, None, :])
 
 
-def asking_of(
-    space: Space, degrees: BatchedDegrees, parts: Sequence[Part], states: tuple[StateRule, ...]
-) -> tuple[Asking, ...]:
-    """Return which of the parts, under which rules, hold plans of a way with these degrees; `states` are all of the
-    space's."""
+def asking_of(space: Space, degrees: BatchedDegrees, parts: Sequence[Part]) -> tuple[Asking, ...]:
+    """Return which of the parts, under which rules of state, hold plans of a way with these degrees."""
+    rules = state_rules(space, degrees)
     every = (
-        Asking(part=part, states=states if part.holds_as_all else part.states(space, degrees))
+        Asking(part=part, states=rules if part.holds_as_all else part.states(space, degrees))
         for part in parts
         if not part.closed
     )
