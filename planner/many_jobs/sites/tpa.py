@@ -102,7 +102,11 @@ class _Search:
         self.groups = groups_of(request.spaces)
         # A space of one group leaves even shares to the search on one type of device: a second one brings them back.
         self.pricing = pricing_of(request.spaces)
-        self.space = MixedSpace(groups=self.groups if len(self.groups) > 1 else self.groups * 2, pricing=self.pricing)
+        self.space = MixedSpace(
+            cluster=request.cluster,
+            groups=self.groups if len(self.groups) > 1 else self.groups * 2,
+            pricing=self.pricing,
+        )
         self.pricer = make_pricer(self.space)
         self.inside = InsideTables(pricer=self.pricer)
         self.maker = PlanMaker(pricer=self.pricer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.bounds import least_in_turn
+from estimator.bulk.open_ways import least_in_turn
 from estimator.bulk.records import BatchedDegrees
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
