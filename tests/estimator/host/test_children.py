@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from bench.killed.processes import TOKEN, processes_with
-from estimator.host import guardian
+from estimator.host import tied
 from estimator.host.children import child_processes
-from tests.processes import new_token, wait_until
+from tests.processes import GUARDIAN, new_token, wait_until
 
 ROOT = str(Path(__file__).parents[3])
 GONE_S = 5.0
@@ -82,7 +82,7 @@ def test_what_was_started_ends_with_a_killed_parent(token: str, tmp_path: Path) 
 def test_children_end_with_a_killed_parent_whose_guardian_was_killed_too(token: str, tmp_path: Path) -> None:
     with begin(PARENT.replace(repr(GRANDPARENT), repr("import time; time.sleep(600)")), tmp_path) as parent:
         await_processes(token, lambda commands: len(commands) == 3 and sleepers(commands) == 1)
-        (guarding,) = (pid for pid, command in processes_with(token).items() if guardian.__file__ in command)
+        (guarding,) = (pid for pid, command in processes_with(token).items() if GUARDIAN in command)
         os.kill(guarding, signal.SIGKILL)
         wait_until(lambda: guarding not in processes_with(token), "it lives on")
         parent.kill()
@@ -106,8 +106,7 @@ def test_a_pool_ends_with_a_killed_parent(method: str, token: str, tmp_path: Pat
 
 
 def test_a_child_whose_parent_went_before_it_was_tied_does_not_begin(tmp_path: Path) -> None:
-    tied = str(Path(guardian.__file__).with_name("tied.py"))
-    command = [sys.executable, "-I", "-S", tied, str(os.getppid()), "touch", str(tmp_path / "begun")]
+    command = [sys.executable, "-I", "-S", tied.__file__, str(os.getppid()), "touch", str(tmp_path / "begun")]
     assert subprocess.run(command, check=False).returncode == 1
     assert not (tmp_path / "begun").exists()
 
