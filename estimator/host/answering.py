@@ -40,6 +40,7 @@ def be_fork(work: Callable[[Callable[[object], None]], object], answering: int, 
     for number, taken in enumerate((nothing, printing, printing)):
         os.dup2(taken, number)
     sys.stdout = sys.stderr = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", buffering=1)
+    sys.stdin = os.fdopen(os.dup(0), encoding="utf-8")
     say, leave = _sayer(answering), os._exit
     reply = _replies(lambda _: work(lambda value: say({PROGRESS: value})))
     try:
@@ -64,10 +65,12 @@ def changed_builtins() -> Callable[[], tuple[str, ...]]:
 
 
 def _sayer(pipe: int) -> Callable[[dict[str, Any]], None]:
-    """What writes a line of JSON."""
-    write, dumps, view = os.write, json.dumps, memoryview
+    """What writes a line of JSON, and ends a fork of this process that goes on where it did not begin."""
+    write, dumps, view, process, leave, own = os.write, json.dumps, memoryview, os.getpid, os._exit, os.getpid()
 
     def say(values: dict[str, Any]) -> None:
+        if process() != own:
+            leave(1)
         rest = view(dumps(values).encode() + b"\n")
         while rest:
             rest = rest[write(pipe, rest) :]

@@ -31,6 +31,7 @@ from estimator.host.tied import tie_to
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing.connection import Connection
 
 _ROOT = str(Path(__file__).parents[2])
 _MARK = "CELLPLAN_CHILD_"
@@ -139,6 +140,18 @@ class Children:
                     stream.close()
         self._started.remove(process)
 
+    @contextlib.contextmanager
+    def answer_for_all(self) -> Iterator[None]:
+        """Have what this process starts meanwhile by other means, a compiler say, killed too where this process dies,
+        though not when the context ends."""
+        mark = f"{_MARK}{secrets.token_hex(8)}"
+        self._tell("mark", mark)
+        os.environ[mark] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[mark]
+
     def undo_after_death(self, command: Sequence[str]) -> None:
         """Have `command` run if this process dies before the context ends. This repository's packages are on its
         path."""
@@ -195,28 +208,39 @@ def _isolated(module: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", run, _ROOT)
 
 
-def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> ProcessPoolExecutor:
-    """Return a pool of processes that end with this one. Its own would wait for work for ever: each holds an end of the
-    queue that the others read."""
+@contextlib.contextmanager
+def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes that end with this one, and at once where the context ends by an exception: an interrupt need
+    not wait for what they are at. Its own would wait for work for ever: each holds an end of the queue that the others
+    read."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return ProcessPoolExecutor(
-        workers, mp_context=get_context(method), initializer=_end_with_pool, initargs=(os.getpid(),)
-    )
+    context = get_context(method)
+    reader, writer = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_pool, initargs=(os.getpid(), reader))
+    with reader, writer:
+        try:
+            yield pool
+        except BaseException:
+            writer.send_bytes(b"end")
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _end_with_pool(parent: int) -> None:
+def _end_with_pool(parent: int, told: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Of an interrupt at the terminal the parent alone speaks.
     tie_to(parent)
-    threading.Thread(target=_await_parent, daemon=True).start()
+    threading.Thread(target=_await_parent, args=(told,), daemon=True).start()
 
 
-def _await_parent() -> None:
+def _await_parent(told: Connection) -> None:
+    """End this process once its parent has ended or says so; nobody reads what it says, so all see it."""
     from multiprocessing import parent_process
     from multiprocessing.connection import wait
 
     parent = parent_process()
     assert parent is not None, "a pool's process has one"
-    wait([parent.sentinel])
+    wait([parent.sentinel, told])
     os._exit(1)

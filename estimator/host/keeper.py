@@ -1,8 +1,8 @@
 """Stand between code of the user's and the process that asked for it: `keeper PARENT COMMAND...`.
 
-The code's parent is this process, so what it sends to its parent hits nobody else. Whatever it has started, in sessions
-of its own too, falls to this process, and is killed once the code's own process has ended or whoever asked has. This
-process ends as the code's own did.
+The code's parent is a process of this kind, so what it sends to its parent hits nobody else. Whatever it has started,
+in sessions of its own too, falls to that process, and is killed once the code's own process has ended or whoever asked
+has. It ends as the code's own did. There are two of them, one behind the other: code may kill its parent.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from estimator.host.descendants import descendants_of, end_all
-from estimator.host.tied import end_with_parent, tie_to
+from estimator.host.tied import adopt_orphans, end_with_parent, tie_to
 
-_PR_SET_CHILD_SUBREAPER = 36
 _FAILED = 127
 
 
 def keep(parent: int, become: Callable[[], object]) -> NoReturn:
-    """Have a child of this process `become` something, and end as it does, with all that it has started; end them all
-    when `parent`, which is this process's, goes or SIGTERM comes."""
+    """Have a grandchild of this process `become` something, and end as it does, with all that it has started; end them
+    all when `parent`, which is this process's, goes or SIGTERM comes."""
+    own = os.getpid()
+    _keep(parent, lambda: _keep(own, become))
+
+
+def _keep(parent: int, become: Callable[[], object]) -> NoReturn:
+    """As `keep`, with a child."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end_with_parent(parent, signal.SIGTERM)
-    if sys.platform.startswith("linux"):
-        from ctypes import CDLL
-
-        CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     own = os.getpid()
     child = os.fork()
     if child == 0:

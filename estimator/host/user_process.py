@@ -177,7 +177,7 @@ class UserProcess:
 
     def _check_processes(self) -> None:
         """Raise MachineError where it and all that it has started are too many or take too much."""
-        pids = descendants_of(self._process.pid) or [self._process.pid]
+        pids = descendants_of(self._process.pid)[1:]  # The first is its keeper's other half.
         if len(pids) > MOST_PROCESSES:
             raise MachineError(
                 f"{self._where()}: ended when it had started {len(pids):,} processes, of which {MOST_PROCESSES} may run"
@@ -220,7 +220,7 @@ class UserProcess:
         self._prints_more = bool(text)
         left = MOST_PRINTED_BYTES - self._printed_bytes
         self._printed_bytes += len(text)
-        if text and left > 0 and sys.stderr is not None:
+        if text and left >= 0 and sys.stderr is not None:
             shown = text[:left].decode("utf-8", errors="replace")
             if len(text) > left:
                 shown += f"\n{self._name}: what it prints beyond {MOST_PRINTED_BYTES / 2**20:.0f} MiB is left out\n"
