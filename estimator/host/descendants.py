@@ -44,16 +44,15 @@ def carriers_of(mark: str) -> list[int]:
 
 
 def end_all(remaining: Callable[[], Iterable[int]]) -> None:
-    """Kill the processes that `remaining` returns, with the groups that they are in where these are not this process's,
-    until it returns none or `ENDING_S` are over."""
+    """Kill the processes that `remaining` returns, with the groups that they lead, until it returns none or `ENDING_S`
+    are over."""
     end = time.monotonic() + ENDING_S
     while (pids := list(remaining())) and time.monotonic() < end:
         for pid in pids:
             with contextlib.suppress(OSError):
-                group = os.getpgid(pid)
-                if group != os.getpgrp():  # At once, so that none of them starts another meanwhile.
-                    os.killpg(group, signal.SIGKILL)
-                else:
+                if os.getpgid(pid) == pid:  # At once, so that none of them starts another meanwhile.
+                    os.killpg(pid, signal.SIGKILL)
+                else:  # A group that others lead has members that are none of ours.
                     os.kill(pid, signal.SIGKILL)
         time.sleep(_BETWEEN_TRIES_S)
 

@@ -70,38 +70,47 @@ def policy_words(folder: Path) -> list[str]:
     return ["simulate", str(TRACE), "--cluster", "a40:8x2+a10:8x2", "--cells", str(folder), "--head", "3", *policy]
 
 
+def await_some(count: int, worker: str, token: str, parent: subprocess.Popen[bytes]) -> None:
+    """Until the command has so many processes of that name."""
+    wait_until(
+        lambda: sum(worker in name for name in processes_with(token).values()) >= count or parent.poll() is not None,
+        lambda: f"no workers: {processes_with(token)}",
+    )
+    assert parent.poll() is None, "it ended before it was killed"
+
+
 @pytest.mark.parametrize(
-    ("words", "worker", "count"),
+    ("words", "worker", "count", "wait_s"),
     [
-        (run_words, "running.torch_worker", 2),
-        (lambda folder: [*run_words(folder), "--backend", "jax"], "running.jax_worker", 2),
-        (measure_words, "communication.worker_torch", 2),
-        (lambda folder: [*measure_words(folder), "--backend", "xla"], "communication.worker_jax", 2),
-        (sweep_words, "multiprocessing.spawn", 2),
+        (run_words, "running.torch_worker", 2, 1.5),
+        (lambda folder: [*run_words(folder), "--backend", "jax"], "running.jax_worker", 2, 0.0),
+        (measure_words, "communication.worker_torch", 2, 0.0),
+        (lambda folder: [*measure_words(folder), "--backend", "xla"], "communication.worker_jax", 2, 1.5),
+        (sweep_words, "multiprocessing.spawn", 2, 0.0),
+        (sweep_words, "multiprocessing.spawn", 2, 1.5),
         pytest.param(
-            *(compile_words, "cc1plus", 1), marks=pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
+            *(compile_words, "cc1plus", 1, 0.0), marks=pytest.mark.skipif(shutil.which("g++") is None, reason="no g++")
         ),
     ],
 )
 def test_its_processes_end_with_it(
-    words: Callable[[Path], list[str]], worker: str, count: int, folder: Path, token: str, tmp_path: Path
+    words: Callable[[Path], list[str]],
+    worker: str,
+    count: int,
+    wait_s: float,
+    folder: Path,
+    token: str,
+    tmp_path: Path,
 ) -> None:
-    """At once after the start as well as in the middle of the work."""
-    for wait_s in (0.0, 1.5):
-        environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
-        command = [sys.executable, "-m", "planner.cli.main", *words(folder)]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as parent:
-            wait_until(
-                lambda: (
-                    sum(worker in name for name in processes_with(token).values()) >= count or parent.poll() is not None
-                ),
-                lambda: f"no workers: {processes_with(token)}",
-            )
-            assert parent.poll() is None, "it ended before it was killed"
-            with suppress(subprocess.TimeoutExpired):
-                parent.wait(wait_s)
-            parent.kill()
-        wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
+    """At once after the start, or in the middle of the work."""
+    environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "planner.cli.main", *words(folder)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as parent:
+        await_some(count, worker, token, parent)
+        with suppress(subprocess.TimeoutExpired):
+            parent.wait(wait_s)
+        parent.kill()
+    wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
     assert not list(tmp_path.glob("cellplan-*"))
 
 
@@ -126,10 +135,13 @@ ENDINGS = {signal.SIGTERM: (-signal.SIGTERM, ""), signal.SIGHUP: (-signal.SIGHUP
 ENDINGS[signal.SIGINT] = (130, "cellplan: error: interrupted\n")
 
 
-@pytest.mark.parametrize("number", ENDINGS)
 @pytest.mark.parametrize(
-    ("words", "worker"),
-    [(measure_words, "communication.worker_torch"), (sweep_words, "multiprocessing.spawn"), (policy_words, "--policy")],
+    ("words", "worker", "number"),
+    [
+        (measure_words, "communication.worker_torch", signal.SIGINT),
+        *((sweep_words, "multiprocessing.spawn", number) for number in ENDINGS),
+        *((policy_words, "--policy", number) for number in ENDINGS),
+    ],
 )
 def test_signals_end_its_processes_too(
     words: Callable[[Path], list[str]], worker: str, number: signal.Signals, token: str, tmp_path: Path
@@ -139,7 +151,7 @@ def test_signals_end_its_processes_too(
     command = [sys.executable, "-m", "planner.cli.main", *words(tmp_path)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True) as parent:
         assert parent.stderr is not None
-        await_two(worker, token, parent)
+        await_some(2, worker, token, parent)
         os.killpg(parent.pid, number)
         said = parent.stderr.read().decode()
     wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
@@ -155,16 +167,7 @@ def test_a_closed_terminal_ends_its_processes_too(token: str, tmp_path: Path) ->
     command = [sys.executable, "-c", shell, str(theirs), "-m", "planner.cli.main", *sweep_words(tmp_path)]
     with subprocess.Popen(command, env=environment, pass_fds=(theirs,)) as parent:
         os.close(theirs)
-        await_two("multiprocessing.spawn", token, parent)
+        await_some(2, "multiprocessing.spawn", token, parent)
         os.close(ours)
         assert parent.wait(HANGS_S)
     wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}", within_s=GONE_S)
-
-
-def await_two(worker: str, token: str, parent: subprocess.Popen[bytes]) -> None:
-    """Until the command has at least two processes of that name."""
-    wait_until(
-        lambda: sum(worker in name for name in processes_with(token).values()) >= 2 or parent.poll() is not None,
-        lambda: f"no workers: {processes_with(token)}",
-    )
-    assert parent.poll() is None, "it ended before it was killed"

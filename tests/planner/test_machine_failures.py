@@ -163,9 +163,10 @@ def test_two_at_once_keep_what_both_have_measured(tmp_path: Path) -> None:
 def test_two_at_once_on_one_checkpoint_come_to_what_one_comes_to(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    rows = (f"{number},{number * 600},{900 + number % 7 * 300},{1 + number % 2}" for number in range(300))
+    rows = (f"{number},{number * 600},{900 + number % 7 * 300},1,bert-mini,32" for number in range(300))
     trace = tmp_path / "trace.csv"
-    trace.write_text("\n".join(["job_id,submit_time_s,duration_s,gpus", *rows]) + "\n", encoding="utf-8")
+    header = "job_id,submit_time_s,duration_s,gpus,model,global_batch"
+    trace.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     words = ["simulate", str(trace), "--cluster", "a40:1x2", "--cells", str(tmp_path / "cells")]
     (tmp_path / "cells").mkdir()
     assert said([*words, "--jobs-csv", str(tmp_path / "alone.csv")], capsys) == (0, "")

@@ -321,8 +321,9 @@ def test_a_users_policy_has_the_files_of_any_other(command: Command, cells: Path
 
 def test_a_users_policy_stops_with_a_checkpoint(cells: Path, tmp_path: Path) -> None:
     trace, checkpoint = tmp_path / "trace.csv", tmp_path / "checkpoint.json"
-    rows = (f"{number},{number * 600},{900 + number % 7 * 300},{1 + number % 2}" for number in range(300))
-    trace.write_text("\n".join(["job_id,submit_time_s,duration_s,gpus", *rows]) + "\n", encoding="utf-8")
+    rows = (f"{number},{number * 600},{900 + number % 7 * 300},1,bert-mini,32" for number in range(300))
+    header = "job_id,submit_time_s,duration_s,gpus,model,global_batch"
+    trace.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     told: list[int] = []
     options = SimulateOptions(
         trace,

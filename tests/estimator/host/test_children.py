@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.killed.processes import TOKEN, processes_with
+from bench.killed.processes import TOKEN, is_running, processes_with
 from estimator.host import tied
 from estimator.host.children import child_processes
+from estimator.host.descendants import descendants_of
 from tests.processes import GUARDIAN, new_token, wait_until
 
 ROOT = str(Path(__file__).parents[3])
@@ -114,3 +115,44 @@ def test_a_child_whose_parent_went_before_it_was_tied_does_not_begin(tmp_path: P
 def test_a_program_that_there_is_not_is_told_at_once() -> None:
     with child_processes() as children, pytest.raises(FileNotFoundError, match="no-such-program"):
         children.start(["no-such-program"])
+
+
+BESIDE = """
+import os, subprocess, sys, time
+from estimator.host.children import child_processes
+if os.fork() == 0:
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(599)"])
+with child_processes() as children, children.answer_for_all():
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    time.sleep(600)
+"""
+
+
+def test_what_is_answered_for_ends_with_a_killed_parent_and_nobody_else_of_its_group(
+    token: str, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(BESIDE)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, start_new_session=True) as parent:
+        await_processes(token, lambda commands: sleepers(commands) == 1 and len(commands) == 4)
+        parent.kill()
+    wait_until(lambda: len(processes_with(token)) == 1, lambda: f"there are {processes_with(token)}", within_s=GONE_S)
+    ((pid, beside),) = processes_with(token).items()
+    assert "sleep(599)" in beside
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_what_left_the_session_and_its_environment_ends_with_code_that_is_kept(token: str) -> None:
+    runaway = "import os, time; os.fork() or (os.setsid(), os.execve('/bin/sleep', ['sleep', '600'], {}))"
+    with child_processes() as children:
+        process = children.start([sys.executable, "-c", f"{runaway}; time.sleep(600)"], kept=True)
+
+        def sleeping() -> list[int]:
+            names = ((pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in descendants_of(process.pid))
+            return [pid for pid, name in names if name.startswith(b"sleep")]
+
+        wait_until(sleeping, "it did not begin")
+        (away,) = sleeping()
+    assert not is_running(away)
+    assert not processes_with(token)
