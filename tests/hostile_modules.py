@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import faulthandler
 import json
 import os
 import signal
@@ -54,10 +55,12 @@ def interrupts() -> NoReturn:
 
 
 def aborts() -> NoReturn:
+    faulthandler.disable()  # What pytest would say of it is no news.
     os.abort()
 
 
 def reads_nowhere() -> NoReturn:
+    faulthandler.disable()
     ctypes.string_at(0)
     raise AssertionError
 

@@ -66,10 +66,11 @@ def changed_builtins() -> Callable[[], tuple[str, ...]]:
 
 def _sayer(pipe: int) -> Callable[[dict[str, Any]], None]:
     """What writes a line of JSON, and ends a fork of this process that goes on where it did not begin."""
-    write, dumps, view, process, leave, own = os.write, json.dumps, memoryview, os.getpid, os._exit, os.getpid()
+    write, dumps, view, process, leave = os.write, json.dumps, memoryview, os.getpid, os._exit
+    began_in = process()
 
     def say(values: dict[str, Any]) -> None:
-        if process() != own:
+        if process() != began_in:
             leave(1)
         rest = view(dumps(values).encode() + b"\n")
         while rest:

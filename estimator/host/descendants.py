@@ -26,20 +26,20 @@ def descendants_of(ancestor: int) -> list[int]:
             children.setdefault(parent, []).append(pid)
     descendants, unseen = [], [ancestor]
     while unseen:
-        of_one = children.get(unseen.pop(0), [])
-        descendants += of_one
-        unseen += of_one
+        next_generation = children.get(unseen.pop(0), [])
+        descendants += next_generation
+        unseen += next_generation
     return descendants
 
 
 def carriers_of(mark: str) -> list[int]:
     """Return the processes but this one that were started with `mark` in their environment and have not ended; none
     where the system has no /proc."""
-    wanted, own = mark.encode(), os.getpid()
+    wanted, this_process = mark.encode(), os.getpid()
     return [
         pid
         for pid, state, _ in _processes()
-        if state not in "ZX" and pid != own and wanted in _read(_PROC / str(pid) / "environ")
+        if state not in "ZX" and pid != this_process and wanted in _read(_PROC / str(pid) / "environ")
     ]
 
 

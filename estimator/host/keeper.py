@@ -23,8 +23,8 @@ _FAILED = 127
 def keep(parent: int, become: Callable[[], object]) -> NoReturn:
     """Have a grandchild of this process `become` something, and end as it does, with all that it has started; end them
     all when `parent`, which is this process's, goes or SIGTERM comes."""
-    own = os.getpid()
-    _keep(parent, lambda: _keep(own, become))
+    outer = os.getpid()
+    _keep(parent, lambda: _keep(outer, become))
 
 
 def _keep(parent: int, become: Callable[[], object]) -> NoReturn:
@@ -34,20 +34,20 @@ def _keep(parent: int, become: Callable[[], object]) -> NoReturn:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end_with_parent(parent, signal.SIGTERM)
     adopt_orphans()
-    own = os.getpid()
+    keeper = os.getpid()
     child = os.fork()
     if child == 0:
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if sys.platform.startswith("linux"):  # Elsewhere a group is all that they are known by.
                 os.setsid()
-            tie_to(own)
+            tie_to(keeper)
             become()
         finally:
             os._exit(_FAILED)
     _let_go_of_files()
     status = _end_of(child)
-    end_all(lambda: descendants_of(own))
+    end_all(lambda: descendants_of(keeper))
     _end_as(status)
 
 

@@ -66,8 +66,8 @@ def resident_bytes_of(process: int) -> int:
 def own_bytes_of(process: int) -> int:
     """Return the bytes that another process has resident, its part of those that it shares (takes a millisecond or
     ten); all of those where the system does not tell them apart."""
-    own = _read_entry(Path(f"/proc/{process}/smaps_rollup"), "Pss:", unit=1024)
-    return resident_bytes_of(process) if own is None else own
+    proportional_bytes = _read_entry(Path(f"/proc/{process}/smaps_rollup"), "Pss:", unit=1024)
+    return resident_bytes_of(process) if proportional_bytes is None else proportional_bytes
 
 
 def keep_freed_memory() -> None:

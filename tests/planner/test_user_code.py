@@ -321,7 +321,7 @@ def test_a_users_policy_has_the_files_of_any_other(command: Command, cells: Path
 
 def test_a_users_policy_stops_with_a_checkpoint(cells: Path, tmp_path: Path) -> None:
     trace, checkpoint = tmp_path / "trace.csv", tmp_path / "checkpoint.json"
-    rows = (f"{number},{number * 600},{900 + number % 7 * 300},1,bert-mini,32" for number in range(300))
+    rows = (f"{number},{number * 600},{900 + number % 7 * 300},1,bert-mini,32" for number in range(1000))
     header = "job_id,submit_time_s,duration_s,gpus,model,global_batch"
     trace.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     told: list[int] = []
@@ -333,13 +333,14 @@ def test_a_users_policy_stops_with_a_checkpoint(cells: Path, tmp_path: Path) -> 
         checkpoint=checkpoint,
         resume=True,
         progress=lambda done, *_: told.append(done),
+        stop=lambda: True,
     )
     with pytest.raises(KeyboardInterrupt):
-        simulate_trace(replace(options, stop=lambda: bool(told)))
+        simulate_trace(options)
     assert checkpoint.exists()
-    assert 0 < told[0] < 300
-    resumed = simulate_trace(options).result
-    whole = simulate_trace(replace(options, checkpoint=None, resume=False)).result
+    assert 0 < told[0] < 1000
+    resumed = simulate_trace(replace(options, stop=None)).result
+    whole = simulate_trace(replace(options, stop=None, checkpoint=None, resume=False)).result
     assert resumed.summary == whole.summary
     assert resumed.table.end_s == whole.table.end_s
 
