@@ -104,6 +104,18 @@ class Limits:
         unit="devices in a cluster",
         reason="each is a record; the largest clusters have a tenth of that",
     )
+    nodes: Limit = Limit(
+        most=100_000, unit="nodes in a list of free ones", reason="ten times the largest cluster that a manager has"
+    )
+    store_bytes: Limit = Limit(
+        most=GIB,
+        unit="bytes in a profile store",
+        reason="half a million measurements take that",
+        beyond="a store for each device",
+    )
+    store_value_bytes: Limit = Limit(
+        most=16 * MIB, unit="bytes in a value of a profile store", reason="a measurement takes some KiB"
+    )
     steps: Limit = Limit(
         most=100_000,
         unit="steps of an iteration's pipeline",
