@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.fuzz.examples import CONFIG, SMALL, all_examples
+from bench.fuzz.examples import SMALL, all_examples
 from bench.fuzz.mutate import LEFT_OUT, options_of, spoil_bytes, spoil_lines, spoil_value, spoil_words
+from bench.fuzz.texts import CONFIG
 from planner.cli.main import COMMANDS, main
 from planner.many_jobs.traces.read import SMALL_TRACE
 

@@ -58,7 +58,7 @@ def read_slurm_json(data: Mapping[str, Any], where: str) -> FreeNodes:
     """The nodes of JSON that holds `nodes` (scontrol, sinfo of Slurm 22.05) or `sinfo`. InputError names the key."""
     if "sinfo" in data:
         rows = validate(SinfoRows, data, where=where).sinfo
-        said = []
+        said: list[_Said] = []
         for number, row in enumerate(rows):
             said += _sinfo_row(row, where, f"sinfo[{number}]")
             LIMITS.nodes.check(len(said), where=where, key=f"sinfo[{number}]")
