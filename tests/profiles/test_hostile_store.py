@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from contextlib import closing
@@ -11,7 +12,7 @@ import pytest
 
 from profiles.errors import InputError
 from profiles.limits import LIMITS
-from profiles.store import ProfileStore
+from profiles.store import ProfileStore, import_profiles
 from tests.profiles.profile_examples import KEY, MEASUREMENT
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS link, x AS body FROM n"
@@ -70,3 +71,36 @@ def test_a_pipe_and_a_file_beyond_the_limit_are_not_opened(tmp_path: Path) -> No
         file.truncate(LIMITS.store_bytes.most + 1)
     with pytest.raises(InputError, match="bytes in a profile store, expected at most"):
         ProfileStore(tmp_path / "large")
+
+
+TABLES = {
+    "no points": ({"points": []}, "expected one or more, rising"),
+    "points that fall": ({"points": [[2048, 1e-4], [1024, 2e-4]]}, "expected one or more, rising"),
+    "a time of nothing": ({"points": [[1024, 0.0]]}, "expected times above 0"),
+    "a time beyond any": ({"points": [[1024, 1e300]]}, "expected times above 0"),
+    "a latency below 0": ({"alpha_s": -1.0}, "expected times above 0"),
+    "no ranks": ({"ranks": 0}, "0 ranks on 1 nodes"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_link_table_that_nobody_measured_is_none(tmp_path: Path, name: str) -> None:
+    change, message = TABLES[name]
+    table = {
+        "link": "loopback",
+        "op": "all_reduce",
+        "ranks": 2,
+        "nodes": 1,
+        "points": [[1024, 1e-4]],
+        "alpha_s": 0.0,
+        "beta_s_per_byte": 1e-7,
+        "fit_error": 0.0,
+        "source": "elsewhere",
+    }
+    path = tmp_path / "profiles.json"
+    path.write_text(json.dumps({"schema": "cellplan.profiles/1", "link_tables": [{**table, **change}]}))
+    with (
+        ProfileStore(tmp_path / "store.sqlite") as opened,
+        pytest.raises(InputError, match=rf"profiles\.json: link_tables\[0\]: .*{message}"),
+    ):
+        import_profiles(opened, path)

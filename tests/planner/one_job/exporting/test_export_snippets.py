@@ -53,7 +53,7 @@ def small_plan(**options: Any) -> Plan:
 def uneven_plan() -> Plan:
     """Stage 0 has dp 2, stage 1 tp 2; the sizes are gpt-tiny's own."""
     plan = example_plan()
-    sizes = model_sizes(load_model("gpt-tiny"), parameters=4_000_000)
+    sizes = model_sizes(load_model("gpt-tiny"), parameters=4_240_896)
     return replace(plan, model=replace(plan.model, sizes=sizes, seq_len=128))
 
 
