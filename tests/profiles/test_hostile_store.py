@@ -73,7 +73,7 @@ def test_a_pipe_and_a_file_beyond_the_limit_are_not_opened(tmp_path: Path) -> No
         ProfileStore(tmp_path / "large")
 
 
-TABLES = {
+TABLES: dict[str, tuple[dict[str, object], str]] = {
     "no points": ({"points": []}, "expected one or more, rising"),
     "points that fall": ({"points": [[2048, 1e-4], [1024, 2e-4]]}, "expected one or more, rising"),
     "a time of nothing": ({"points": [[1024, 0.0]]}, "expected times above 0"),
@@ -86,7 +86,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_a_link_table_that_nobody_measured_is_none(tmp_path: Path, name: str) -> None:
     change, message = TABLES[name]
-    table = {
+    table: dict[str, object] = {
         "link": "loopback",
         "op": "all_reduce",
         "ranks": 2,
