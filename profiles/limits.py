@@ -123,6 +123,12 @@ class Limits:
         beyond="fewer, larger micro-batches",
     )
     seeds: Limit = Limit(most=10_000, unit="seeds", reason="each is a run", beyond="a sweep for each part of them")
+    iterations: Limit = Limit(
+        most=1_000_000, unit="iterations of a run", reason="each leaves its times and its loss in memory"
+    )
+    parameter_sets: Limit = Limit(
+        most=1000, unit="parameter sets", reason="each is a training, and none of them is better by much then"
+    )
     digits: Limit = Limit(most=18, unit="digits in a whole number", reason="sums leave 64 bits beyond")
 
 

@@ -9,34 +9,23 @@ from pathlib import Path
 
 from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
-from estimator.profiling.lookup import LOCAL_DEVICE
 from models_zoo.model import Model
-from models_zoo.user_code import NO_CODE, UserCode
+from models_zoo.user_code import NO_CODE, UserCode, names_code
+from planner.shared.inputs import load_any_place
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster
-from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
-from profiles.measurements import DeviceRates, device_from_rates
 from profiles.vocabulary import Shard
-
-ANY_WORKER = DeviceRates(
-    device=LOCAL_DEVICE,
-    hardware="",
-    software="",
-    threads=1,
-    memory_bytes=2**40,
-    memory_bandwidth_bytes_per_s=1.0,
-    flops_per_s=(),
-    flash_attention=False,
-)
-"""This machine's own device where its place alone matters."""
 
 
 def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan") -> Model:
     """Return the model that the plan, which came from `where`, names. Raise InputError where it is no longer the one of
     the plan, or is made by code that is not among that of the user's own which the plan may run."""
     reference = plan.model.reference
+    for named in code.of_file if not names_code(reference) else ():
+        expected = f"{named}, which {code.option} names, or no {code.option}"
+        raise InputError(where=where, key="model.reference", found=repr(reference), expected=expected)
     model = load_any_model(reference, code, where=where, key="model.reference")
     try:
         graph = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
@@ -58,7 +47,7 @@ def check_places(plan: Plan, *, where: str) -> None:
     if plan.cluster.endswith((".yaml", ".yml")) and not Path(plan.cluster).exists():
         return
     with cluster_of_file(where):
-        place = load_cluster(plan.cluster, local_device=lambda: device_from_rates(ANY_WORKER))
+        place = load_any_place(plan.cluster)
     refuse_places(plan, place, where=where)
 
 

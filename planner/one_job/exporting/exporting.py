@@ -29,6 +29,9 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
     """As `planner.api.export`."""
     exporter = load_exporter(options.to)
     plan = load_plan(options.plan)
+    if options.nearest and options.to not in TOOLS:
+        expected = f"a training tool, whose plans are limited: {', '.join(TOOLS)}"
+        raise options.wrong("nearest", found=f"--to {options.to}", expected=expected)
     _check(plan, options)
     context = ExportContext(script=options.script, code=options.user_code)
     try:
