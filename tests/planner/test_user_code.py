@@ -204,7 +204,10 @@ def test_a_plan_runs_nothing(
     plan = str(hostile_plan(reference))
     (tmp_path / "beside.py").write_text("open('ran', 'w').close()\n")
     run = command(*(plan if word == "PLAN" else word for word in words), folder=tmp_path)
-    check_one_error(run, 2, f"found '{reference}'", "a zoo name or a path to a config.json", f"--code {reference}")
+    check_one_error(
+        run, 2, f"found '{reference}'", "a zoo name or a path to a config.json: code that a file names is not run"
+    )
+    assert (f"unless you name it too (--code {reference})" in run.stderr) == (words[0] != "run")
     assert not (tmp_path / "ran").exists()
 
 

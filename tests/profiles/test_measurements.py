@@ -135,5 +135,5 @@ def test_local_device_has_the_measured_rates() -> None:
     assert (device.peak("fp32"), device.peak("bf16"), device.memory_bytes) == (9e10, None, 2**33)
     assert "Some CPU" in device.source
     assert device.peak_basis == "measured"
-    with pytest.raises(ValueError, match="expected all more than 0"):
+    with pytest.raises(ValueError, match="expected all from 1 to"):
         replace(found, memory_bytes=0)

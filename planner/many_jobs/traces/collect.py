@@ -38,9 +38,10 @@ class Collector:
 
     def add(self, row: TraceRow) -> None:
         """Take a row in; BadCell where its id was there before."""
-        before = self.lines.setdefault(row.job_id, row.line)
-        if before != row.line:
-            raise BadCell("job_id", f"{row.job_id!r} again (first in line {before})", "an id for each job")
+        if row.job_id in self.lines:
+            first = self.lines[row.job_id]
+            raise BadCell("job_id", f"{row.job_id!r} again (first in line {first})", "an id for each job")
+        self.lines[row.job_id] = row.line
         self.rows.append(row)
 
     def skip(self, line: int, reason: str) -> None:

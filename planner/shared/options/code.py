@@ -27,7 +27,12 @@ class CodeOptions(Options):
         """What the user named, here and nowhere else, and may thus run."""
         values = (getattr(self, name, None) or () for name in NAMING)
         named = tuple(part for value in values for part in ((value,) if isinstance(value, str) else value))
-        return UserCode(named=tuple(filter(names_code, named)), limit_s=self.user_code_limit)
+        return UserCode(
+            named=tuple(filter(names_code, named)),
+            limit_s=self.user_code_limit,
+            option="--code" if hasattr(self, "code") else "",
+            of_file=getattr(self, "code", ()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

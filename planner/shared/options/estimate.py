@@ -112,6 +112,9 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFi
             raise self.wrong("code", found=", ".join(self.code), expected="--plan beside it: MODEL runs as it is")
         if self.launcher is not None and self.plan is not None:
             raise InputError(where="estimate", key="--from", found=f"--plan {self.plan} too", expected="one of them")
+        if self.launcher is not None and self.timeline is not None:
+            expected = "`estimate --plan PLAN --timeline FILE` of what -o PLAN writes"
+            raise self.wrong("timeline", found="--from too", expected=expected)
         if self.timeline is not None and not self.explicit:
             expected = "one plan to draw: --plan, --tp, --pp, --dp or another degree; or `cellplan plan`"
             raise self.wrong("timeline", found="Cells", expected=expected)

@@ -173,7 +173,10 @@ class SimulateOptions(ReplayOptions):
     stop: Annotated[Callable[[], bool] | None, HOOK] = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:
-        """Raise InputError for a run that goes on from no file."""
+        """Raise InputError for a run that goes on from no file, or keeps none every so often."""
+        if self.checkpoint is None and "checkpoint_every_s" in self.changed():
+            found = f"{self.checkpoint_every_s:g} without --checkpoint"
+            raise self.wrong("checkpoint_every_s", found=found, expected="the file to keep")
         if self.resume and self.checkpoint is None:
             raise self.wrong("resume", found="no --checkpoint", expected="the file to go on from")
 

@@ -39,6 +39,15 @@ class JobOptions(CodeOptions):
     profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None
     store: StoreIfAny = None
 
+    def check(self) -> None:
+        """Raise InputError for measured layer times where there is nothing measured."""
+        if self.profiles is not None and (self.store is None or not self.store.exists()):
+            expected = "a store that has them (--store): `cellplan profile` measures them"
+            raise self.wrong(
+                "profiles", found=f"{self.profiles} without a store of measured profiles", expected=expected
+            )
+        super().check()
+
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareOptions(Options):
