@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from profiles.errors import InputError
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Link
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import gzip
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import exp, log, prod
+
+from profiles.records import dataclass
 
 MEASURED = "measured "
 

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -30,6 +30,7 @@ from profiles.measurements import (
     ProfileSet,
     canonical,
 )
+from profiles.records import dataclass
 from profiles.vocabulary import DType, LinkTable, Shard
 
 T = TypeVar("T")

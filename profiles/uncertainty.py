@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from profiles.efficiencies import load_operator_efficiencies
+from profiles.records import dataclass
 
 ANY = "*"
 APART = frozenset({"convolution"})

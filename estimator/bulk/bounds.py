@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import get_args
 
@@ -21,6 +21,7 @@ from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.memory import outside_bytes
 from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import flying_micro_batches, lower_bounds
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.recipe import GradDType, Overlap, Software, ZeroStage
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import NARROW_DTYPES, RecomputeKind
 
 GENERIC = "generic"

@@ -10,7 +10,6 @@ there with jobs submitted after the window. Nothing is used before the submissio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, best_constant, i
 from planner.many_jobs.jct.jobs import Floats, Ints, Jobs
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
+from profiles.records import dataclass
 
 RULES_WORTH = 3000.0
 """The boosters begin with the weight jobs / (jobs + this), where `jobs` are those they were fitted on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.mixture import Mixture, learned_rows, mixed_points
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
 from planner.shared.options.record import Progress
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm

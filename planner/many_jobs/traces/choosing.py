@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from estimator.frontends.load import load_file_model
@@ -18,6 +18,7 @@ from planner.many_jobs.traces.records import TraceRow
 from planner.many_jobs.traces.workloads import ModelFamily, all_choices, fallbacks, family_shares, pick, size_shares
 from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError, NothingFits
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 _PoolKey = tuple[tuple[str, ...], int, Workload | None, int | None]

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, in_catalogue, is_slice
 from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, SlurmNodes
 from profiles.errors import InputError
 from profiles.files import text_lines
+from profiles.records import dataclass
 from profiles.schema import validate
 
 UNSTATED_USE = "in use, and the file does not say how many of its GPUs are: counted as not free (GresUsed says it)"

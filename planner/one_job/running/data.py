@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from models_zoo.layers import Classifier, Embedding, Head
 from models_zoo.model import ImageInput, Model, TokenInput
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ from planner.one_job.search.spaces.space import (
     state_rules,
     ways_of,
 )
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 WAITING = ("gpipe", "1f1b")

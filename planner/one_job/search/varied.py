@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -15,6 +15,7 @@ from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
 from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, NodeGroup
 from profiles.errors import NothingFits
+from profiles.records import dataclass
 from profiles.vocabulary import Device, LinkTable
 
 Change = Callable[[Constraints], Constraints]

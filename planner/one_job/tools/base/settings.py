@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from models_zoo.hugging_face.keys import Keys, describe
 from planner.one_job.tools.base.import_records import not_understood
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.yaml_files import read_yaml
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +17,7 @@ from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, RecomputeKind
 
 MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")
