@@ -77,11 +77,11 @@ def _with_fields(plain: type, *, slots: bool, kw_only: bool) -> type:
             params.frozen = True
 
 
-def _init_when_asked(made: type, *, frozen: bool, slots: bool) -> Callable[..., None]:
+def _init_when_asked(made: Any, *, frozen: bool, slots: bool) -> Callable[..., None]:
     """What writes the class's `__init__` when its first instance is made: most classes of a command have none."""
 
     def init(self: Any, *args: Any, **values: Any) -> None:
-        made.__init__ = _write_init(made, frozen=frozen, slots=slots)  # type: ignore[misc]
+        made.__init__ = _write_init(made, frozen=frozen, slots=slots)
         made.__init__(self, *args, **values)
 
     return init
@@ -89,7 +89,7 @@ def _init_when_asked(made: type, *, frozen: bool, slots: bool) -> Callable[..., 
 
 def _write_init(made: type, *, frozen: bool, slots: bool) -> Callable[..., None]:
     names: dict[str, Any] = {"_set": object.__setattr__, "_UNSET": _UNSET}
-    positional, keywords, body = ["self"], [], []
+    positional, keywords, body = ["self"], list[str](), list[str]()
     for field in dataclasses.fields(made):
         name, word, value = field.name, field.name, field.name
         if field.default_factory is not dataclasses.MISSING:
@@ -141,18 +141,18 @@ def _hash_by(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
     return digest
 
 
-def _frozen_methods(made: type) -> dict[str, Any]:
+def _frozen_methods(made: Any) -> dict[str, Any]:
     names = frozenset(field.name for field in dataclasses.fields(made))
 
     def set_value(self: Any, name: str, value: object) -> None:
         if type(self) is made or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(made, self).__setattr__(name, value)
+        object.__setattr__(self, name, value)
 
     def delete(self: Any, name: str) -> None:
         if type(self) is made or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-        super(made, self).__delattr__(name)
+        object.__delattr__(self, name)
 
     return {"__setattr__": set_value, "__delattr__": delete}
 

@@ -232,10 +232,12 @@ class ProfileStore:
         return "replaced" if present else "added"
 
     def _read(self, kind: type[T], query: str, *values: str) -> list[T]:
-        from profiles.schema import validate_json
-
         with self._translate():
             rows = self._db.execute(query, values).fetchall()
+        if not rows:
+            return []
+        from profiles.schema import validate_json  # which takes as long as everything else here
+
         return [validate_json(kind, body, where=str(self._path)) for (body,) in rows]
 
     @contextmanager

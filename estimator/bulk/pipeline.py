@@ -105,7 +105,7 @@ class Pipeline:
                 backward_s = backward_s + self.sharding_s(state, table)
                 passes_s = self.passes_s(family, classes, table, backward_s)
             cuts_wanted = wanted.reshape(cuts, rules).any(axis=1)
-            needed = set(np.unique(classes.of_stage[:, cuts_wanted]).tolist())
+            needed = set(classes.of_stage[:, cuts_wanted].ravel().tolist())
             whole_s = passes_s + self._after_s(family, state, classes, table.forward_s, backward_s, needed)
             total_s[wanted, number] = whole_s[wanted]
         shape = (cuts, rules, states)

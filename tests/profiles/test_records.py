@@ -124,7 +124,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
-def _outcome(call: Callable[[], Any]) -> object:
+def _outcome(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
@@ -174,9 +174,8 @@ def test_frozen_records_stay_frozen() -> None:
 
 
 def test_a_class_of_the_library_may_derive_from_ours() -> None:
-    derived = dataclasses.dataclass(frozen=True, kw_only=True)(
-        type("Theirs", (OURS["Base"],), {"__annotations__": {"z": int}})
-    )
+    plain: type[Any] = type("Theirs", (OURS["Base"],), {"__annotations__": {"z": int}})
+    derived: Any = dataclasses.dataclass(frozen=True, kw_only=True)(plain)
     assert derived(a=1, z=2) == derived(a=1, z=2)
     assert ours(frozen=True, kw_only=True)(type("Again", (derived,), {}))(a=1, z=2).z == 2
 
