@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from profiles.errors import InputError
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Link
 
 

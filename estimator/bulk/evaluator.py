@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from estimator.bulk.layers import ModelLayers, read_layers
@@ -26,6 +26,7 @@ from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.dispatchers import load_dispatcher
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, Infeasible
 
 PASS_AXES: tuple[GroupAxis, ...] = ("tp", "cp", "ep", "etp")

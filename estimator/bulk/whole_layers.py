@@ -8,12 +8,12 @@ any kind (tests: `test_bulk_pipelines`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.pricing.amounts import Amount, Floats
+from profiles.records import dataclass
 
 Integers = NDArray[np.int64]
 LOOKED_AT = 3

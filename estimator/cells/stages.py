@@ -7,10 +7,10 @@ contiguous splits and all shares that add up to the devices. `partition_crius` i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from estimator.cells.partition import Usable, search_partition
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from estimator.schedules import StageTimes, Transfers, in_flight, schedule_probl
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.dispatchers import load_dispatcher
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -18,6 +18,7 @@ from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.dispatchers import Dispatcher, load_dispatcher
 from profiles.hardware import load_link
+from profiles.records import dataclass
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp, Link, Provenance, combine_provenance
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,27 @@ def test_help_loads_nothing_heavy() -> None:
         f"print(sorted({HEAVY | light!r} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "llama3-8b", "--cluster", "h100:1x2", "--global-batch", "8", "--json"],
+        ["estimate", "llama3-8b", "--cluster", "h100:1x8", "--tp", "8", "--global-batch", "8", "--json"],
+        ["models", "list", "--json"],
+    ],
+)
+def test_commands_load_what_they_use(words: list[str], tmp_path: Path) -> None:
+    """A file of a person's is checked by pydantic; what the packages bring is not, and JSON is not printed by rich."""
+    idle = {"pydantic", "yaml", "importlib.metadata", "importlib.resources", "numpy.ma", "tomllib", "rich"}
+    idle |= {"multiprocessing", "asyncio", "unittest", "email", "http", "ssl", "decimal", "secrets", "concurrent"}
+    code = (
+        f"import sys\nfrom planner.cli.main import main\nassert main({words!r}) == 0\n"
+        f"print(sorted({HEAVY | idle!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    home = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True, env=home)
     assert done.stderr.strip() == "[]"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
 from profiles.files import check_folder, write_atomically
+from profiles.records import dataclass
 
 SCOPE = (
     "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
@@ -25,6 +25,7 @@ from planner.shared.inputs import open_existing
 from planner.shared.options.record import Progress
 from planner.shared.options.search import PlanOptions
 from profiles.errors import NothingFits
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

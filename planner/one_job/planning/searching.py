@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
@@ -14,6 +13,7 @@ from planner.shared.inputs import open_existing
 from planner.shared.options.search import Search, SearchOptions
 from planner.shared.options.training import CellOptions
 from planner.shared.plan import Plan
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 
 if TYPE_CHECKING:

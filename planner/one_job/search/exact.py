@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from planner.one_job.search.spaces.space import (
     schedules_of,
     ways_of,
 )
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 RUNNERS_UP = 5
@@ -251,7 +252,7 @@ class _Search:
         self.free = free
         least_s = least_in_turn(once, pp, micro_batches, ~free)
         devices = columns["tp"] * columns["cp"] * dp * pp
-        weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
+        weights = {count: self.weight(count) for count in set(devices.tolist())}
         factor = np.array([weights[int(count)] for count in devices])
         return np.asarray((least_s + self.evaluator.pricing.parameters.of("iteration_s")) * factor)
 

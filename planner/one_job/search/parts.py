@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from estimator.bulk.records import BatchedDegrees, Family, StateRule
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.search.spaces.found import ROUNDING, Found
 from planner.one_job.search.spaces.space import Space, Ways, permitted, state_rules
+from profiles.records import dataclass
 
 WAY_NUMBERS: tuple[Number, ...] = ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from estimator.pricing.evaluate import evaluate
@@ -26,6 +26,7 @@ from planner.one_job.search.varied import (
     with_node,
 )
 from profiles.cluster import Cluster, NodeGroup, map_groups
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Infeasible, Link, LinkTable
 
 Kind = Literal["link", "flops", "memory_bandwidth", "memory", "least_memory", "nodes", "batch", "constraint"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -18,6 +18,7 @@ from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, gr
 from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, NodeGroup, map_groups
 from profiles.errors import NothingFits
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Infeasible, LinkTable, RecomputeKind
 
 Change = Callable[[Constraints], Constraints]

@@ -14,12 +14,11 @@ what remains the `beam` most promising go on; where that cut any, the choice is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.many_jobs.scheduling.cells.board import Board, Floats, Integers
 from planner.many_jobs.scheduling.cells.moves import Moves, list_moves
+from profiles.records import dataclass
 
 BEAM = 64
 STEP_SHARE = 0.3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from estimator.frontends.load import load_file_model
@@ -26,6 +26,7 @@ from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 MOST_NODES = 1
 """Up to so many nodes of a site are shared by TPA's exact choice inside; beyond, by the exact search over plans that

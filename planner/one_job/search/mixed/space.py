@@ -7,7 +7,6 @@ group, or on several at once, whose replicas then have shares of the micro-batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
@@ -21,6 +20,7 @@ from planner.one_job.search.spaces.request import DeviceSpace
 from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
 from planner.one_job.tools.base.shape import experts_of
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, Device
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.tools.base.shape import Job, Shape, experts_of
 from profiles.cluster import DeviceSlot
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 FEWEST_TOKENS = 1024
