@@ -303,7 +303,7 @@ class _Search:
     def _open(self, ways: Sequence[int], waiting: list[_Item]) -> None:
         """The schedules of several ways, each under every rule of state, bounded together."""
         pairs = [(way, placement) for way in ways for placement in self._placements(way)]
-        opened = [(way, placement, *open_way) for way, placement in pairs if (open_way := self._way(way, placement))]
+        opened = [(way, placement, *possible) for way, placement in pairs if (possible := self._way(way, placement))]
         least = self._least([open_way for _, _, open_way, _ in opened], with_sums=False)
         for (way, placement, open_way, asking), least_s in zip(opened, least, strict=True):
             for place, schedule in enumerate(open_way.schedules):
