@@ -252,7 +252,7 @@ class _Search:
         self.free = free
         least_s = least_in_turn(once, pp, micro_batches, ~free)
         devices = columns["tp"] * columns["cp"] * dp * pp
-        weights = {count: self.weight(count) for count in set(devices.tolist())}
+        weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
         factor = np.array([weights[int(count)] for count in devices])
         return np.asarray((least_s + self.evaluator.pricing.parameters.of("iteration_s")) * factor)
 
@@ -304,7 +304,7 @@ class _Search:
     def _open(self, ways: Sequence[int], waiting: list[_Item]) -> None:
         """The schedules of several ways, each under every rule of state, bounded together."""
         pairs = [(way, placement) for way in ways for placement in self._placements(way)]
-        opened = [(way, placement, *asked_way) for way, placement in pairs if (asked_way := self._way(way, placement))]
+        opened = [(way, placement, *possible) for way, placement in pairs if (possible := self._way(way, placement))]
         least = self._least([open_way for _, _, open_way, _ in opened], with_sums=False)
         for (way, placement, open_way, asking), least_s in zip(opened, least, strict=True):
             for place, schedule in enumerate(open_way.schedules):
