@@ -43,7 +43,7 @@ def _values(value: Any) -> Any:
         return [_values(part) for part in value]
     if isinstance(value, dict):
         return {name: _values(part) for name, part in value.items()}
-    names = _field_names(type(value))
+    names = _field_names(value.__class__)
     return value if names is None else {name: _values(getattr(value, name)) for name in names}
 
 

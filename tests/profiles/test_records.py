@@ -177,7 +177,9 @@ def test_a_class_of_the_library_may_derive_from_ours() -> None:
     plain: type[Any] = type("Theirs", (OURS["Base"],), {"__annotations__": {"z": int}})
     derived: Any = dataclasses.dataclass(frozen=True, kw_only=True)(plain)
     assert derived(a=1, z=2) == derived(a=1, z=2)
-    assert ours(frozen=True, kw_only=True)(type("Again", (derived,), {}))(a=1, z=2).z == 2
+    again: type[Any] = type("Again", (derived,), {})
+    made: Any = ours(frozen=True, kw_only=True)(again)
+    assert made(a=1, z=2).z == 2
 
 
 def test_records_are_made_in_one_way() -> None:
