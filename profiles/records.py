@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +44,11 @@ def _make_record(plain: type, *, frozen: bool, slots: bool, kw_only: bool, eq: b
     if plain.__doc__ is None:
         plain.__doc__ = plain.__name__  # the library would write a signature
     made = _with_fields(plain, slots=slots, kw_only=kw_only)
-    methods: dict[str, Any] = {"__init__": _init_when_asked(made, frozen=frozen, slots=slots), "__repr__": _repr}
+    methods: dict[str, Any] = {"__repr__": _repr}
+    methods["__init__"] = _when_asked(made, "__init__", lambda: _write_init(made, frozen=frozen, slots=slots))
     if eq:
-        compared = [field for field in dataclasses.fields(made) if field.compare]
-        hashed = [field for field in compared if field.hash is not False]
-        methods["__eq__"] = _equal_by(_getter(compared))
-        methods["__hash__"] = _hash_by(_getter(hashed)) if frozen else None
+        methods["__eq__"] = _when_asked(made, "__eq__", lambda: _write_eq(made))
+        methods["__hash__"] = _when_asked(made, "__hash__", lambda: _write_hash(made)) if frozen else None
         if "__eq__" in explicit and vars(plain)["__hash__"] is None:
             explicit.discard("__hash__")  # Python's own mark
     if frozen:
@@ -77,17 +75,18 @@ def _with_fields(plain: type, *, slots: bool, kw_only: bool) -> type:
             params.frozen = True
 
 
-def _init_when_asked(made: Any, *, frozen: bool, slots: bool) -> Callable[..., None]:
-    """What writes the class's `__init__` when its first instance is made: most classes of a command have none."""
+def _when_asked(made: type, name: str, write: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """What writes a method of the class `made` when it is first called: most classes of a command have no instance."""
 
-    def init(self: Any, *args: Any, **values: Any) -> None:
-        made.__init__ = _write_init(made, frozen=frozen, slots=slots)
-        made.__init__(self, *args, **values)
+    def method(self: Any, *args: Any, **values: Any) -> Any:
+        written = write()
+        setattr(made, name, written)
+        return written(self, *args, **values)
 
-    return init
+    return method
 
 
-def _write_init(made: type, *, frozen: bool, slots: bool) -> Callable[..., None]:
+def _write_init(made: type, *, frozen: bool, slots: bool) -> Callable[..., Any]:
     names: dict[str, Any] = {"_set": object.__setattr__, "_UNSET": _UNSET}
     positional, keywords, body = ["self"], list[str](), list[str]()
     for field in dataclasses.fields(made):
@@ -108,37 +107,37 @@ def _write_init(made: type, *, frozen: bool, slots: bool) -> Callable[..., None]
     if hasattr(made, "__post_init__"):
         body.append("self.__post_init__()")
     words = ", ".join([*positional, "*", *keywords] if keywords else positional)
-    exec(f"def __init__({words}):\n  " + "\n  ".join(body or ["pass"]), names)
-    names["__init__"].__qualname__ = f"{made.__qualname__}.__init__"
-    return names["__init__"]  # type: ignore[no-any-return]
+    return _compiled(made, f"__init__({words})", body or ["pass"], names)
+
+
+def _write_eq(made: type) -> Callable[..., Any]:
+    names = [field.name for field in dataclasses.fields(made) if field.compare]
+    unlike = "if other.__class__ is not self.__class__: return NotImplemented"
+    body = [unlike, f"return {_values_of('self', names)} == {_values_of('other', names)}"]
+    return _compiled(made, "__eq__(self, other)", body, {})
+
+
+def _write_hash(made: type) -> Callable[..., Any]:
+    names = [field.name for field in dataclasses.fields(made) if field.compare and field.hash is not False]
+    return _compiled(made, "__hash__(self)", [f"return hash({_values_of('self', names)})"], {})
+
+
+def _values_of(record: str, names: list[str]) -> str:
+    return "(" + "".join(f"{record}.{name}, " for name in names) + ")"
+
+
+def _compiled(made: type, head: str, body: list[str], names: dict[str, Any]) -> Callable[..., Any]:
+    """The function whose head and lines these are, as a method of `made`."""
+    exec(f"def {head}:\n  " + "\n  ".join(body), names)
+    method: Callable[..., Any] = names[head.partition("(")[0]]
+    method.__qualname__ = f"{made.__qualname__}.{method.__name__}"
+    return method
 
 
 @recursive_repr()
 def _repr(self: Any) -> str:
     shown = (field.name for field in dataclasses.fields(self) if field.repr)
     return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
-
-
-def _getter(fields: list[dataclasses.Field[Any]]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that returns a record's values of `fields` as a tuple."""
-    names = [field.name for field in fields]
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda record: tuple(getattr(record, name) for name in names)
-
-
-def _equal_by(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, object], bool]:
-    def equal(self: Any, other: object) -> bool:
-        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-
-    return equal
-
-
-def _hash_by(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
-    def digest(self: Any) -> int:
-        return hash(values(self))
-
-    return digest
 
 
 def _frozen_methods(made: Any) -> dict[str, Any]:

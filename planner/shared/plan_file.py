@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from planner.shared.plan import PLAN_SCHEMA, Plan
 from profiles.errors import InputError
@@ -44,12 +43,12 @@ def _values(value: Any) -> Any:
         return [_values(part) for part in value]
     if isinstance(value, dict):
         return {name: _values(part) for name, part in value.items()}
-    names = _field_names(cast(Hashable, type(value)))
+    names = _field_names(value.__class__)
     return value if names is None else {name: _values(getattr(value, name)) for name in names}
 
 
 @cache
-def _field_names(kind: Hashable) -> tuple[str, ...] | None:
+def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 

@@ -96,7 +96,7 @@ def test_help_loads_nothing_heavy() -> None:
 def test_commands_load_what_they_use(words: list[str], tmp_path: Path) -> None:
     """A file of a person's is checked by pydantic; what the packages bring is not, and JSON is not printed by rich."""
     idle = {"pydantic", "yaml", "importlib.metadata", "importlib.resources", "numpy.ma", "tomllib", "rich"}
-    idle |= {"multiprocessing", "asyncio", "unittest", "email", "http", "ssl", "decimal", "secrets", "concurrent"}
+    idle |= {"multiprocessing", "asyncio", "unittest", "email", "http", "ssl", "secrets", "concurrent"}
     code = (
         f"import sys\nfrom planner.cli.main import main\nassert main({words!r}) == 0\n"
         f"print(sorted({HEAVY | idle!r} & set(sys.modules)), file=sys.stderr)"

@@ -177,7 +177,7 @@ def test_a_class_of_the_library_may_derive_from_ours() -> None:
     plain: type[Any] = type("Theirs", (OURS["Base"],), {"__annotations__": {"z": int}})
     derived: Any = dataclasses.dataclass(frozen=True, kw_only=True)(plain)
     assert derived(a=1, z=2) == derived(a=1, z=2)
-    again: Any = type("Again", (derived,), {})
+    again: type[Any] = type("Again", (derived,), {})
     made: Any = ours(frozen=True, kw_only=True)(again)
     assert made(a=1, z=2).z == 2
 
