@@ -252,7 +252,7 @@ class _Search:
         self.free = free
         least_s = least_in_turn(once, pp, micro_batches, ~free)
         devices = columns["tp"] * columns["cp"] * dp * pp
-        weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
+        weights = {count: self.weight(count) for count in set(devices.tolist())}
         factor = np.array([weights[int(count)] for count in devices])
         return np.asarray((least_s + self.evaluator.pricing.parameters.of("iteration_s")) * factor)
 
