@@ -34,15 +34,19 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
     can be had or the plan does not fit.
     """
-    from planner.one_job.cells.estimating import estimate_cells, estimate_plan
-
     if options.launcher is not None:
         from planner.one_job.importing.best import best_of_setting
         from planner.one_job.importing.estimate import estimate_imported
 
         find_best = best_of_setting(options.launcher[0], store=options.store, profiles=options.profiles)
         return estimate_imported(options, find_best=find_best)
-    return estimate_plan(options) if options.explicit else estimate_cells(options)
+    if options.explicit:
+        from planner.one_job.cells.estimating_plan import estimate_plan
+
+        return estimate_plan(options)
+    from planner.one_job.cells.estimating import estimate_cells
+
+    return estimate_cells(options)
 
 
 @takes(PlanOptions)

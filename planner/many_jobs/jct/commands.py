@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from estimator.host.capacity import thread_limit
 from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
 from planner.many_jobs.jct.mixture import expert_names, mean_weights
@@ -23,6 +24,7 @@ from profiles.errors import InputError
 def train_file(options: JctTrainOptions) -> dict[str, Any]:
     """Train a model on the jobs of a trace file, write it to `output`, and return what it is. Raise InputError where
     the file is no trace, or fewer than 50 of its jobs have a known duration."""
+    thread_limit().check(options.threads, where="jct", key="--threads")
     began = time.perf_counter()
     prepared = prepare(load_jobs(options.trace), options.cap)
     model = train(
@@ -60,6 +62,7 @@ def predict_file(options: JctPredictOptions) -> dict[str, Any]:
     """Predict the jobs of the trace submitted at `from_s` (seconds) or later, each by what it and `history` had
     finished at its submission; return a row a job, with points and intervals in seconds. Raise InputError for a file
     that is no trace or model."""
+    thread_limit().check(options.threads, where="jct", key="--threads")
     model = load_model(options.model)
     trace_jobs = load_jobs(options.trace)
     jobs = load_jobs(*options.history, options.trace) if options.history else trace_jobs
@@ -100,11 +103,12 @@ def _asked(
 ) -> np.ndarray[Any, Any]:
     rows = np.flatnonzero(of_trace & (submit_s >= (-np.inf if from_s is None else from_s)))
     if not len(rows):
-        raise InputError(where="jct", key="from", found=from_s, expected="a time before the last submission")
+        raise InputError(where="jct", key="--from", found=from_s, expected="a time before the last submission")
     return rows
 
 
 def evaluate_file(options: JctEvaluateOptions) -> dict[str, Any]:
     """Return the figures of `cellplan jct evaluate` on the jobs of a trace file: see
     `planner.many_jobs.jct.evaluation`. Raise InputError for a file that is no trace, or too few jobs in it."""
+    thread_limit().check(options.threads, where="jct", key="--threads")
     return evaluate(load_jobs(options.trace), options)

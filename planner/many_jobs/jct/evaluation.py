@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from planner.many_jobs.jct.quantiles import quantile_intervals
 from planner.many_jobs.jct.training import known_rows, train
 from planner.shared.options.jct import EvaluationOptions, Loss
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 LEAST_TESTED = 20
 EXPERT = "expert "

@@ -9,8 +9,6 @@ short jobs have no more say for being known first. Nothing is used before it can
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +16,7 @@ from planner.many_jobs.jct.groups import group_codes, groups_of
 from planner.many_jobs.jct.intervals import INTERVAL_S
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.prepared import Prepared
+from profiles.records import dataclass
 
 WINDOWS = (1_000_000_000, 1024, 256, 100, 50, 25, 12, 6, 3)
 """Jobs of a group that are looked back to at each threshold: all, then ever fewer."""

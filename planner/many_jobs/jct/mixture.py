@@ -24,7 +24,6 @@ on from there with jobs submitted after the window. Nothing is used before the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from planner.many_jobs.jct.intervals import LOSSES, point_of
 from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
+from profiles.records import dataclass
 
 BOOSTERS_WORTH, ALL_WORTH = 1500.0, 6000.0
 """The boosters begin with the weight (jobs + the first) / (jobs + the second), fitted on so many `jobs`."""

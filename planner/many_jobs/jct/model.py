@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from planner.many_jobs.jct.jobs import Floats, Ints
 from planner.many_jobs.jct.mixture import Mixture, learned_rows, race_after
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from planner.many_jobs.jct.model import CELLS, JctModel, Product, Start, Window,
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.record import Progress
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm

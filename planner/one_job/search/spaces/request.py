@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.cells.job import default_global_batch
@@ -27,9 +27,10 @@ from planner.one_job.tools.base.tool import TrainingTool
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.training_software import training_software
-from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups, most_on_one_node
 from profiles.errors import NothingFits
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import DType, Infeasible, LinkTable
 
@@ -42,10 +43,26 @@ class DeviceSpace:
     space: Space
     evaluator: BulkEvaluator
 
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Return the cluster, with the memory that its devices have in this space."""
+        return grown_memory(self.evaluator.cluster, self.device, self.space.more_memory_bytes)
+
     @property
     def pricing(self) -> Pricing:
         """What the prices of its plans rest on."""
         return self.evaluator.pricing
+
+
+def grown_memory(cluster: Cluster, device: str, more_bytes: int) -> Cluster:
+    """Return the cluster with so much more memory on each of the devices called `device`."""
+
+    def grown(group: NodeGroup) -> NodeGroup:
+        if group.device.name != device:
+            return group
+        return replace(group, device=replace(group.device, memory_bytes=group.device.memory_bytes + more_bytes))
+
+    return map_groups(cluster, grown) if more_bytes else cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +261,7 @@ def request_on(
     profiles: Framework | None = None,
     modelled: bool = False,
     store: ProfileStore | None = None,
+    pricing: Pricing | None = None,
 ) -> SearchRequest:
     """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
     those of `recipe`. The rest as in `make_space`."""
@@ -259,6 +277,7 @@ def request_on(
             profiles=profiles,
             modelled=modelled,
             store=store,
+            pricing=pricing,
         )
         for device in dict.fromkeys(slot.device for slot in usable)
     )
@@ -284,9 +303,11 @@ def make_space(
     profiles: Framework | None,
     modelled: bool,
     store: ProfileStore | None,
+    pricing: Pricing | None = None,
 ) -> DeviceSpace:
     """The plans of a training under `recipe` on `slots`, all of one type; `modelled`: also those of layers that the
-    store has not measured, where it has measured some."""
+    store has not measured, where it has measured some. `pricing` has priced other plans before, where nothing is
+    measured."""
     device, group = slots[0].device, place.group_of(slots[0])
     lookup, tables = measured_on(model, slots, recipe, profiles, store)
     measured = lookup is not nothing_measured and not modelled
@@ -312,7 +333,7 @@ def make_space(
             model=model,
             cluster=place,
             recipe=recipe,
-            pricing=Pricing(lookup=lookup, link_tables=tables),
+            pricing=Pricing(lookup=lookup, link_tables=tables) if pricing is None or store is not None else pricing,
             overlap_under=overlap_under,
             measured_alone=measured,
         ),
