@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from models_zoo.layers import Attention, Embedding, FeedForward, TransformerBlock
-from profiles.measurements import DeviceRates, Measurement, MeasurementKey, Profile, ProfileSet, canonical
-from profiles.vocabulary import LinkTable, Shard
+from profiles.measurements import MOST_RATE, DeviceRates, Measurement, MeasurementKey, Profile, ProfileSet, canonical
+from profiles.vocabulary import MOST_S, LinkTable, Shard
 
 BLOCK = TransformerBlock(
     hidden=256,
@@ -26,8 +26,8 @@ MEASUREMENT = Measurement(
     forward_s=(0.01, 0.011), backward_s=(0.02, 0.021), saved_bytes=100, peak_memory_bytes=300, parameters=7
 )
 
-finite = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
-positive = st.floats(min_value=1e-12, max_value=1e30)
+finite = st.floats(min_value=0, max_value=MOST_S)
+positive = st.floats(min_value=1, max_value=MOST_RATE)
 counts = st.integers(0, 2**59)
 samples = st.lists(finite, min_size=1, max_size=4).map(tuple)
 shards = st.builds(
@@ -81,7 +81,9 @@ link_tables = st.builds(
     op=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
     ranks=st.integers(2, 9),
     nodes=st.integers(1, 9),
-    points=st.lists(st.tuples(counts, finite), max_size=3).map(tuple),
+    points=st.dictionaries(
+        st.integers(1, 2**59), st.floats(min_value=1e-12, max_value=MOST_S), min_size=1, max_size=3
+    ).map(lambda points: tuple(sorted(points.items()))),
     alpha_s=finite,
     beta_s_per_byte=finite,
     fit_error=finite,
