@@ -8,7 +8,9 @@ imported is a `UserFactory`, and only a `UserCode`, which the options of a comma
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from profiles.records import dataclass
 
 USER_CODE_LIMIT_S = 300.0
 

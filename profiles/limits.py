@@ -8,9 +8,8 @@ They keep any single input within about 5 s and 1 GiB before the work proper beg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

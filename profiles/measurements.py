@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
+from profiles.records import dataclass
 from profiles.vocabulary import MOST_S, Device, LinkTable, ReferenceNode, Shard
 
 PROFILES_SCHEMA = "cellplan.profiles/1"

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -32,6 +32,7 @@ from profiles.measurements import (
     canonical,
 )
 from profiles.opening import check_regular
+from profiles.records import dataclass
 from profiles.vocabulary import DType, LinkTable, Shard
 
 T = TypeVar("T")
@@ -237,10 +238,12 @@ class ProfileStore:
         return "replaced" if present else "added"
 
     def _read(self, kind: type[T], query: str, *values: str) -> list[T]:
-        from profiles.schema import validate_json
-
         with self._translate():
             rows = self._db.execute(query, values).fetchall()
+        if not rows:
+            return []
+        from profiles.schema import validate_json  # which takes as long as everything else here
+
         return [validate_json(kind, body, where=str(self._path)) for (body,) in rows]
 
     @contextmanager

@@ -7,11 +7,13 @@ units (seconds, bytes, FLOP); a field's name carries its unit.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Literal, get_args
+
+from profiles.records import dataclass
 
 Provenance = Literal["measured", "modelled", "mixed"]
 """Where a figure comes from: read off hardware, computed by a model, or a sum that holds both."""

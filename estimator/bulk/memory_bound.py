@@ -6,8 +6,7 @@ state and what micro-batches in flight keep. So no plan takes less (tests: `test
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,11 @@ from estimator.bulk.layers import Variant
 from estimator.bulk.records import StateRule
 from estimator.bulk.shards import RankShards
 from estimator.bulk.stage_kind import ANY_RANGES, StageKind
+from estimator.bulk.whole_layers import Rerun, WholeLayers
 from estimator.pricing.amounts import Floats
-from estimator.pricing.memory import Holdings, standing_bytes
+from estimator.pricing.memory import FIRM_SHARE, Holdings, standing_bytes
+from models_zoo.layers import Embedding
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 NONE: RecomputeKind = "none"
@@ -29,10 +31,11 @@ ROUNDED_UP_BYTES = 16.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Divisible:
-    """The layers of a rank that can be recomputed, as if they could be divided. `layer_s`, by kind: a micro-batch
+    """The layers of ranks that can be recomputed, as if they could be divided. `layer_s`, by kind: a micro-batch
     through one of them at least, forward and backward; `counts`: how many there are; `holdings` of one; `once_s`:
     through all of them. Of a second's worth `kept_bytes` are kept for a micro-batch at least, and at most
-    `spared_bytes` fewer where it is recomputed, at `again_s` a byte."""
+    `spared_bytes` fewer where it is recomputed, at `again_s` a byte. `whole`: the same layers undivided, those of one
+    kind alone by its place, and all of them, None."""
 
     layer_s: Floats
     counts: NDArray[np.int64]
@@ -41,95 +44,175 @@ class Divisible:
     kept_bytes: float
     spared_bytes: float
     again_s: float
+    whole: tuple[tuple[int | None, WholeLayers], ...]
 
 
-def divisible(shards: RankShards, kinds: tuple[RecomputeKind, ...]) -> Divisible | None:
-    """Return the layers of `shards` under these kinds of recomputation; None where nothing can be said. What passes
-    take at least is `RankShards.longer_by_one_s` of all layers, half of them recomputed."""
-    layers = shards.layers
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Longer:
+    """By how much passes through all layers, half of them recomputed, are longer by one layer of each kind at least:
+    both passes, forward alone, and both where it is recomputed, beyond that; bytes that it then keeps fewer."""
+
+    layer_s: Floats
+    forward_s: Floats
+    dearer_s: Floats
+    saved_bytes: Floats
+
+
+def divisible(ranks: tuple[RankShards, ...], kinds: tuple[RecomputeKind, ...]) -> Divisible | None:
+    """Return the layers of ranks that sit in any of these ways under these kinds of recomputation; None where nothing
+    can be said. What passes take at least is `RankShards.passes_longer_by_one_s`."""
+    layers = ranks[0].layers
     blocks = [number for number, kind in enumerate(layers.kinds) if kind.recomputable]
     if not blocks:
         return None
-    counts = np.bincount(layers.kind_of_layer, minlength=len(layers.kinds))
-    halves = [max(1, int(counts[kind]) // 2) for kind in blocks]
-    kept = shards.kept_bytes([(kind, False) for kind in blocks], "none")
-    layer_s, saved_bytes, dearer_s = np.full(len(blocks), math.inf), [], []
-    wanted: list[RecomputeKind] = [kind for kind in kinds if kind != "none"]
-    for recompute in wanted or [NONE]:
-        again = [(kind, True) for kind in blocks] if recompute != "none" else []
-        variants: list[Variant] = [*((kind, False) for kind in blocks), *again]
-        longer_s = shards.longer_by_one_s(tuple(zip(variants, halves * (2 if again else 1), strict=True)), recompute)
-        layer_s = np.minimum(layer_s, longer_s[: len(blocks)])
-        if again:
-            saved_bytes.append(kept - shards.kept_bytes(again, recompute))
-            dearer_s.append(np.maximum(longer_s[len(blocks) :] - longer_s[: len(blocks)], 0.0))
+    counts = np.bincount(layers.kind_of_layer, minlength=len(layers.kinds))[blocks]
+    kept = ranks[0].kept_bytes([(kind, False) for kind in blocks], "none")
+    wanted: list[RecomputeKind] = [kind for kind in kinds if kind != NONE]
+    longer = {
+        recompute: [_longer(shards, blocks, counts, kept, recompute) for shards in ranks]
+        for recompute in wanted or [NONE]
+    }
+    layer_s = np.minimum.reduce([each.layer_s for some in longer.values() for each in some])
     if not (layer_s > 0).all():
         return None
-    saved, dearer = np.array(saved_bytes).ravel(), np.array(dearer_s).ravel()
-    worth = saved > 0
+    forward_s = np.minimum.reduce([each.forward_s for some in longer.values() for each in some])
+    saved = {kind: longer[kind][0].saved_bytes for kind in wanted}
+    dearer = {kind: np.minimum.reduce([each.dearer_s for each in longer[kind]]) for kind in wanted}
+    spares = [kind for kind in wanted if (saved[kind] > 0).any()]
+    if NONE in kinds or not wanted:
+        saved[NONE] = dearer[NONE] = np.zeros(len(blocks))
     return Divisible(
         layer_s=layer_s,
-        counts=counts[blocks],
-        holdings=shards.holdings_of_one(blocks),
-        once_s=float(layer_s @ counts[blocks]),
+        counts=counts,
+        holdings=ranks[0].holdings_of_one(blocks),
+        once_s=float(layer_s @ counts),
         kept_bytes=float((kept / layer_s).min()),
-        spared_bytes=float((saved / np.tile(layer_s, len(saved_bytes)))[worth].max()) if worth.any() else 0.0,
-        again_s=float((dearer[worth] / saved[worth]).min()) if worth.any() else 0.0,
+        spared_bytes=max((float((saved[kind] / layer_s).max()) for kind in spares), default=0.0),
+        again_s=min((_least_each(dearer[kind], saved[kind]) for kind in spares), default=0.0),
+        whole=_whole_layers(ranks[0], counts, (layer_s, np.maximum(forward_s, 0.0), kept), saved, dearer),
     )
 
 
-def standing_bytes_a_second(layers: Divisible, kind: StageKind, rule: StateRule) -> float:
-    """Return the bytes of state that a second's worth of layers holds at least on stages of that kind under a rule of
+def _least_each(seconds: Floats, some_bytes: Floats) -> float:
+    """Seconds a byte where they are fewest, of those with bytes."""
+    return float((seconds[some_bytes > 0] / some_bytes[some_bytes > 0]).min())
+
+
+def _longer(
+    shards: RankShards, blocks: list[int], counts: NDArray[np.int64], kept: Floats, recompute: RecomputeKind
+) -> _Longer:
+    """Under one kind of recomputation, or none."""
+    halves = np.maximum(1, counts // 2).tolist()
+    plain: list[Variant] = [(kind, False) for kind in blocks]
+    again: list[Variant] = [(kind, True) for kind in blocks] if recompute != NONE else []
+    composition = tuple(zip([*plain, *again], halves * (2 if again else 1), strict=True))
+    forward_s, backward_s = shards.passes_longer_by_one_s(composition, recompute)
+    both_s = (forward_s + backward_s).reshape(-1, len(blocks))
+    return _Longer(
+        layer_s=both_s[0],
+        forward_s=forward_s.reshape(-1, len(blocks)).min(axis=0),
+        dearer_s=np.maximum(both_s[-1] - both_s[0], 0.0),
+        saved_bytes=kept - shards.kept_bytes(again, recompute) if again else np.zeros(len(blocks)),
+    )
+
+
+def _whole_layers(
+    shards: RankShards,
+    counts: NDArray[np.int64],
+    each: tuple[Floats, Floats, Floats],
+    saved: Mapping[RecomputeKind, Floats],
+    dearer: Mapping[RecomputeKind, Floats],
+) -> tuple[tuple[int | None, WholeLayers], ...]:
+    """The most frequent layers alone, and all layers, by what each kind takes, of it forward, and keeps; with what
+    memory holds loosely beside what is kept and what lives while a stage's last layer runs."""
+    features = shards.features
+    loose = FIRM_SHARE if features.fragmentation >= features.activation_fragmentation else 0.0
+    kept_share, lives_share = 1 + loose * features.activation_fragmentation, 1 + loose * features.fragmentation
+    beside = {kind: lives_share * _least_beside_bytes(shards, kind) for kind in saved}
+
+    def layers_of(places: slice) -> WholeLayers:
+        layer_s, forward_s, kept = (float(amounts[places].min()) for amounts in each)
+        return WholeLayers(
+            count=int(counts[places].sum()),
+            layer_s=layer_s,
+            forward_s=forward_s,
+            kept_bytes=kept_share * kept,
+            reruns=tuple(
+                Rerun(
+                    saved_bytes=kept_share * float(saved[kind][places].max()),
+                    again_s=float(dearer[kind].min()),
+                    beside_bytes=beside[kind],
+                    counted=kind == "full",
+                )
+                for kind in saved
+            ),
+        )
+
+    most = int(counts.argmax())
+    alone = most, layers_of(slice(most, most + 1))
+    return (alone, (None, layers_of(slice(None)))) if len(counts) > 1 else (alone,)
+
+
+def _least_beside_bytes(shards: RankShards, recompute: RecomputeKind) -> int:
+    """What lives at least beside what is kept while the last layer of a chunk with a block runs."""
+    last = [number for number, kind in enumerate(shards.layers.kinds) if not isinstance(kind.layer, Embedding)]
+    again = [(number, True) for number in last if shards.layers.kinds[number].recomputable and recompute != NONE]
+    return shards.beside_bytes([*((number, False) for number in last), *again], recompute)
+
+
+def standing_of_each(layers: Divisible, kind: StageKind, rule: StateRule) -> Floats:
+    """Return the bytes of state that one layer of each kind holds at least on stages of that kind under a rule of
     state."""
-    held = standing_bytes(kind.setup.recipe, kind.under(ANY_RANGES, rule), layers.holdings, kind.shards.features)
-    state = np.asarray(held.state) - ROUNDED_UP_BYTES
-    return float((np.maximum(state, 0.0) / layers.layer_s).min())
+    features = kind.shards.features
+    held = standing_bytes(kind.setup.recipe, kind.under(ANY_RANGES, rule), layers.holdings, features)
+    # Where each gradient is given up at once, one layer's are held.
+    state = held.weights + held.optimizer if features.step_in_backward else held.state
+    return np.maximum(np.asarray(state) - ROUNDED_UP_BYTES, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rooms:
-    """Stages, last axis: bytes that each has for layers, and micro-batches that it keeps; before that any axes.
-    `standing_bytes`, `kept_bytes`, `spared_bytes` of a second's worth of layers, `again_s` for a byte fewer kept."""
+    """Of many pipelines, one a place, so many stages; by stage on one more axis bytes that it has for layers, none
+    where a pipeline has no such stage, and micro-batches that it keeps. `once_s` of all layers together;
+    `standing_bytes`, `kept_bytes`, `spared_bytes` of a second's worth of them, `again_s` for a byte fewer kept."""
 
+    stages: NDArray[np.int64]
     room_bytes: Floats
     flying: Floats
+    once_s: Floats
     standing_bytes: Floats
-    kept_bytes: float
-    spared_bytes: float
-    again_s: float
+    kept_bytes: Floats
+    spared_bytes: Floats
+    again_s: Floats
 
 
-def least_in_memory(rooms: Rooms, once_s: float, beside: Floats) -> tuple[Floats, Floats]:
-    """(seconds that all stages together spend on recomputing, seconds of the slowest stage) at least, for a micro-batch
-    of `once_s` over all stages; infinite where the layers do not fit. `beside`: what a stage does for each second of
-    layers besides, in seconds. Shapes are those of `rooms` without the last axis."""
+def least_in_memory(rooms: Rooms) -> tuple[Floats, Floats]:
+    """Return of each pipeline (seconds that all stages together spend on recomputing, seconds of the slowest stage) at
+    least, for a micro-batch through all stages; infinite where the layers do not fit."""
     flying, room = rooms.flying, np.maximum(rooms.room_bytes, 0.0)
-    load = rooms.standing_bytes + flying * rooms.kept_bytes
-    tight = rooms.standing_bytes + flying * max(0.0, rooms.kept_bytes - rooms.spared_bytes)
+    once, standing, kept = rooms.once_s[:, None], rooms.standing_bytes[:, None], rooms.kept_bytes[:, None]
+    load = standing + flying * kept
+    tight = standing + flying * np.maximum(0.0, kept - rooms.spared_bytes[:, None])
     with np.errstate(divide="ignore", invalid="ignore"):
         free = np.where(load > 0, room / load, np.inf)
         most = np.where(tight > 0, room / tight, np.inf)
-        slope = rooms.again_s * load / flying
-    free = np.minimum(free, once_s)
-    most = np.maximum(free, np.minimum(most, once_s))
-    slope = np.broadcast_to(slope, free.shape)
-    fits = most.sum(axis=-1) >= once_s * (1 - 1e-9)
+    slope = rooms.again_s[:, None] * load / flying
+    free = np.minimum(free, once)
+    most = np.maximum(free, np.minimum(most, once))
+    fits = most.sum(axis=-1) >= rooms.once_s * (1 - 1e-9)
     # Recomputed where it is cheapest, whatever that does to the balance.
     order = np.argsort(slope, axis=-1)
     ahead = np.take_along_axis(most - free, order, axis=-1)
     before = np.cumsum(ahead, axis=-1) - ahead
-    lacking = np.maximum(once_s - free.sum(axis=-1), 0.0)[..., None]
+    lacking = np.maximum(rooms.once_s - free.sum(axis=-1), 0.0)[:, None]
     again_s = (np.clip(lacking - before, 0.0, ahead) * np.take_along_axis(slope, order, axis=-1)).sum(axis=-1)
     # And balanced: the least time in which the stages hold all layers.
-    pace = 1.0 + np.broadcast_to(beside, fits.shape)[..., None]
-    low = pace[..., 0] * once_s / free.shape[-1]
-    high = (pace * most + slope * (most - free)).max(axis=-1)
+    low = rooms.once_s / rooms.stages
+    high = (most + slope * (most - free)).max(axis=-1)
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
-        slow = middle[..., None]
-        held = np.minimum(
-            most, np.where(slow <= pace * free, slow / pace, free + (slow - pace * free) / (pace + slope))
-        )
-        enough = held.sum(axis=-1) >= once_s
+        slow = middle[:, None]
+        held = np.minimum(most, np.where(slow <= free, slow, free + (slow - free) / (1.0 + slope)))
+        enough = held.sum(axis=-1) >= rooms.once_s
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return np.where(fits, again_s, np.inf), np.where(fits, low, np.inf)

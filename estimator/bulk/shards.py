@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import add
 
 import numpy as np
@@ -27,6 +27,7 @@ from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.sharded_layers import layer_passes_s, sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 
 Integers = NDArray[np.int64]
@@ -219,15 +220,24 @@ class RankShards:
         A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the
         layers take twice as long. So any layers take no less than the sum of these over them.
         """
-        less: list[Composition] = [tuple((one, count - (one == other)) for one, count in whole) for other, _ in whole]
+        forward_s, backward_s = self.passes_longer_by_one_s(whole, recompute)
+        return forward_s + backward_s
+
+    def passes_longer_by_one_s(self, whole: Composition, recompute: RecomputeKind) -> tuple[Floats, Floats]:
+        """Return the same of either pass, forward and backward."""
+        less: list[Composition] = [
+            tuple((variant, count - (variant == without)) for variant, count in whole) for without, _ in whole
+        ]
         chunks = self.chunks([whole, *less], recompute)
-        both = chunks.forward_s + chunks.backward_s
-        longer_s: Floats = both[0] - both[1:]
-        return longer_s
+        return chunks.forward_s[0] - chunks.forward_s[1:], chunks.backward_s[0] - chunks.backward_s[1:]
 
     def kept_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> Floats:
         """Return the bytes that one layer of each variant keeps for a micro-batch."""
         return self.chunks([((variant, 1),) for variant in variants], recompute).saved_bytes
+
+    def beside_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> int:
+        """Return the bytes that live at least while one layer of any of these variants runs."""
+        return min(self._priced(variant, recompute).extra_bytes for variant in variants)
 
     def holdings_of_one(self, kinds: Sequence[int]) -> Holdings:
         """Return what a rank holds of one layer of each of these kinds."""
@@ -289,10 +299,11 @@ class RankShards:
         on_axis: TimeOnAxis,
         *,
         overlapped: bool,
+        recompute: RecomputeKind = "none",
     ) -> float:
         """The least that ZeRO 3 adds to a micro-batch through these layers, however they are cut into chunks."""
         cost = self.machine.parameters.of("overlap_cost", "fsdp") if overlapped else 1.0
-        layers = ((self._sharded(variant, "none", sharded_over, on_axis), count) for variant, count in composition)
+        layers = ((self._sharded(variant, recompute, sharded_over, on_axis), count) for variant, count in composition)
         return sum(
             count * (cost * layer.moved_s + (1 - cost) * layer.waited_s + layer.copy_s) for layer, count in layers
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.bulk.records import StateRule
 from estimator.bulk.shards import Content, RankShards
@@ -11,6 +11,7 @@ from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import OnceCost, price_once
+from profiles.records import dataclass
 
 ANY_RANGES: Ranges = ((0, 1),)
 """Layers of a stage where only its degrees and its state count."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from estimator.communication.fit import make_table
 from estimator.communication.tables import bus_factor
 from profiles.errors import InputError
 from profiles.files import text_lines
 from profiles.numerals import read_number, read_whole
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, LinkTable
 
 OP_OF_PROGRAM: dict[str, CollectiveOp] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_work import ChunkWork
+from profiles.records import dataclass
 from profiles.vocabulary import DTYPE_BYTES, FOUR_BIT_BYTES, NARROW_DTYPES, held_bytes
 
 FIRM_SHARE = 0.25
@@ -230,12 +231,13 @@ def _communication_bytes(held: Holdings, stage: StageSetup, recipe: Recipe, feat
     return total
 
 
-def outside_bytes(setup: Setup, stage: StageSetup, features: MemoryFeatures) -> int:
+def outside_bytes(setup: Setup, stage: StageSetup, features: MemoryFeatures, *, stages: int | None = None) -> int:
     """Context and communicators: one of all ranks, one for each axis, and between stages one for each neighbour and one
-    for the two ends beside that of the whole pipeline."""
+    for the two ends beside that of the whole pipeline, which has so many `stages` (None: those of `setup`)."""
     communicators = sum(degree > 1 for degree in (stage.tp, stage.cp, stage.dp, stage.ep))
-    communicators += 4 if len(setup.stages) > 1 else 0
-    communicators += 1 if setup.devices > 1 else 0
+    several = (len(setup.stages) if stages is None else stages) > 1
+    communicators += 4 if several else 0
+    communicators += 1 if several or setup.devices > 1 else 0
     group = setup.cluster.group_of(stage.slots[0])
     channels = max(2, min(MOST_CHANNELS, round(group.island_link.bandwidth_bytes_per_s / CHANNEL_BYTES_PER_S)))
     return features.context_bytes + communicators * channels * COMMUNICATOR_BYTES_PER_CHANNEL

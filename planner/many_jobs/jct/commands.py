@@ -11,7 +11,7 @@ import numpy as np
 from estimator.host.capacity import thread_limit
 from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
-from planner.many_jobs.jct.mixture import rule_names
+from planner.many_jobs.jct.mixture import expert_names, mean_weights
 from planner.many_jobs.jct.model import predict_rows
 from planner.many_jobs.jct.model_file import load_model, save_model
 from planner.many_jobs.jct.prepared import prepare
@@ -48,8 +48,10 @@ def train_file(options: JctTrainOptions) -> dict[str, Any]:
         "parameters": asdict(model.parameters),
         "interval_mass": model.level,
         "weights": {
-            loss: dict(zip(("boosters", *rule_names(model.columns, loss)), weights, strict=True))
-            for loss, weights in zip(LOSSES, model.mixture.weights, strict=True)
+            loss: dict(zip(expert_names(model.columns), weights.tolist(), strict=True))
+            for loss, weights in zip(
+                LOSSES, mean_weights(np.array(model.mixture.begin), np.array(model.mixture.lost)), strict=True
+            )
         },
         "most_used": {model.features[index]: float(gains[index] / max(gains.sum(), 1e-12)) for index in order},
         "timing": {"train_s": time.perf_counter() - began},

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from planner.many_jobs.jct.features import Matrix, job_features
 from planner.many_jobs.jct.groups import columns_of
 from planner.many_jobs.jct.intervals import interval_of
 from planner.many_jobs.jct.jobs import Floats, Jobs
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 MOST_CAP = 2016
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
+from profiles.records import dataclass
 from profiles.vocabulary import Device, DType, Infeasible
 
 SCHEMA = "cellplan.cells/1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from estimator.frontends.load import load_file_model
@@ -19,6 +19,7 @@ from planner.many_jobs.traces.workloads import ModelFamily, all_choices, fallbac
 from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError, NothingFits
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 _PoolKey = tuple[tuple[str, ...], int, Workload | None, int | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter, itemgetter
 from typing import NoReturn
 
@@ -11,6 +11,7 @@ from planner.many_jobs.traces.cells import BadCell, date_at
 from planner.many_jobs.traces.records import Trace, TraceRow, count_reasons
 from planner.shared.options.simulate import Fractional
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 NO_GPUS = "asked for no GPU"
 NEVER_RAN = "never ran"

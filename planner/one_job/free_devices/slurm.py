@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -20,6 +19,7 @@ from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, 
 from profiles.errors import InputError
 from profiles.files import text_lines
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.schema import validate
 
 UNSTATED_USE = "in use, and the file does not say how many of its GPUs are: counted as not free (GresUsed says it)"

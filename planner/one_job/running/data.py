@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from models_zoo.layers import Classifier, Embedding, Head
 from models_zoo.model import ImageInput, Model, TokenInput
 from profiles.errors import InputError
 from profiles.opening import check_regular
+from profiles.records import dataclass
 
 Array = NDArray[Any]
 

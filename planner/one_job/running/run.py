@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +30,7 @@ from planner.shared.plan_checks import check_places, load_plan_model
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, NothingFits
 from profiles.files import check_folder
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 

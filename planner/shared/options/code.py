@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from models_zoo.user_code import USER_CODE_LIMIT_S, UserCode, names_code
 from planner.shared.options.record import Option, Options
 from planner.shared.options.values import SECONDS
+from profiles.records import dataclass
 
 NAMING = ("model", "policy", "code")
 """Options whose values may name code: what the user writes there is meant to run."""

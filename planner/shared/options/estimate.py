@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
@@ -14,6 +14,7 @@ from planner.shared.options.record import Option, Options
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, words_of
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
 
 EXPLICIT = partial(

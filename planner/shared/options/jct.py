@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from planner.shared.options.record import Option, Options, ProgressHook
 from planner.shared.options.values import CLOCK, NATURAL, PARAMETER_SETS, SHARE
+from profiles.records import dataclass
 
 Loss = Literal["squared", "absolute", "log", "within-2x"]
 

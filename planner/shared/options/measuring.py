@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
@@ -12,6 +12,7 @@ from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import LAYERS, SAMPLES, SECONDS
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, CollectiveOp, Recompute
 
 OPS = get_args(CollectiveOp)

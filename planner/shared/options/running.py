@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -12,6 +12,7 @@ from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import ITERATIONS, NATURAL, NO_OR_SOME_ITERATIONS, RATE, SECONDS
+from profiles.records import dataclass
 
 RunDevice = Literal["auto", "cpu", "cuda"]
 RowGrouping = Literal["source", "device", "generation", "parallel", "model_size"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -14,6 +14,7 @@ from planner.shared.options.common import ClusterName, ModelName, PlanOutput, Ti
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
+from profiles.records import dataclass
 from profiles.vocabulary import ScheduleName, ZeroStage
 
 Objective = Literal["time", "cost", "energy"]

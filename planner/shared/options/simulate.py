@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,6 +24,7 @@ from planner.shared.options.values import (
 )
 from profiles.limits import LIMITS
 from profiles.numerals import read_whole
+from profiles.records import dataclass
 
 TraceFormat = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
 Fractional = Literal["round-up", "refuse"]

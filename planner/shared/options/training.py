@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, get_args
 
@@ -13,6 +12,7 @@ from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
 from planner.shared.options.values import IMBALANCE, LAYERS, RATE, SAMPLES, TOKENS, Values, words_of
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
 JOB = partial(Option, group="the job")

@@ -6,13 +6,14 @@ Numbers, lists and pairs are the same on the command line, from Python and in a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from operator import ge, gt, le, lt
 from typing import Any, Literal, get_args, get_origin
 
 from profiles.limits import LIMITS, Limit
 from profiles.numerals import read_number, read_whole
+from profiles.records import dataclass
 
 Schema = Mapping[str, Any]
 

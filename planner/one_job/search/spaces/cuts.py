@@ -32,8 +32,23 @@ def cuts_of(model: Model, *, pp: int, vpp: int, weights: Sequence[float], everyt
     block = sum(weights[embeds : embeds + blocks]) / blocks if blocks else 0.0
     ends = (round(weights[0] / block) if embeds and block else 0, round(weights[-1] / block) if heads and block else 0)
     # Of equal blocks between embedding and head a cut by weights is none of the others' betters.
-    differ = tuple(weights) if len(set(model.layers)) > embeds + heads + 1 else None
+    differ = tuple(weights) if _blocks_differ(model) else None
     return _cuts(model, pp, vpp, ends, differ, everything)
+
+
+def most_apart(model: Model, *, pp: int, vpp: int, everything: bool = False) -> int | None:
+    """Return of how many blocks two chunks of a stage differ at most in any of `cuts_of`; None where in any number."""
+    if vpp == 1:
+        return 0
+    if _blocks_differ(model) or everything or comb(len(model.layers) - 1, pp * vpp - 1) <= FEW:
+        return None
+    # Of four chunks and more the ends have as many as an even share or one fewer, the others two fewer to one more.
+    return 3
+
+
+def _blocks_differ(model: Model) -> bool:
+    ends = isinstance(model.layers[0], Embedding) + isinstance(model.layers[-1], Head)
+    return len(set(model.layers)) > ends + 1
 
 
 @lru_cache(maxsize=8192)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +14,7 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
 from planner.shared.plan_checks import load_plan_model
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, RecomputeKind
 
 MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import groupby
 
@@ -18,6 +18,7 @@ from planner.one_job.tools.base.tool import TrainingTool, load
 from planner.shared.plan import Plan
 from planner.shared.plan_checks import load_plan_model
 from planner.shared.plan_parts import PlanRecipe
+from profiles.records import dataclass
 
 SCRIPT = "train.py"
 
