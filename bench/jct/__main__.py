@@ -17,7 +17,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ LEAST_JOBS = 1000
 """A trace of fewer is not evaluated."""
 SLICES = ((5_000, 3_000), (20_000, 4_000), (30_000, 3_500), (40_000, 4_000), (60_000, 6_000), (85_000, 5_000))
 """(first job, jobs) of the largest trace that are evaluated as traces of their own: little to learn from, and drift."""
-DRAWN, DRAWN_SEED, DRAWN_JOBS = 10, 99, (1000, 6000)
+DRAWN, DRAWN_SEED, DRAWN_JOBS = 10, 2026, (1000, 6000)
 """So many more are drawn at random, of so many jobs each. Nothing of the model was chosen by them."""
 WORSE = 1.01
 """The mixture is not to be worse than others by more than this."""
@@ -105,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines += write_trace(path.name, tested, len(jobs), result)
             print("\n".join(lines[-40:]), file=sys.stderr)
         lines += write_speed(measure_speed(path, jobs, threads=options.threads, seed=options.seed))
-    lines += write_slices(load_jobs(paths[0]), seed=options.seed, threads=options.threads)
+    figures["short parts"] = evaluate_slices(load_jobs(paths[0]), seed=options.seed, threads=options.threads)
+    lines += write_slices(figures["short parts"])
     lines += [f"{time.process_time():.0f} CPU seconds in all.", ""]
     text = "\n".join(lines) + "\n"
     print(text)
@@ -197,18 +198,24 @@ def slices_of(jobs: int) -> list[tuple[int, int]]:
     return [(first, count) for first, count in (*SLICES, *drawn) if first + count <= jobs]
 
 
-def write_slices(jobs: Jobs, *, seed: int, threads: int) -> list[str]:
-    """Short parts of a trace, each as a trace of its own: the last half of it in five blocks."""
-    head = ["rows", "loss", "the model", "boosters", "best group median", "", "its name", "best expert", "", "its name"]
-    rows, ratios = [], dict[str, list[float]]()
+def evaluate_slices(jobs: Jobs, *, seed: int, threads: int) -> dict[str, dict[str, Any]]:
+    """Short parts of a trace by their rows, each as a trace of its own: the last half of it in five blocks."""
+    results = {}
     for first, count in slices_of(len(jobs)):
         setting = EvaluationOptions(cap=CAP, origins=ORIGINS, tested=0.5, seed=seed, threads=threads)
-        result = evaluate(part_of(jobs, first, first + count), setting)
+        results[f"{first} to {first + count}"] = evaluate(part_of(jobs, first, first + count), setting)
         print(f"{first} to {first + count}", file=sys.stderr, flush=True)
+    return results
+
+
+def write_slices(results: Mapping[str, dict[str, Any]]) -> list[str]:
+    """What `evaluate_slices` gave, beside who turned out best."""
+    head = ["rows", "loss", "the model", "boosters", "best group median", "", "its name", "best expert", "", "its name"]
+    rows, ratios = [], dict[str, list[float]]()
+    for part, result in results.items():
         for key, name in NAMES.items():
-            row = [f"{first} to {first + count}", name, _cell(key, result[key]), _cell(key, result["boosters"][key])]
-            others = others_of(result)
-            for kind, figures in others.items():
+            row = [part, name, _cell(key, result[key]), _cell(key, result["boosters"][key])]
+            for kind, figures in others_of(result).items():
                 who = (max if key == "within_2x" else min)(figures, key=lambda other: figures[other][key])
                 value = figures[who][key]
                 ratio = value / result[key] if key == "within_2x" else result[key] / value

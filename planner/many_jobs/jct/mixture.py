@@ -34,8 +34,8 @@ from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
 from profiles.records import dataclass
 
-RULES_WORTH = 4500.0
-"""The boosters begin with the weight jobs / (jobs + this), where `jobs` are those they were fitted on."""
+BOOSTERS_WORTH, ALL_WORTH = 1500.0, 6000.0
+"""The boosters begin with the weight (jobs + the first) / (jobs + the second), fitted on so many `jobs`."""
 CONSTANT = 0.1
 """The share of the rest that the training jobs' shares begin with; the hazards of groups share what is left alike."""
 RATES = (1.0, 4.0, 16.0)
@@ -69,7 +69,7 @@ def expert_names(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 def begin_weights(columns: tuple[str, ...], jobs: int) -> tuple[float, ...]:
     """Return the weights to begin with, of boosters that were fitted on so many jobs and of the rules."""
-    boosters, rules = jobs / (jobs + RULES_WORTH), len(expert_names(columns)) - 2
+    boosters, rules = (jobs + BOOSTERS_WORTH) / (jobs + ALL_WORTH), len(expert_names(columns)) - 2
     rest = 1.0 - boosters
     return (boosters, rest * CONSTANT, *([rest * (1.0 - CONSTANT) / rules] * rules))
 
