@@ -38,10 +38,10 @@ from planner.one_job.search.spaces.space import (
 from profiles.vocabulary import Infeasible
 
 RUNNERS_UP = 5
-FIRST_OPENED, MOST_OPENED = 16, 512
+FIRST_OPENED, MOST_OPENED = 32, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
-SUMMED = 32
-"""So many schedules of ways are bounded with sums together."""
+FIRST_SUMMED, MOST_SUMMED = 8, 128
+"""So many schedules of ways are bounded with sums together, in the same way."""
 MOST_MISSES = 2000
 """Families in which the nearest miss is looked for, where nothing fits."""
 
@@ -73,7 +73,7 @@ class _Leaf:
 
 @dataclass(order=True, slots=True)
 class _Item:
-    """A node of the search: a way with a placement and one schedule; then `summed`, bounded with sums of gradients;
+    """A node of the search: a way with a placement and one schedule; then `is_summed`, bounded with sums of gradients;
     then also a pipeline with its cuts; then also some rules of state (`states`). `leaves`: the rules that are left, as
     a heap."""
 
@@ -85,13 +85,13 @@ class _Item:
     schedule: ScheduleName = field(compare=False)
     vpp: int = field(compare=False)
     leaves: list[_Leaf] = field(compare=False)
-    summed: bool = field(default=False, compare=False)
     pipeline: Pipeline | None = field(default=None, compare=False)
     cuts: tuple[Cut, ...] = field(default=(), compare=False)
     least_s: Floats | None = field(default=None, compare=False)
     states: tuple[StateRule, ...] = field(default=(), compare=False)
     coarse: Coarse | None = field(default=None, compare=False)
     by_state_s: Floats | None = field(default=None, compare=False)
+    is_summed: bool = field(default=False, compare=False)
 
 
 def search(
@@ -127,6 +127,7 @@ class _Search:
         self.families = self.plans = self.out_of_memory = self.serial = 0
         self.opened: set[int] = set()
         self.plunged: set[int] = set()
+        self.summed_together = FIRST_SUMMED
         # Of each way: whether a schedule is open whose stages do not wait for those before them.
         self.free: NDArray[np.bool_] = np.zeros(len(self.ways), dtype=np.bool_)
 
@@ -153,7 +154,7 @@ class _Search:
                 some = order[position : position + together]
                 self._open([way for way in some.tolist() if not self._is_settled(bounds[way])], waiting)
                 position, together = position + len(some), min(2 * together, MOST_OPENED)
-            elif not item.summed:
+            elif not item.is_summed:
                 self._sum(item, waiting)
             elif item.least_s is None:
                 self._cut(item, waiting)
@@ -258,23 +259,24 @@ class _Search:
         self._plunge(waiting)
 
     def _sum(self, item: _Item, waiting: list[_Item]) -> None:
-        """The most promising schedules, bounded with the sums of gradients."""
+        """The most promising schedules of ways, bounded with the sums of gradients."""
         some, kept = [item], list[_Item]()
-        while waiting and len(some) < SUMMED and not self._is_settled(waiting[0].bound):
+        while waiting and len(some) < self.summed_together and not self._is_settled(waiting[0].bound):
             other = heapq.heappop(waiting)
-            (kept if other.summed else some).append(other)
+            (kept if other.is_summed else some).append(other)
+        self.summed_together = min(2 * self.summed_together, MOST_SUMMED)
         for other in kept:
             heapq.heappush(waiting, other)
-        left = [
+        ways = [
             replace(
                 each.open,
-                states=tuple(leaf.state for leaf in each.leaves if not self._is_settled(leaf.bound)),
+                states=tuple(leaf.state for leaf in sorted(each.leaves) if not self._is_settled(leaf.bound)),
                 below_s=self._below_s(each.open.degrees),
             )
             for each in some
         ]
-        for each, open_way, least_s in zip(some, left, self._least(left, with_sums=True), strict=True):
-            each.leaves, each.summed = self._leaves(open_way, least_s[0]), True
+        for each, way, least_s in zip(some, ways, self._least(ways, with_sums=True), strict=True):
+            each.leaves, each.is_summed = self._leaves(way, least_s[0]), True
             if each.leaves:
                 each.bound = max(each.bound, each.leaves[0].bound)
                 self._push(each, waiting)
