@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from estimator.bulk.bounds import Coarse, coarsely, least_by_cut_s, least_under_s
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
-from estimator.bulk.open_ways import WAITING, OpenSchedule, OpenWay, least_in_turn, least_of_ways_s
+from estimator.bulk.open_ways import OpenSchedule, OpenWay, least_in_turn, least_of_ways_s
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places
 from estimator.bulk.records import BatchedDegrees, Family, StateRule
@@ -29,12 +29,12 @@ from planner.one_job.search.spaces.cuts import Cut, cuts_of, most_apart
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
 from planner.one_job.search.spaces.space import (
     Space,
-    fewest_replicas,
     recompute_rules,
     schedules_of,
     state_rules,
     ways_of,
 )
+from planner.one_job.search.way_order import WayOrder
 from profiles.vocabulary import Infeasible
 
 RUNNERS_UP = 5
@@ -125,22 +125,20 @@ class _Search:
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
+        self.order = WayOrder(space, self.ways, evaluator, self.slots, weight)
         self.opened: set[int] = set()
         self.plunged: set[int] = set()
         self.summed_together = FIRST_SUMMED
-        # Of each way: whether a schedule is open whose stages do not wait for those before them.
-        self.free: NDArray[np.bool_] = np.zeros(len(self.ways), dtype=np.bool_)
 
     def run(self, most_families: int | None) -> SearchResult:
-        bounds = self._bounds()
-        order = np.argsort(bounds, kind="stable")
         waiting: list[_Item] = []
-        position, bound, proved, together = 0, math.inf, True, FIRST_OPENED
-        while position < len(order) or waiting:
-            ahead = float(bounds[order[position]]) if position < len(order) else math.inf
+        bound, proved, together = math.inf, True, FIRST_OPENED
+        while True:
+            ahead = self.order.ahead
             if waiting and waiting[0].bound <= ahead:
                 item = heapq.heappop(waiting)
             elif math.isinf(ahead):
+                bound = math.inf
                 break
             else:
                 item = None
@@ -151,9 +149,9 @@ class _Search:
                 proved = False
                 break
             if item is None:
-                some = order[position : position + together]
-                self._open([way for way in some.tolist() if not self._is_settled(bounds[way])], waiting)
-                position, together = position + len(some), min(2 * together, MOST_OPENED)
+                below = self.best.value * (1 - ROUNDING) if self.best else math.inf
+                self._open(self.order.take(together, below), waiting)
+                together = min(2 * together, MOST_OPENED)
             elif not item.is_summed:
                 self._sum(item, waiting)
             elif item.least_s is None:
@@ -162,8 +160,6 @@ class _Search:
                 self._share(item, item.least_s, waiting)
             else:
                 self._price(item, item.by_state_s)
-        else:
-            bound = math.inf
         value = self.best.value if self.best else math.inf
         return SearchResult(
             best=self.best,
@@ -184,32 +180,6 @@ class _Search:
 
     def _is_settled(self, bound: float) -> bool:
         return self.best is not None and bound >= self.best.value * (1 - ROUNDING)
-
-    def _bounds(self) -> NDArray[np.float64]:
-        """Of each way: no plan of it has a smaller value, by compute alone."""
-        columns = self.ways.columns
-        names = ("tp", "cp", "ep", "etp", "samples", "sequence_parallel")
-        if not len(self.ways):
-            return np.zeros(0)
-        keys, where = np.unique(np.stack([columns[name] for name in names]), axis=1, return_inverse=True)
-        once = np.array(
-            [
-                self.evaluator.compute_alone_s(_degrees(dict(zip(names, map(int, key), strict=True))), self.slots)
-                for key in keys.T
-            ]
-        )[where.ravel()]
-        pp, dp = columns["pp"], columns["dp"]
-        micro_batches = self.space.global_batch // (dp * columns["samples"])
-        schedules = self.space.constraints.schedules
-        free = np.full(len(pp), any(name not in (*WAITING, "interleaved") for name in schedules))
-        if "interleaved" in schedules:
-            free |= micro_batches % pp == 0
-        self.free = free
-        least_s = least_in_turn(once, pp, micro_batches, ~free)
-        devices = columns["tp"] * columns["cp"] * dp * pp
-        weights = {int(count): self.weight(int(count)) for count in np.unique(devices)}
-        factor = np.array([weights[int(count)] for count in devices])
-        return np.asarray((least_s + self.evaluator.pricing.parameters.of("iteration_s")) * factor)
 
     def _plunge(self, waiting: list[_Item]) -> None:
         """The most promising schedule of a way priced at once under its most promising rule of state, coarsely: a good
@@ -314,7 +284,7 @@ class _Search:
             states=(),
             below_s=self._below_s(degrees),
         )
-        waits = not self.free[way]
+        waits = not self.order.free[way]
         passes_s = float(least_in_turn(open_way.once_s, degrees.pp, open_way.micro_batches, waits))
         least_s = passes_s + self.evaluator.pricing.parameters.of("iteration_s")
         if self._is_settled(least_s * self._factor(degrees)):
@@ -478,10 +448,3 @@ class _Search:
             (plan for plan in self.by_way.values() if plan is not self.best), key=lambda plan_of_way: plan_of_way.value
         )
         return tuple(others[:RUNNERS_UP])
-
-
-def _degrees(numbers_of: dict[str, int]) -> BatchedDegrees:
-    """With one stage and as few replicas as share the experts."""
-    numbers = {name: numbers_of[name] for name in ("tp", "cp", "ep", "etp", "samples")}
-    replicas = fewest_replicas(numbers_of["tp"] * numbers_of["cp"], numbers_of["ep"] * numbers_of["etp"])
-    return BatchedDegrees(pp=1, dp=replicas, sequence_parallel=bool(numbers_of["sequence_parallel"]), **numbers)
