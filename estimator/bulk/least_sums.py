@@ -54,7 +54,10 @@ def least_sums(rank: Divisible, kind: StageKind, state: StateRule, overlapped: b
     cost = kind.once(((0, layers),), state)
     step_s = known.shares * (cost.offload_s + (cost.optimizer_s if known.by_parameters else 0.0))
     if state.zero == 3:
-        moved_s = _least_sharding_s(kind, state, overlapped)
+        # On the host or not, in whatever schedule.
+        moved_s = kind.shards.pricing.remember(
+            _least_sharding_s, kind, StateRule(zero=3, shard=state.shard), overlapped
+        )
         counts = np.bincount(kind.shards.layers.kind_of_layer, minlength=len(moved_s))
         return LeastSums(whole_s=float(counts @ moved_s), each_s=step_s + moved_s[_recomputable(kind)])
     hiding = hiding_of(setup.recipe, [state.zero], setup.micro_batches, overlapped=overlapped, beside=beside)

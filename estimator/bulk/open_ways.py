@@ -207,18 +207,15 @@ class _Band:
 
     def _standing_bytes(self, chosen: Integers) -> Floats:
         """Bytes of state that one layer of each kind holds at least, (chosen, kinds)."""
-        numbers = self.cases.way[chosen].tolist()
-        return np.array(
-            [
-                self._standing_of(number, self.ways[number].states[state])
-                for number, state in zip(numbers, self.cases.state[chosen].tolist(), strict=True)
-            ]
-        )
+        most = int(self.cases.state.max()) + 1
+        pairs, places = np.unique(self.cases.way[chosen] * most + self.cases.state[chosen], return_inverse=True)
+        held = [self._standing_of(pair // most, pair % most) for pair in pairs.tolist()]
+        return np.array(held)[places]
 
-    def _standing_of(self, number: int, state: StateRule) -> Floats:
+    def _standing_of(self, number: int, rule: int) -> Floats:
         way, rank = self.ways[number], self.held[number]
         assert rank is not None
-        kind = way.kinds[0]
+        kind, state = way.kinds[0], way.states[rule]
         # What a rank holds does not depend on its micro-batch.
         return way.pricing.keep((standing_of_each, kind.seat, state), lambda: standing_of_each(rank, kind, state))
 

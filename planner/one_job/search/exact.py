@@ -40,6 +40,10 @@ from profiles.vocabulary import Infeasible
 RUNNERS_UP = 5
 FIRST_OPENED, MOST_OPENED = 32, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
+AHEAD = 1.02
+"""What is opened or bounded with sums together with the most promising has bounds of at most so many times its."""
+MOST_DIVES = 8
+"""So often a good plan is looked for before it is known to be promising enough."""
 FIRST_SUMMED, MOST_SUMMED = 8, 128
 """So many schedules of ways are bounded with sums together, in the same way."""
 MOST_MISSES = 2000
@@ -150,7 +154,8 @@ class _Search:
                 break
             if item is None:
                 below = self.best.value * (1 - ROUNDING) if self.best else math.inf
-                self._open(self.order.take(together, below), waiting)
+                until = max(ahead, waiting[0].bound) * AHEAD if waiting else math.inf
+                self._open(self.order.take(together, below=below, until=until), waiting)
                 together = min(2 * together, MOST_OPENED)
             elif not item.is_summed:
                 self._sum(item, waiting)
@@ -185,6 +190,8 @@ class _Search:
         """The most promising schedule of a way priced at once under its most promising rule of state, coarsely: a good
         plan soon, against which the others are bounded."""
         if not waiting or waiting[0].number in self.plunged or math.isinf(waiting[0].bound):
+            return
+        if len(self.plunged) >= MOST_DIVES:
             return
         self.plunged.add(waiting[0].number)
         item = replace(waiting[0], leaves=list(waiting[0].leaves))
@@ -231,7 +238,10 @@ class _Search:
     def _sum(self, item: _Item, waiting: list[_Item]) -> None:
         """The most promising schedules of ways, bounded with the sums of gradients."""
         some, kept = [item], list[_Item]()
-        while waiting and len(some) < self.summed_together and not self._is_settled(waiting[0].bound):
+        until = item.bound * AHEAD
+        while waiting and len(some) < self.summed_together and waiting[0].bound <= until:
+            if self._is_settled(waiting[0].bound):
+                break
             other = heapq.heappop(waiting)
             (kept if other.is_summed else some).append(other)
         self.summed_together = min(2 * self.summed_together, MOST_SUMMED)

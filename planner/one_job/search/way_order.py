@@ -59,15 +59,16 @@ class WayOrder:
         """No plan of a way that is left has a smaller value; infinite where none is left."""
         return float(self.bounds[self._order[self._position]]) if self._position < len(self._order) else math.inf
 
-    def take(self, count: int, below: float) -> list[int]:
-        """Return the next ways, so many at most, and no longer have them; none with a bound of `below` or more."""
+    def take(self, count: int, *, below: float, until: float = math.inf) -> list[int]:
+        """Return the next ways, so many at most, and no longer have them: those with a bound of no more than `until`,
+        which may be none of them; those with a bound of `below` or more are given up."""
         while True:
             left = self._order[self._position :]
-            some = left[:count]
-            some = some[self.bounds[some] < below]
+            left = left[: np.searchsorted(self.bounds[left], below)]
+            some = left[: min(count, int(np.searchsorted(self.bounds[left], until, side="right")))]
             unknown = np.unique(self._layout[some][~self._is_exact[self._layout[some]]])
             if not len(unknown):
-                self._position += min(count, len(left))
+                self._order, self._position = left, len(some)
                 return [int(way) for way in some]
             for layout in unknown.tolist():
                 self._once_s[layout], self._is_exact[layout] = self._once_of(layout), True
@@ -75,7 +76,6 @@ class WayOrder:
             refined[unknown] = True
             changed = left[refined[self._layout[left]]]
             self.bounds[changed] = self._bounds_of(changed)
-            left = left[self.bounds[left] < below]
             self._order, self._position = left[np.argsort(self.bounds[left], kind="stable")], 0
 
     def _first_bounds(self) -> tuple[Floats, NDArray[np.bool_]]:

@@ -85,13 +85,13 @@ def test_ways_come_in_the_order_of_their_compute_and_none_too_late(seed: int) ->
     below = math.inf if seed % 2 else float(np.quantile(first, 0.7)) if len(first) else math.inf
     taken: list[int] = []
     while order.ahead < below:
-        ahead, some = order.ahead, order.take(random.Random(seed).randint(1, 7), below)
+        ahead, some = order.ahead, order.take(random.Random(seed).randint(1, 7), below=below)
         assert all(order.bounds[way] >= ahead * (1 - 1e-12) for way in some)
         taken += some
     # With more samples a layout takes no longer for each: what was taken for a bound was one.
     exact = WayOrder(space, ways, evaluator, slots, lambda devices: 1.0 + devices % 2)
     while exact.ahead < math.inf:
-        exact.take(len(ways), math.inf)
+        exact.take(len(ways), below=math.inf)
     finite = np.isfinite(exact.bounds)
     assert (first[finite] <= exact.bounds[finite] * (1 + 1e-12)).all()
     assert sorted(taken) == np.flatnonzero(finite & (exact.bounds < below)).tolist()
