@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
 from estimator.cells.job import default_global_batch
@@ -12,17 +11,24 @@ from models_zoo.model import Model
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.software_defaults import default_local_batch, default_micro_batch
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Samples an iteration, samples per rank and micro-batch, and sentences about what nobody said; smaller
-    micro-batches that may be taken instead where memory forces it, largest first."""
+    micro-batches that may be taken instead where memory forces it, largest first, and `larger` ones that a team with
+    memory left may have settled for."""
 
     global_batch: int
     micro_batch_per_rank: int
     assumptions: tuple[str, ...]
     smaller: tuple[int, ...] = ()
+    larger: tuple[int, ...] = ()
+
+
+LARGER = 4
+"""How many times the usual micro-batch published recipes go to where memory is left (Megatron-Bridge: 2 to 4)."""
 
 
 def choose_batch(
@@ -55,19 +61,25 @@ def choose_batch(
         rounded = f", rounded up to {global_batch}" if global_batch != usual else ""
         assumed.append(sentence.replace(" (--global-batch)", f"{rounded} (--global-batch)"))
     smaller: tuple[int, ...] = ()
+    larger: tuple[int, ...] = ()
     if micro_batch is None and global_batch % dp == 0:
         share = global_batch // (dp * rounds)
         micro_batch, why = default_micro_batch(framework, share=share, pp=degrees.pp, seq_len=seq_len)
         plural = "sample" if micro_batch == 1 else "samples"
         assumed.append(f"micro-batch of {micro_batch} {plural} per rank: {why} (--micro-batch)")
         smaller = tuple(n for n in range(micro_batch - 1, 0, -1) if share % n == 0)
+        larger = tuple(n for n in range(micro_batch + 1, LARGER * micro_batch + 1) if share % n == 0)
     micro_batch = micro_batch or 1
     unit = micro_batch * dp
     if global_batch % unit:
         sizes_said = f"{global_batch}, with dp = {dp} and {micro_batch} samples per rank and micro-batch"
         refuse("--global-batch", sizes_said, f"a multiple of {unit}")
     return Batch(
-        global_batch=global_batch, micro_batch_per_rank=micro_batch, assumptions=tuple(assumed), smaller=smaller
+        global_batch=global_batch,
+        micro_batch_per_rank=micro_batch,
+        assumptions=tuple(assumed),
+        smaller=smaller,
+        larger=larger,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from estimator.pricing.outcome import Evaluation, RankMemory
@@ -14,10 +14,16 @@ from planner.one_job.explicit.batch import refuse
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest, refuse_infeasible
-from planner.one_job.explicit.unsaid import Evaluate, take_first_that_fits, widened_by_habits
+from planner.one_job.explicit.unsaid import (
+    Evaluate,
+    take_first_that_fits,
+    widened_by_habits,
+    widened_by_larger_batches,
+)
 from planner.shared.options.estimate import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 PARTS = {
@@ -54,7 +60,8 @@ def estimate_explicit(
     first_fitting = take_first_that_fits(request.setups, evaluate)
     if isinstance(first_fitting, Infeasible):
         refuse_infeasible(first_fitting)
-    taken = widened_by_habits(first_fitting, request.often, evaluate)
+    taken = widened_by_larger_batches(first_fitting, request.larger, evaluate)
+    taken = widened_by_habits(taken, request.often, evaluate)
     setup, evaluation = taken.setup, taken.evaluation
     assumptions = (*request.assumptions, *_taken_because(request, setup), *taken.sentences)
     return Estimated(

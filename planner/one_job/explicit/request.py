@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, NoReturn, get_args
 
@@ -27,6 +27,7 @@ from planner.shared.software_defaults import choices_in_turn, recompute_ladder
 from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKind
 
@@ -37,12 +38,14 @@ DEGREE_NAMES = ("tp", "pp", "dp", "cp", "ep", "etp", "vpp")
 class ExplicitRequest:
     """An explicit plan that was asked for. `setups` are tried in turn until one fits: more than one where recomputation
     (and with it the micro-batch) is left open. `assumptions` are sentences about what nobody said; `often` are features
-    that nobody stated and that users of the software often have otherwise."""
+    that nobody stated and that users of the software often have otherwise, `larger` samples of a rank's micro-batch,
+    likewise."""
 
     reference: str
     setups: tuple[Setup, ...]
     assumptions: tuple[str, ...]
     often: tuple[str, ...] = ()
+    larger: tuple[int, ...] = ()
 
 
 def read_explicit(
@@ -84,7 +87,13 @@ def read_explicit(
     setups = _setups(model, place, recipe, grid, batch, slots, options, framework, assumed)
     stated = {text.partition("=")[0].strip().replace("-", "_") for text in options.feature}
     often = tuple(text for text in framework.often if text.partition("=")[0] not in stated)
-    return ExplicitRequest(reference=reference, setups=setups, assumptions=tuple(dict.fromkeys(assumed)), often=often)
+    return ExplicitRequest(
+        reference=reference,
+        setups=setups,
+        assumptions=tuple(dict.fromkeys(assumed)),
+        often=often,
+        larger=batch.larger,
+    )
 
 
 def make_recipe(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.pricing.interval import widened
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 Evaluate = Callable[[Setup], Evaluation | Infeasible]
@@ -81,6 +82,32 @@ def widened_by_habits(taken: Taken, often: Sequence[str], evaluate: Evaluate) ->
             sentences.append(_sentence(f"{feature} (--feature), as many run {software.name},", ratio))
             interval_s = widened(interval_s, ratio)
     return replace(taken, evaluation=replace(taken.evaluation, interval_90_s=interval_s), sentences=tuple(sentences))
+
+
+def widened_by_larger_batches(taken: Taken, larger: Sequence[int], evaluate: Evaluate) -> Taken:
+    """Return `taken` with its interval reaching down to the fastest of `larger` micro-batches (samples per rank) that
+    fits where it is by more than 5% faster: a team that has the memory takes it."""
+    setup, usual_s = taken.setup, taken.evaluation.iteration_time_s
+    if taken.evaluation.out_of_memory is not None:
+        return taken
+    times_s = {}
+    for samples in larger:
+        if samples <= setup.samples_per_rank(setup.stages[0]):
+            continue
+        other = evaluate(replace(setup, micro_batch=samples * setup.stages[0].dp))
+        if isinstance(other, Evaluation) and other.out_of_memory is None:
+            times_s[samples] = other.iteration_time_s
+    fastest = min(times_s, key=lambda samples: times_s[samples], default=None)
+    if fastest is None or times_s[fastest] >= usual_s * (1 - MATTERS):
+        return taken
+    ratio = times_s[fastest] / usual_s
+    interval_s = widened(taken.evaluation.interval_90_s, ratio)
+    sentence = _sentence(f"a micro-batch of {fastest} (--micro-batch), which fits,", ratio)
+    return replace(
+        taken,
+        evaluation=replace(taken.evaluation, interval_90_s=interval_s),
+        sentences=(*taken.sentences, sentence),
+    )
 
 
 def _sentence(choice: str, ratio: float) -> str:

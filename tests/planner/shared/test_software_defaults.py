@@ -10,7 +10,7 @@ import pytest
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import load_framework
-from planner.one_job.explicit.unsaid import take_first_that_fits, widened_by_habits
+from planner.one_job.explicit.unsaid import take_first_that_fits, widened_by_habits, widened_by_larger_batches
 from planner.shared.software_defaults import choices_in_turn, default_local_batch, default_micro_batch, recompute_ladder
 from profiles.vocabulary import Infeasible
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, request_of
@@ -159,3 +159,30 @@ def test_what_users_often_have_otherwise_widens_the_interval() -> None:
     )
     stated = request_of(software="torchtitan", dp=8, feature=("kernels=eager",))
     assert widened_by_habits(taken, stated.often, evaluate) == taken
+
+
+def test_a_larger_micro_batch_that_fits_and_is_faster_lets_the_interval_reach_down() -> None:
+    request = request_of("llama3-8b", "h100:1x8", dp=8, global_batch=128)
+    usual = request.setups[0].samples_per_rank(request.setups[0].stages[0])
+
+    def evaluate(setup: Setup) -> Evaluation:
+        plain = fake_evaluate(setup)
+        samples = setup.samples_per_rank(setup.stages[0])
+        full = replace(plain.memory[0], activation_bytes=2 * plain.device_memory_bytes[0])
+        memory = (full, *plain.memory[1:]) if samples > 2 * usual else plain.memory
+        return replace(plain, iteration_time_s=2.0 - 0.25 * (samples / usual - 1), memory=memory)
+
+    taken = take_first_that_fits(request.setups[:1], evaluate)
+    assert not isinstance(taken, Infeasible)
+    assert request.larger == tuple(samples for samples in range(usual + 1, 4 * usual + 1) if 16 % samples == 0)
+    wider = widened_by_larger_batches(taken, request.larger, evaluate)
+    assert wider.evaluation.interval_90_s == (1.5 * 0.875, 2.5)
+    assert wider.sentences == (
+        f"with a micro-batch of {2 * usual} (--micro-batch), which fits, it would take 12% less: the interval is as"
+        " much wider",
+    )
+    assert (
+        widened_by_larger_batches(taken, request_of("llama3-8b", "h100:1x8", dp=8, micro_batch=usual).larger, evaluate)
+        == taken
+    )
+    assert widened_by_larger_batches(taken, request.larger, fake_evaluate) == taken
