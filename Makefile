@@ -2,6 +2,7 @@
 # make test    the tests, the oracles on some of their seeds
 # make test-all the tests, the oracles on all their seeds; both say at the end how many more these are
 # make check   lint, format, types and tests: what .ci/run calls
+# make tables  write the quickly read form of the data tables anew, after one was changed
 # make format  rewrite the code in the house format
 # make clean   remove the environment and everything made
 
@@ -14,7 +15,7 @@ REQUIREMENTS := pyproject.toml constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-all check lint types format clean
+.PHONY: demo test test-all check lint types tables format clean
 
 # A store of its own, so that the demo leaves the user's store alone.
 demo: export CELLPLAN_STORE := out/demo.sqlite
@@ -42,6 +43,10 @@ lint: $(DEV_STAMP)
 
 types: $(DEV_STAMP)
 	$(BIN)/mypy
+
+# The parsed form of the tables that every command reads; a test says where it is not the file's.
+tables: $(DEV_STAMP)
+	$(BIN)/python -m profiles.tables profiles/data/*.toml models_zoo/catalogue/*.toml
 
 format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix .

@@ -7,11 +7,12 @@ A model is a chain of these. The estimator turns a spec and a `Shard` into a `Lo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import Literal
 
 from models_zoo.user_code import UserFactory
+from profiles.records import dataclass
 from profiles.vocabulary import LocalLayer
 
 Norm = Literal["layernorm", "rmsnorm"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from models_zoo.layers import Layer
 from models_zoo.user_code import UserFactory
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Names, shapes and order are those of `named_parameters()` of the unsplit module 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from math import prod
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from models_zoo.layers import (
     TracedLayer,
     TransformerBlock,
 )
+from profiles.records import dataclass
 
 Array = NDArray[Any]
 Start = Literal["uniform", "zeros", "ones", "fan_in"]

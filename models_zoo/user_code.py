@@ -8,7 +8,9 @@ imported is a `UserFactory`, and only a `UserCode`, which the options of a comma
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from profiles.records import dataclass
 
 USER_CODE_LIMIT_S = 300.0
 
@@ -30,10 +32,13 @@ class UserFactory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCode:
-    """The references that the user named, and the seconds for which their code may run at a time."""
+    """The references that the user named, and the seconds for which their code may run at a time. `option` is by which
+    the command lets code of a file be named, empty where it takes none; `of_file` are those named so."""
 
     named: tuple[str, ...] = ()
     limit_s: float = USER_CODE_LIMIT_S
+    option: str = ""
+    of_file: tuple[str, ...] = ()
 
     def factory(self, reference: str) -> UserFactory | None:
         """Return what `reference`, wherever it stands, may import; None where the user did not name it."""

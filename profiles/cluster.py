@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from profiles.errors import InputError
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Link
 
 
@@ -237,3 +238,9 @@ class Cluster:
     def group_of(self, slot: DeviceSlot) -> NodeGroup:
         """Return the node group that `slot` belongs to."""
         return self.site(slot.site).nodes[slot.group]
+
+
+def map_groups(cluster: Cluster, change: Callable[[NodeGroup], NodeGroup]) -> Cluster:
+    """Return the cluster with each group of nodes changed."""
+    sites = (replace(site, nodes=tuple(map(change, site.nodes))) for site in cluster.sites)
+    return replace(cluster, sites=tuple(sites))

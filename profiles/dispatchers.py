@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+
+from profiles.records import dataclass
+from profiles.tables import DATA, read_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,5 +43,5 @@ def load_dispatcher(name: str) -> Dispatcher:
     >>> load_dispatcher("deduplicated").multiprocessors
     20
     """
-    entry = tomllib.loads(files("profiles").joinpath("data/dispatchers.toml").read_text(encoding="utf-8"))[name]
+    entry = read_tables(DATA / "dispatchers.toml")[name]
     return Dispatcher(name=name, **entry | {"rows": tuple(entry["rows"])})

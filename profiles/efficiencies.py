@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from profiles.records import dataclass
+from profiles.tables import DATA, read_tables
 from profiles.vocabulary import DType
 
 
@@ -245,7 +245,7 @@ def _check_not_negative(name: str, value: float) -> None:
 @cache
 def read_efficiencies() -> dict[str, dict[str, Any]]:
     """Return the file as it stands, by architecture."""
-    return tomllib.loads(files("profiles").joinpath("data/efficiencies.toml").read_text(encoding="utf-8"))
+    return read_tables(DATA / "efficiencies.toml")
 
 
 @cache

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
     target = Path(path).resolve()
     mode = _mode_of_existing(target, shown=path)
     data = content.encode("utf-8") if isinstance(content, str) else content
-    beside = target.parent / f".cellplan-{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    beside = target.parent / f".cellplan-{_host()}-{os.getpid()}-{os.urandom(4).hex()}.tmp"
     try:
         _remove_leftovers(target.parent)
         try:

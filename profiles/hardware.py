@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from profiles.errors import InputError
+from profiles.tables import DATA, parse_tables, read_tables
 from profiles.vocabulary import Device, Link, ReferenceNode
 
 GIB = 2**30
@@ -71,7 +70,7 @@ def _unknown(kind: str, name: str, names: list[str], *, where: str, key: str | N
 
 
 def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads(files("profiles").joinpath(f"data/{name}").read_text(encoding="utf-8"))
+    return read_tables(DATA / name)
 
 
 @cache
@@ -91,12 +90,12 @@ def _links() -> dict[str, Link]:
 
 def read_links(text: str) -> dict[str, Link]:
     """Return the links of a catalogue's text, by name, in the form of `data/links.toml`."""
-    return {name: _link(name, row) for name, row in tomllib.loads(text).items()}
+    return {name: _link(name, row) for name, row in parse_tables(text).items()}
 
 
 def _link(name: str, row: dict[str, Any]) -> Link:
-    shares = tuple((int(ranks), float(share)) for ranks, share in row.pop("share_by_ranks", ()))
-    return Link(name=name, **row, share_by_ranks=shares)
+    shares = tuple((int(ranks), float(share)) for ranks, share in row.get("share_by_ranks", ()))
+    return Link(name=name, **row | {"share_by_ranks": shares})
 
 
 def _device(name: str, row: dict[str, Any]) -> Device:

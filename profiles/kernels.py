@@ -14,13 +14,13 @@ Files are read when first asked for. Who writes them: `python -m bench.accuracy.
 
 from __future__ import annotations
 
-import gzip
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from math import exp, log, prod
+
+from profiles.records import dataclass
+from profiles.tables import DATA
 
 MEASURED = "measured "
 
@@ -96,9 +96,11 @@ class KernelTable:
 @cache
 def load_kernels(kind: str, device: str) -> KernelTable | None:
     """Return the measured times of `kind` (`product`, ...) on `device`, None where the package holds none."""
-    path = files("profiles").joinpath(f"data/kernels/{kind}-{device}.csv.gz")
+    path = DATA / "kernels" / f"{kind}-{device}.csv.gz"
     if not path.is_file():
         return None
+    import gzip
+
     return read_kernels(gzip.decompress(path.read_bytes()).decode("utf-8").splitlines())
 
 
@@ -170,4 +172,6 @@ def write_kernels(
         for head in heads:
             values = [f"{seconds[(*head, point)]:.4g}" for point in axes[last]]
             lines.append(",".join([*names, *(f"{point:.12g}" for point in head), *values]))
+    import gzip
+
     return gzip.compress(("\n".join(lines) + "\n").encode("utf-8"), mtime=0)

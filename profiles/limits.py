@@ -8,9 +8,8 @@ They keep any single input within about 5 s and 1 GiB before the work proper beg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -104,6 +103,18 @@ class Limits:
         unit="devices in a cluster",
         reason="each is a record; the largest clusters have a tenth of that",
     )
+    nodes: Limit = Limit(
+        most=100_000, unit="nodes in a list of free ones", reason="ten times the largest cluster that a manager has"
+    )
+    store_bytes: Limit = Limit(
+        most=GIB,
+        unit="bytes in a profile store",
+        reason="half a million measurements take that",
+        beyond="a store for each device",
+    )
+    store_value_bytes: Limit = Limit(
+        most=16 * MIB, unit="bytes in a value of a profile store", reason="a measurement takes some KiB"
+    )
     steps: Limit = Limit(
         most=100_000,
         unit="steps of an iteration's pipeline",
@@ -111,6 +122,12 @@ class Limits:
         beyond="fewer, larger micro-batches",
     )
     seeds: Limit = Limit(most=10_000, unit="seeds", reason="each is a run", beyond="a sweep for each part of them")
+    iterations: Limit = Limit(
+        most=1_000_000, unit="iterations of a run", reason="each leaves its times and its loss in memory"
+    )
+    parameter_sets: Limit = Limit(
+        most=1000, unit="parameter sets", reason="each is a training, and none of them is better by much then"
+    )
     digits: Limit = Limit(most=18, unit="digits in a whole number", reason="sums leave 64 bits beyond")
 
 

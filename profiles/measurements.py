@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import Field, dataclass, field, fields, is_dataclass
-from math import inf
+from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
-from profiles.vocabulary import Device, LinkTable, ReferenceNode, Shard
+from profiles.records import dataclass
+from profiles.vocabulary import MOST_S, Device, LinkTable, ReferenceNode, Shard
 
 PROFILES_SCHEMA = "cellplan.profiles/1"
+MOST_RATE = 1e30
+"""Bytes or FLOP a second beyond any device: what is above was not measured."""
 
 Kind = Literal["layer", "stage"]
 Mode = Literal["eager", "compiled"]
@@ -115,10 +117,10 @@ class Measurement:
 
     def __post_init__(self) -> None:
         samples = (*self.forward_s, *self.backward_s, *self.optimizer_s)
-        if not self.forward_s or not self.backward_s or not all(0 <= sample < inf for sample in samples):
+        if not self.forward_s or not self.backward_s or not all(0 <= sample <= MOST_S for sample in samples):
             raise ValueError(
                 f"measurement: {len(self.forward_s)} forward and {len(self.backward_s)} backward samples; expected at"
-                " least one of each, all finite and none negative"
+                f" least one of each, all from 0 to {MOST_S:g} s"
             )
         if min(self.saved_bytes, self.peak_memory_bytes, self.parameters) < 0:
             raise ValueError(
@@ -159,14 +161,18 @@ class DeviceRates:
 
     def __post_init__(self) -> None:
         workers, slowdowns = [count for count, _ in self.contention], [slowdown for _, slowdown in self.contention]
-        if workers != sorted(set(workers)) or min([2, *workers]) < 2 or min([1.0, *slowdowns]) < 1:
+        if (
+            workers != sorted(set(workers))
+            or min([2, *workers]) < 2
+            or not all(1 <= slowdown <= MOST_RATE for slowdown in slowdowns)
+        ):
             raise ValueError(
                 f"device rates of {self.device}: contention {self.contention}; expected (workers, slowdown), 2 workers"
                 " or more in ascending order, slowdowns of at least 1"
             )
         rates = (self.memory_bytes, self.memory_bandwidth_bytes_per_s, *(rate for _, rate in self.flops_per_s))
-        if min(rates) <= 0:
-            raise ValueError(f"device rates of {self.device}: {rates}; expected all more than 0")
+        if not all(1 <= rate <= MOST_RATE for rate in rates):
+            raise ValueError(f"device rates of {self.device}: {rates}; expected all from 1 to {MOST_RATE:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,14 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from profiles.errors import InputError, MachineError
 from profiles.files import read_text, write_atomically
+from profiles.limits import LIMITS
 from profiles.measurements import (
     DeviceRates,
     Measurement,
@@ -30,6 +31,8 @@ from profiles.measurements import (
     ProfileSet,
     canonical,
 )
+from profiles.opening import check_regular
+from profiles.records import dataclass
 from profiles.vocabulary import DType, LinkTable, Shard
 
 T = TypeVar("T")
@@ -40,6 +43,9 @@ _APPLICATION_ID = 0x63656C6C
 _STORE_VERSION = 1
 _SQLITE_HEAD = b"SQLite format 3\0"
 _BUSY_TIMEOUT_S = 30.0
+_DAMAGES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_TOOBIG)
+_DAMAGE_WORDS = ("malformed JSON", "Could not decode to UTF-8")
+"""Of errors that have no code of their own."""
 _TABLES = (
     "CREATE TABLE profiles (id TEXT PRIMARY KEY, subject TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
     "CREATE INDEX profiles_by_subject ON profiles (subject)",
@@ -77,6 +83,7 @@ class ProfileStore:
         with self._translate():
             self._db = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
             try:
+                self._distrust()
                 # One transaction, lest another process makes the store between two of the questions.
                 with self._transaction("DEFERRED"):
                     ours = self._is_ours()
@@ -231,10 +238,12 @@ class ProfileStore:
         return "replaced" if present else "added"
 
     def _read(self, kind: type[T], query: str, *values: str) -> list[T]:
-        from profiles.schema import validate_json
-
         with self._translate():
             rows = self._db.execute(query, values).fetchall()
+        if not rows:
+            return []
+        from profiles.schema import validate_json  # which takes as long as everything else here
+
         return [validate_json(kind, body, where=str(self._path)) for (body,) in rows]
 
     @contextmanager
@@ -256,7 +265,7 @@ class ProfileStore:
             yield
         except sqlite3.DatabaseError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "malformed JSON" in str(error):
+            if code in _DAMAGES or any(words in str(error) for words in _DAMAGE_WORDS):
                 raise self._damaged(str(error)) from error
             raise MachineError(f"{self._path}: the profile store failed: {error}") from error
 
@@ -286,8 +295,7 @@ class ProfileStore:
                 raise InputError(where=str(self._path), found=f"no folder {self._path.parent}", expected=expected)
             if not self._path.exists():
                 return
-            if not self._path.is_file():
-                raise InputError(where=str(self._path), found="no regular file", expected="a profile store")
+            LIMITS.store_bytes.check(check_regular(self._path, expected="a profile store"), where=str(self._path))
             with self._path.open("rb") as file:
                 head = file.read(len(_SQLITE_HEAD))
             # SQLite takes a file of a few bytes for an empty database and would write over it.
@@ -296,11 +304,29 @@ class ProfileStore:
         except OSError as error:
             raise MachineError(f"{self._path}: the profile store failed: {error.strerror or error}") from error
 
+    def _distrust(self) -> None:
+        """Take nothing for granted of a file from elsewhere: no value beyond the limit, no code in its schema."""
+        self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LIMITS.store_value_bytes.most)
+        self._db.execute("PRAGMA trusted_schema = OFF")
+
+    def _check_tables(self) -> None:
+        """Raise InputError unless the tables are those that `_create` makes, and nothing else is there: a view in the
+        place of one, or a trigger, would be a program."""
+        # What SQLite itself has beside them, indexes of keys and statistics, is called sqlite_.
+        query = "SELECT name, sql FROM sqlite_master WHERE NOT (name GLOB 'sqlite_*' AND type IN ('table', 'index'))"
+        rows = self._db.execute(query).fetchall()
+        for name, statement in rows:
+            if statement not in _TABLES:
+                raise self._damaged(f"{name} in it is none of ours")
+        if len(rows) != len(_TABLES):
+            raise self._damaged("a table is missing")
+
     def _is_ours(self) -> bool:
         """Whether the file is a store already; False if it is empty. Raise InputError if it is something else."""
         application = self._db.execute("PRAGMA application_id").fetchone()[0]
         version = self._version()
         if application == _APPLICATION_ID and version == _STORE_VERSION:
+            self._check_tables()
             return True
         where, expected = str(self._path), f"a profile store of version {_STORE_VERSION}"
         if application == _APPLICATION_ID:

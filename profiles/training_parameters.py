@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from profiles.records import dataclass
+from profiles.tables import DATA, read_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,7 @@ class TrainingParameters:
 @cache
 def load_training_rows() -> dict[str, dict[str, Any]]:
     """Return the file's rows by name: value, bounds, what it means, what it rests on."""
-    text = files("profiles").joinpath("data/training.toml").read_text(encoding="utf-8")
-    return {str(row["name"]): row for row in tomllib.loads(text)["parameter"]}
+    return {str(row["name"]): row for row in read_tables(DATA / "training.toml")["parameter"]}
 
 
 @cache

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from profiles.efficiencies import load_operator_efficiencies
+from profiles.records import dataclass
+from profiles.tables import DATA, parse_tables, read_tables
 
 ANY = "*"
-APART = frozenset({"convolution"})
-"""Work that no class for any work stands for while there is one of its own: other operators limit it."""
+APART = frozenset({"convolution", "experts"})
+"""Work that no class for any work stands for while there is one of its own: what limits it is known less well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,10 @@ def _nearest(classes: tuple[HalfWidth, ...], device: str, work: str) -> HalfWidt
 
 def parse_uncertainty(text: str) -> Uncertainty:
     """The records of such a file's text."""
-    data = tomllib.loads(text)
+    return _uncertainty(parse_tables(text))
+
+
+def _uncertainty(data: dict[str, Any]) -> Uncertainty:
     return Uncertainty(
         launch_share=data["launch_share"],
         communication_share=data["communication_share"],
@@ -98,7 +100,7 @@ def parse_uncertainty(text: str) -> Uncertainty:
 @cache
 def load_uncertainty() -> Uncertainty:
     """Return the committed half-widths."""
-    return parse_uncertainty(files("profiles").joinpath("data/uncertainty.toml").read_text(encoding="utf-8"))
+    return _uncertainty(read_tables(DATA / "uncertainty.toml"))
 
 
 def _half_width(row: dict[str, Any]) -> HalfWidth:

@@ -7,11 +7,13 @@ units (seconds, bytes, FLOP); a field's name carries its unit.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
 from typing import Literal, get_args
+
+from profiles.records import dataclass
 
 Provenance = Literal["measured", "modelled", "mixed"]
 """Where a figure comes from: read off hardware, computed by a model, or a sum that holds both."""
@@ -36,6 +38,9 @@ DTYPE_BYTES: dict[DType, float] = {
     "nvfp4": 1 / 2 + 1 / 16,
 }
 """Bytes of one element of a product's operand, its part of a scale included."""
+
+MOST_S = 1e9
+"""Of any measured time: thirty years."""
 
 NARROW_DTYPES: tuple[DType, ...] = ("fp8", "int8", "fp8_block", "mxfp8", "nvfp4")
 """Those that only the operands of products with weights are in; all else stays in bf16."""
@@ -379,6 +384,20 @@ class LinkTable:
     provenance: Provenance = "measured"
     backend: str = ""
     hardware: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = [size for size, _ in self.points]
+        times = [seconds for _, seconds in self.points]
+        line = (self.alpha_s, self.beta_s_per_byte, self.fit_error)
+        if min(self.ranks, self.nodes) < 1:
+            raise ValueError(f"link table of {self.link}: {self.ranks} ranks on {self.nodes} nodes; expected 1 or more")
+        if not sizes or sizes[0] < 1 or any(later <= earlier for earlier, later in pairwise(sizes)):
+            raise ValueError(f"link table of {self.link}: sizes {sizes[:5]}; expected one or more, rising, from 1 byte")
+        if not all(0 < seconds <= MOST_S for seconds in times) or not all(0 <= part <= MOST_S for part in line):
+            raise ValueError(
+                f"link table of {self.link}: times {times[:5]}, alpha, beta and error {line}; expected times above 0,"
+                f" none of all below 0 or above {MOST_S:g} s"
+            )
 
     @property
     def id(self) -> str:

@@ -36,6 +36,7 @@ from bench.accuracy.runs import Run, load_runs, thin_runs, timed_runs, with_inte
 from bench.accuracy.unseen import covered_by_others, describe_unseen, leave_out, write_unseen
 from planner.one_job.validation.plot import draw_runs
 from profiles.files import write_atomically
+from profiles.tables import write_tables
 from profiles.training_parameters import load_training_parameters, load_training_rows
 from profiles.uncertainty import generation_of, load_uncertainty
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     by_generation = leave_out(runs, slopes, lambda run: generation_of(run.device), progress)
     if options.intervals:
         uncertainty = calibrate(runs, by_source, by_generation)
-        write_atomically(DATA_FOLDER / "uncertainty.toml", write_uncertainty(uncertainty))
+        write_tables(DATA_FOLDER / "uncertainty.toml", write_uncertainty(uncertainty))
         load_uncertainty.cache_clear()
         runs = with_intervals(runs)
     unseen = write_unseen(by_source, covered_by_others(by_source, by_generation, calibrate_time))
@@ -117,7 +118,7 @@ def progress(text: str) -> None:
 
 def _fit_and_write(runs: Sequence[Run]) -> None:
     path = DATA_FOLDER / "training.toml"
-    write_atomically(path, set_values(path.read_text(encoding="utf-8"), fit_all(fit_rows(runs), progress)))
+    write_tables(path, set_values(path.read_text(encoding="utf-8"), fit_all(fit_rows(runs), progress)))
     load_training_rows.cache_clear()
     load_training_parameters.cache_clear()
 

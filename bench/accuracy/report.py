@@ -11,7 +11,7 @@ from importlib.metadata import version
 from bench.accuracy.fitting import FITTED_SOURCES
 from bench.accuracy.groups import GROUPS, Group
 from bench.accuracy.markdown import percent, table
-from bench.accuracy.runs import Run, timed_runs
+from bench.accuracy.runs import Run, model_kind, timed_runs
 from estimator.pricing.interval import WorkKind, work_kind
 from planner.one_job.validation.baselines import Baseline, fit_baselines
 from planner.one_job.validation.report import skip_reasons
@@ -148,15 +148,16 @@ def write_coverage(runs: Sequence[Run]) -> str:
     known = load_uncertainty()
 
     def limited(run: Run) -> WorkKind | None:
-        if run.outcome is None:
+        if run.outcome is None or run.setup is None:
             return None
-        return work_kind(
-            run.outcome.breakdown, launch_share=known.launch_share, communication_share=known.communication_share
-        )
+        shares = {"launch_share": known.launch_share, "communication_share": known.communication_share}
+        return work_kind(run.outcome.breakdown, model_kind(run.setup), **shares)
 
     timed = timed_runs(runs)
     rows = [_coverage_row("all, time", timed, _time_coverage), _coverage_row("all, memory", runs, _memory_coverage)]
-    kinds = [kind for kind in ("compute", "communication", "launch", "convolution") if kind in map(limited, timed)]
+    kinds = [
+        kind for kind in ("compute", "communication", "experts", "launch", "convolution") if kind in map(limited, timed)
+    ]
     rows += [
         _coverage_row(f"time, {kind}", [run for run in timed if limited(run) == kind], _time_coverage) for kind in kinds
     ]

@@ -126,7 +126,7 @@ def _with_intervals(setup: Setup, outcome: Evaluation) -> Evaluation:
     device = setup.stages[0].slots[0].device
     return replace(
         outcome,
-        interval_90_s=time_interval(outcome.iteration_time_s, outcome.breakdown, device),
+        interval_90_s=time_interval(outcome.iteration_time_s, outcome.breakdown, device, model_kind(setup)),
         memory_interval_90_bytes=memory_interval(outcome.peak_memory_bytes, device, model_kind(setup)),
     )
 

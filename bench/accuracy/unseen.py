@@ -52,9 +52,11 @@ class Unseen:
     @property
     def work(self) -> WorkKind:
         """What limits the run."""
-        if self.run.outcome is None:
+        outcome, setup = self.run.outcome, self.run.setup
+        if outcome is None or setup is None:
             raise ValueError(f"{self.run.row.id} has no estimate, expected one")
-        return work_kind(self.run.outcome.breakdown, launch_share=LAUNCH_SHARE, communication_share=COMMUNICATION_SHARE)
+        shares = {"launch_share": LAUNCH_SHARE, "communication_share": COMMUNICATION_SHARE}
+        return work_kind(outcome.breakdown, model_kind(setup), **shares)
 
     @property
     def log_error(self) -> float:

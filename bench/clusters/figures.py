@@ -1,7 +1,10 @@
 """SpiderFlow's figures 6 to 9 and 12 in the one simulator, the paper's figures beside ours. All modelled.
 
     python -m bench.clusters.figures [FIGURE ...] --data DIR [--seeds 3] [--workers 2] [--loads 0.1,0.2] [--jobs N]
-                                     [--json FILE]
+                                     [--keep DIR] [--json FILE]
+
+`--keep DIR` keeps what came of each simulation in DIR, and takes it from there when asked again: the larger figures run
+for hours, and can be run to their end in parts. It is for one state of the program: use another folder for another.
 
 Figures: fig6 fig7 fig8 fig9 fig12. Clusters, jobs and what the paper leaves open: `bench.clusters.workloads`.
 DIR holds traces/philly.csv.gz; Helios' trace is not there, so what the paper does with Helios is done with Philly or
@@ -19,11 +22,12 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from bench.clusters.figures_run import Run, Task, mean_of, run_task
+from bench.clusters.figures_run import Run, Task, mean_of, run_or_recall
 from estimator.host.children import process_pool
 from estimator.host.cpu import cpu_name
 
@@ -77,11 +81,12 @@ class Bench:
             for seed in range(seeds or self.options.seeds)
             for label in labels
         ]
+        work = partial(run_or_recall, self.options.keep)
         if self.options.workers > 1:
             with process_pool(self.options.workers) as pool:
-                found = list(pool.map(run_task, tasks))
+                found = list(pool.map(work, tasks))
         else:
-            found = [run_task(task) for task in tasks]
+            found = [work(task) for task in tasks]
         keep = ("jct_s", "queue_s", "samples_per_job_s")
         self.rows += [{name: value for name, value in run.items() if name not in keep} for run in found]
         return {label: [run for run in found if run["label"] == label] for label in labels}
@@ -267,6 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--loads", type=_loads, help="of figures 6 and 9, in place of theirs")
     parser.add_argument("--jobs", type=int, help="the first N jobs at most")
+    parser.add_argument("--keep", type=Path, help="a folder of what came of each simulation")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     unknown = [name for name in options.figures if name not in FIGURES]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from planner.many_jobs.simulation.result import Result
 from planner.many_jobs.simulation.settings import Placement, Settings
 from planner.many_jobs.simulation.site_prices import Key, SharedLinks, SitePrices
 from planner.many_jobs.simulation.totals import FINISHED
+from profiles.files import write_atomically
 
 Run = dict[str, Any]
 SLICES = 40
@@ -139,6 +142,21 @@ def run_task(task: Task) -> Run:
         "cpu_s": time.process_time() - began_s,
         **figures_of(result, policy, accounts),
     }
+
+
+def run_or_recall(kept: Path | None, task: Task) -> Run:
+    """One simulation, or what came of it when it ran before, as a file of the folder `kept` says."""
+    if kept is None:
+        return run_task(task)
+    words = asdict(task)
+    path = kept / f"{sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]}.json"
+    if path.exists():
+        content: dict[str, Run] = json.loads(path.read_text(encoding="utf-8"))
+        return content["run"]
+    kept.mkdir(parents=True, exist_ok=True)
+    run = run_task(task)
+    write_atomically(path, json.dumps({"task": words, "run": run}) + "\n")
+    return run
 
 
 def figures_of(result: Result, policy: Timed, accounts: Accounts) -> Run:

@@ -25,6 +25,14 @@ class Case:
         return shlex.join(("cellplan", *self.words))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionCase(Case):
+    """A case of one option; what is said against it must name the option, or what was given to it."""
+
+    option: str
+    value: str
+
+
 def make_case(folder: Path, seed: int, number: int) -> Case:
     """Return case `number` of `seed`, with the examples' files in `folder`."""
     rng = Random(f"{seed}/{number}")

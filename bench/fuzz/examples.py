@@ -16,9 +16,32 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.fuzz.texts import (
+    CLUSTER,
+    CONFIG,
+    DEEPSPEED,
+    FAILURES,
+    FOUNDRY,
+    HELIOS,
+    JOBS,
+    LINKS,
+    MEASURED,
+    MEGATRON,
+    NANOTRON,
+    NCCL,
+    PAI,
+    PHILLY,
+    QUEUES,
+    RUNS,
+    SACCT,
+    TITAN,
+)
+from estimator.host.cpu import cpu_name
 from planner import api
 from planner.cli.main import main
 from planner.many_jobs.traces.read import SMALL_TRACE
+from planner.one_job.exporting.formats import FORMATS
+from profiles.measurements import DeviceRates
 from profiles.store import ProfileStore
 from profiles.vocabulary import LinkTable
 
@@ -35,119 +58,9 @@ class Example:
     weight: int = 4
 
 
-CLUSTER = """schema: cellplan.cluster/1
-sites:
-  - name: north
-    nodes:
-      - {count: 1, device: a100-80gb, devices: 4, island: {link: nvswitch3, size: 4}, nics: {count: 2, link: ib-hdr200}}
-      - count: 1
-        device: {name: wafer, memory_bytes: 80000000000, memory_bandwidth_bytes_per_s: 1e12, peak_flops_per_s: {bf16: 1e14, fp32: 1e13}}
-        devices: 2
-        island: {link: {bandwidth_bytes_per_s: 1e11, latency_s: 1e-6}, size: 2}
-        nics: {count: 2, link: {name: fast, kind: ethernet, bandwidth_bytes_per_s: 5e10, latency_s: 2e-6, efficiency: 0.9}}
-        host_link: pcie5-x16
-    fabric: {link: ib-hdr200, oversubscription: 1.0, pods: 1}
-  - name: south
-    nodes:
-      - {count: 1, device: a100-80gb, devices: 4, free: 4, price_per_device_hour: 1.9}
-links_between_sites:
-  - {between: [north, south], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
-"""  # noqa: E501
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 512,
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 128,
-    "hidden_act": "silu",
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    "tie_word_embeddings": False,
-}
-MEGATRON = (
-    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 256 --num-attention-heads 4"
-    " --seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 --global-batch-size 16"
-    " --tensor-model-parallel-size 2 --bf16 --vocab-size 512 --train-iters 10\n"
-)
-TITAN = """[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 1
-seq_len = 2048
-[parallelism]
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 8
-[activation_checkpoint]
-mode = "full"
-"""
-DEEPSPEED = {
-    "train_batch_size": 16,
-    "train_micro_batch_size_per_gpu": 1,
-    "bf16": {"enabled": True},
-    "zero_optimization": {"stage": 1, "reduce_bucket_size": 500000000},
-    "gradient_accumulation_steps": 2,
-}
-NCCL = """# nThread 1 nGpus 2 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
-# all_reduce_perf
-#  Rank  0 Group  0 Pid  10 on  host device  0 [0x00] NVIDIA A100
-#  Rank  1 Group  0 Pid  10 on  host device  1 [0x01] NVIDIA A100
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-        1024           256     float     sum      -1     5.00    0.20    0.20      0     5.10    0.20    0.20      0
-     1048576        262144     float     sum      -1    50.00   20.97   20.97      0    51.00   20.56   20.56      0
-"""
-RUNS = """id,model,gpu,gpus,nodes,tp,pp,dp,micro_batch,global_batch,seq_len,iter_time_s,precision,peak_mem_gb
-A-1,gpt2-350m,a100-80gb,8,1,1,1,8,4,64,1024,0.5,bf16,20
-A-2,gpt2-350m,a100-80gb,8,1,2,1,4,4,64,1024,0.6,bf16,18
-"""
-FAILURES = "time_s,pool,node,repair_s\n100,a100-80gb,0,3600\n5000,a100-80gb,1,60\n"
-PHILLY = [
-    {
-        "status": "Pass",
-        "vc": "v",
-        "user": "u",
-        "jobid": f"application_{number}",
-        "submitted_time": f"2017-10-0{number} 01:00:00",
-        "attempts": [
-            {
-                "start_time": f"2017-10-0{number} 01:01:00",
-                "end_time": f"2017-10-0{number} 02:00:00",
-                "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}],
-            }
-        ],
-    }
-    for number in (1, 2)
-]
-HELIOS = (
-    "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
-    "1,u,v,1,4,1,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:10,2020-04-01 01:00:10,3600,10\n"
-)
-SACCT = (
-    "JobID|User|Account|Submit|Start|End|Elapsed|State|AllocTRES|NNodes|AllocCPUS|ReqMem\n"
-    "1|u|a|2024-01-01T00:00:00|2024-01-01T00:00:10|2024-01-01T01:00:10|01:00:00|COMPLETED|gres/gpu=1|1|4|4G\n"
-)
-PAI = "job,worker,1.0,Terminated,100.0,4000.0,600.0,29.0,100.0,V100\n"
-QUEUES = "a: {share: 0.5}\nb: {share: 0.5}\n"
-MEASURED = [
-    {
-        "link": "north--south",
-        "op": "send_recv",
-        "ranks": 2,
-        "nodes": 2,
-        "points": [[1024, 0.01], [1048576, 0.9]],
-        "alpha_s": 0.01,
-        "beta_s_per_byte": 8e-7,
-        "fit_error": 0.1,
-        "source": "fuzz",
-    }
-]
-
 ONE = "gpt-tiny --cluster a100-80gb:1x4"
 SMALL = "simulate small.csv --cluster a100-80gb:2x8 --head 12"
+RUN = "run local.json --device cpu"
 EXAMPLES: tuple[tuple[str, str, int], ...] = (
     # words, files that are read, weight
     (f"estimate {ONE} --json", "", 6),
@@ -161,6 +74,8 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     ("estimate --from megatron @run.sh --cluster a100-80gb:1x8 --json", "run.sh", 6),
     ("estimate --from torchtitan titan.toml --cluster h100:1x8", "titan.toml", 3),
     ("estimate gpt-tiny --from deepspeed ds.json --cluster a100-80gb:1x8", "ds.json", 4),
+    ("estimate --from nanotron nanotron.yaml --cluster a100-80gb:1x8", "nanotron.yaml", 4),
+    ("estimate --from llm-foundry foundry.yaml --cluster a100-80gb:1x8", "foundry.yaml", 4),
     (f"plan {ONE} --global-batch 16 -o out.json", "", 6),
     ("plan gpt-tiny --free sinfo.txt --cluster h100:3x6 --global-batch 12", "sinfo.txt", 4),
     ("plan gpt-tiny --cluster a100-80gb:2x8 --free nodes.json --global-batch 16", "nodes.json", 3),
@@ -172,8 +87,19 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
         "cluster.yaml measured.json",
         3,
     ),
+    ("place gpt-tiny --cluster cluster.yaml --devices 4 --links links.json --now 10", "cluster.yaml links.json", 3),
     ("export plan.json --to megatron", "plan.json", 5),
     ("export plan.json --to torchtitan -o outs", "plan.json", 2),
+    *((f"export plan.json --to {form}", "plan.json", 1) for form in FORMATS if form != "megatron"),
+    (f"{RUN} --data tokens.npy --threads 100000", "local.json tokens.npy", 5),
+    (f"{RUN} --trace out.json --learn --profile --threads 100000", "local.json", 2),
+    ("profile config.json --threads 100000 --store out.sqlite", "config.json", 3),
+    ("profile gpt-tiny --cluster cluster.yaml --global-batch 8 --threads 100000 --store out.sqlite", "cluster.yaml", 2),
+    (
+        "comm measure --link loopback --sizes 1024 --ops all_reduce --ranks 100000 --store store.sqlite",
+        "store.sqlite",
+        2,
+    ),
     ("validate runs.csv --json", "runs.csv", 5),
     (SMALL, "small.csv", 4),
     (f"{SMALL} --policy crius --option depth=2 --json", "small.csv", 1),
@@ -186,8 +112,9 @@ EXAMPLES: tuple[tuple[str, str, int], ...] = (
     ("simulate philly.json --cluster a100-80gb:2x8", "philly.json", 4),
     ("simulate helios.csv --cluster a100-80gb:2x8", "helios.csv", 3),
     ("simulate sacct.txt --cluster a100-80gb:2x8", "sacct.txt", 3),
-    ("simulate pai_task_table.csv --cluster v100-16gb:2x8 --format pai", "pai_task_table.csv", 3),
+    ("simulate pai_task_table.csv --cluster v100-16gb:2x8 --format pai", "pai_task_table.csv pai_job_table.csv", 3),
     ("jct train small.csv -o out.model", "small.csv", 1),
+    ("jct evaluate helios.csv", "helios.csv", 1),
     ("jct predict jct.model small.csv --json", "jct.model small.csv", 3),
     ("comm fit nccl.txt --link nvswitch3 --store out.sqlite", "nccl.txt", 4),
     ("comm show --store store.sqlite --json", "store.sqlite", 2),
@@ -229,6 +156,10 @@ def make_files(folder: Path) -> None:
         "pai_task_table.csv": PAI,
         "queues.yaml": QUEUES,
         "measured.json": json.dumps(MEASURED),
+        "nanotron.yaml": NANOTRON,
+        "foundry.yaml": FOUNDRY,
+        "pai_job_table.csv": JOBS,
+        "links.json": json.dumps(LINKS),
         "small.csv": SMALL_TRACE.read_text(encoding="utf-8"),
         "sinfo.txt": (FREE_DEVICES / "sinfo_used.txt").read_text(encoding="utf-8"),
         "nodes.json": (FREE_DEVICES / "kubectl_nodes.json").read_text(encoding="utf-8"),
@@ -240,11 +171,15 @@ def make_files(folder: Path) -> None:
     _store(folder / "store.sqlite")
     run_quietly(folder, f"plan {ONE} --global-batch 16 -o plan.json".split())
     run_quietly(folder, ["profiles", "export", "profiles.json", "--store", "store.sqlite"])
-    run_quietly(folder, ["jct", "train", "small.csv", "-o", "jct.model", "--cap", "6"])
+    run_quietly(
+        folder,
+        ["estimate", "gpt-tiny", "--cluster", "local:1x2", "--tp", "2", "-o", "local.json", "--store", "store.sqlite"],
+    )
+    _train_apart(folder)
     run_quietly(folder, [*SMALL.split(), "--cells", "cells.json"])
     _stop_in_the_middle(folder)
     for example in all_examples():
-        if example.words[0] != "jct":  # the threads that LightGBM starts do not outlive a fork
+        if example.words[0] != "jct":  # LightGBM's threads do not outlive a fork
             run_quietly(folder, example.words)
     _stop_in_the_middle(folder)  # again: a run that goes on to its end takes the file away
     for left in folder.glob("out*"):
@@ -252,6 +187,7 @@ def make_files(folder: Path) -> None:
 
 
 def _train_apart(folder: Path) -> None:
+    """Leave a learned model; in a process of its own, for the threads that LightGBM starts there."""
     words = [sys.executable, "-m", "planner.cli.main", "jct", "train", "small.csv", "-o", "jct.model", "--cap", "6"]
     place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run(words, cwd=folder, env=place, check=True, capture_output=True)
@@ -279,7 +215,18 @@ def run_quietly(folder: Path, words: Sequence[str]) -> tuple[int, str]:
 
 
 def _store(path: Path) -> None:
+    rates = DeviceRates(
+        device="cpu",
+        hardware=cpu_name(),
+        software="fuzz 1",
+        threads=1,
+        memory_bytes=2**34,
+        memory_bandwidth_bytes_per_s=1e10,
+        flops_per_s=(("bf16", 5e10), ("fp32", 5e10)),
+        flash_attention=True,
+    )
     with ProfileStore(path) as store:
+        store.put_rates(rates)
         for op in ("all_reduce", "all_gather"):
             store.put_link_table(
                 LinkTable(

@@ -26,6 +26,9 @@ GONE_S = 5.0
 MOST_KILLS = 12
 """In a row, before the command may end and starts anew."""
 
+MOST_DEATHS = 5
+"""Of the process that commands are forks of, before something is wrong with this machine."""
+
 COLD = 0.05
 """The share of moments at which a command is killed that was started as users start it, imports and all."""
 
@@ -45,6 +48,7 @@ class Verdict:
     touched: int = 0
     completed: int = 0
     slowest_s: float = 0.0
+    warm_deaths: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -55,12 +59,23 @@ class Started:
         self.pid, self._cold, self._warm = pid, cold, warm
 
     def wait(self) -> int:
-        """Return how it ended, once it has."""
+        """Return how it ended, once it has. Raise WarmDied where nobody can say."""
         if self._cold is not None:
             return self._cold.wait()
         assert self._warm is not None
-        assert self._warm.stdout is not None
-        return int(self._warm.stdout.readline())
+        return _answer(self._warm)
+
+
+class WarmDied(Exception):  # noqa: N818  of this bench, not of the command
+    """The process whose forks the commands are has ended, for lack of memory say."""
+
+
+def _answer(warm: subprocess.Popen[bytes]) -> int:
+    assert warm.stdout is not None
+    line = warm.stdout.readline()
+    if not line.strip():
+        raise WarmDied
+    return int(line)
 
 
 class Commands:
@@ -73,14 +88,19 @@ class Commands:
         self.temporary, self.printed = self.folder / "temporary", self.folder / "printed.txt"
         self.temporary.mkdir()
         self._children = children
-        self._warm: subprocess.Popen[bytes] = children.start(
+        self._warm = self._start_warm()
+
+    def _start_warm(self) -> subprocess.Popen[bytes]:
+        warm: subprocess.Popen[bytes] = self._children.start(
             [sys.executable, "-m", "bench.killed.warm"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
         )
-        assert self._warm.stdout is not None
-        self._warm.stdout.readline()
+        assert warm.stdout is not None
+        warm.stdout.readline()
+        return warm
 
     def start(self, words: Words, *, cold: bool) -> Started:
-        """Start `words`; what it prints is in `printed`."""
+        """Start `words`; what it prints is in `printed`. Raise WarmDied where that happens meanwhile; the next start
+        has another."""
         environment = {TOKEN: self.token, "TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1"}
         if cold:
             with self.printed.open("wb") as printed:
@@ -93,12 +113,17 @@ class Commands:
                     cwd=ROOT,
                 )
             return Started(process.pid, cold=process, warm=None)
+        if self._warm.poll() is not None:
+            self._children.stop(self._warm)
+            self._warm = self._start_warm()
         assert self._warm.stdin is not None
-        assert self._warm.stdout is not None
         request = {"words": words, "environment": environment, "output": str(self.printed)}
-        self._warm.stdin.write(json.dumps(request).encode() + b"\n")
-        self._warm.stdin.flush()
-        return Started(int(self._warm.stdout.readline()), cold=None, warm=self._warm)
+        try:
+            self._warm.stdin.write(json.dumps(request).encode() + b"\n")
+            self._warm.stdin.flush()
+        except BrokenPipeError as error:
+            raise WarmDied from error
+        return Started(_answer(self._warm), cold=None, warm=self._warm)
 
     def run(self, words: Words) -> None:
         """Run `words` to their end. RuntimeError with what they print where they fail."""
@@ -137,6 +162,12 @@ def kill_often(scenario: Scenario, moments: int, commands: Commands, folder: Pat
                 commands.run(scenario.words(place))
             if not everything <= scenario.check(place):
                 verdict.wrong.append("its end lacks what it has when nobody kills it")
+        except WarmDied:
+            verdict.warm_deaths += 1
+            if verdict.warm_deaths > MOST_DEATHS:
+                raise
+            _await_nobody(commands)
+            continue
         except Exception as error:
             verdict.wrong.append(f"it does not go on: {error}")
         verdict.wrong += [
@@ -174,8 +205,7 @@ def _one_life(
             return status == 0
         verdict.moments += 1
         verdict.touched += touch
-        while (left := _left(commands)) and time.monotonic() < killed_s + GONE_S:
-            time.sleep(_LOOK_S)
+        left = _await_nobody(commands)
         verdict.slowest_s = max(verdict.slowest_s, time.monotonic() - killed_s)
         if left:
             verdict.wrong.append(f"after {GONE_S:g} s there is {left}")
@@ -192,6 +222,14 @@ def _one_life(
 
 def _bytes(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
+
+
+def _await_nobody(commands: Commands) -> list[str]:
+    """Return what is still there of a killed command when it should be gone, at once where nothing is."""
+    end_s = time.monotonic() + GONE_S
+    while (left := _left(commands)) and time.monotonic() < end_s:
+        time.sleep(_LOOK_S)
+    return left
 
 
 def _left(commands: Commands) -> list[str]:

@@ -135,23 +135,23 @@ SCENARIOS = (
         prepare=_write_trace,
         check=_check_simulation,
         same=("jobs.csv", "timeline.json"),
-        share=0.3,
+        share=0.24,
     ),
     Scenario(
         name="plan -o",
         words=lambda folder: ("plan", "gpt2-1.3b", "--cluster", "a100-80gb:1x8", "-o", str(folder / "plan.json")),
         check=_check_plan,
         same=("plan.json",),
-        share=0.28,
+        share=0.22,
     ),
     Scenario(
         name="jct train",
         words=lambda folder: ("jct", "train", TRACE, "-o", str(folder / "model.txt")),
         check=_check_predictor,
         same=("model.txt",),
-        share=0.26,
+        share=0.18,
     ),
-    Scenario(name="profile", words=_profile_words, prepare=_write_config, check=_check_store, share=0.08),
+    Scenario(name="profile", words=_profile_words, prepare=_write_config, check=_check_store, share=0.12),
     Scenario(
         name="run --learn --trace",
         words=lambda folder: (
@@ -160,12 +160,12 @@ SCENARIOS = (
         ),
         prepare=_make_plan,
         check=_check_run,
-        share=0.04,
+        share=0.12,
     ),
     Scenario(
         name="comm measure",
         words=lambda folder: ("comm", "measure", "--store", _store(folder), "--sizes", "4096,65536", "--repeats", "2"),
         check=_check_store,
-        share=0.04,
+        share=0.12,
     ),
 )

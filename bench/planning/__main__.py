@@ -1,6 +1,6 @@
 """How fast the best plan is found, how the time grows, and how the chosen plan does beside published ones.
 
-    python -m bench.planning [--repeats 3] [--quick] [--data DIR] [--json FILE]
+    python -m bench.planning [--repeats 3] [--quick] [--only NAME] [--baseline CHECKOUT] [--data DIR] [--json FILE]
 
 The first table times whole commands (CPU seconds of the process, its peak memory); the second how the search grows with
 layers and devices; the third how many plans a second are priced in bulk beside one by one, in the same process; the
@@ -50,7 +50,11 @@ COMMANDS: tuple[tuple[str, tuple[str, ...], float], ...] = (
 """A command and its target in CPU seconds."""
 QUICK = 5
 """So many of them are quick."""
-EXPLAINED = ("llama3-8b", "--cluster", "h100:8x8")
+EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("explain llama3-8b on 64 H100", ("llama3-8b", "--cluster", "h100:8x8")),
+    ("explain opt-6.7b on 8 A100 of 40 GB", ("opt-6.7b", "--cluster", "a100-40gb:2x4", "--global-batch", "64")),
+    ("explain llama3-70b on 128 H100", ("llama3-70b", "--cluster", "h100:16x8")),
+)
 MOST_TIMES = 8.0
 """A plan that is explained takes at most so many times as long."""
 OTHERS = "llm-analysis 760, Calculon 20-120, SimuMax 2-8 plans a second, by their own accounts"
@@ -69,10 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{cpu_name()}, {os.cpu_count()} cores, {platform.platform()}, python {platform.python_version()}")
     rows: dict[str, Any] = {}
     chosen = [command for command in COMMANDS[: QUICK if arguments.quick else None] if arguments.only in command[0]]
-    rows["commands"] = time_commands(chosen, arguments.repeats, baseline=arguments.baseline)
+    whole = not arguments.only or "explain" in arguments.only
+    explained = [command for command in EXPLAINED if whole and arguments.only in command[0]]
+    if chosen:
+        rows["commands"] = time_commands(chosen, arguments.repeats, baseline=arguments.baseline)
+    if explained:
+        rows["explained"] = explain(explained, arguments.repeats, baseline=arguments.baseline)
     if arguments.only:
         return 0
-    rows["explained"] = explain(arguments.repeats)
     rows["growth"] = grow(arguments.repeats)
     rows["bulk"] = price_in_bulk(arguments.repeats)
     rows["warm"] = ask_warm()
@@ -115,17 +123,29 @@ def time_commands(
     return rows
 
 
-def explain(repeats: int) -> dict[str, Any]:
-    """CPU seconds of a plan alone and with `--explain`, in turn."""
-    alone_s, explained_s = float("inf"), float("inf")
-    for _ in range(repeats):
-        alone_s = min(alone_s, run_command(plan_command(*EXPLAINED))[0])
-        explained_s = min(explained_s, run_command(plan_command(*EXPLAINED, "--explain"))[0])
-    print(
-        f"\n{' '.join(EXPLAINED)}: {alone_s:.2f} s, explained {explained_s:.2f} s,"
-        f" {explained_s / alone_s:.1f} times (target {MOST_TIMES:.0f})"
-    )
-    return {"alone_cpu_s": alone_s, "explained_cpu_s": explained_s}
+def explain(
+    commands: Sequence[tuple[str, tuple[str, ...]]], repeats: int, *, baseline: Path | None = None
+) -> list[dict[str, Any]]:
+    """CPU seconds of plans alone and with `--explain`, in turn; those of a baseline in turn with them."""
+    print(f"\nexplained, least of {repeats}; at most {MOST_TIMES:.0f} times the plan alone\n")
+    print("| command | alone | explained | times | baseline explained |")
+    print("| :-- | --: | --: | --: | --: |")
+    rows = []
+    for name, words in commands:
+        alone_s, explained_s, before_s = float("inf"), float("inf"), float("inf")
+        for _ in range(repeats):
+            alone_s = min(alone_s, run_command(plan_command(*words))[0])
+            explained_s = min(explained_s, run_command(plan_command(*words, "--explain"))[0])
+            if baseline is not None:
+                before_s = min(before_s, run_command(plan_command(*words, "--explain"), baseline)[0])
+        before = f"{before_s:.2f} s" if baseline is not None else "-"
+        print(
+            f"| {name} | {alone_s:.2f} s | {explained_s:.2f} s | {explained_s / alone_s:.1f} | {before} |", flush=True
+        )
+        rows.append({"name": name, "alone_cpu_s": alone_s, "explained_cpu_s": explained_s})
+        if baseline is not None:
+            rows[-1]["baseline_cpu_s"] = before_s
+    return rows
 
 
 def plan_command(*words: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import lower_bounds
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 PLAIN: Rule = ("none", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from estimator.bulk.records import Rule
 from estimator.bulk.stage_kind import StageKind
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 Integers = NDArray[np.int64]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from estimator.bulk.layers import ModelLayers, read_layers
@@ -26,6 +26,7 @@ from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.dispatchers import load_dispatcher
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, Infeasible
 
 PASS_AXES: tuple[GroupAxis, ...] = ("tp", "cp", "ep", "etp")
@@ -135,11 +136,19 @@ class BulkEvaluator:
         device = stage_device(setup, stage)
         if device.peak(setup.recipe.dtype) is None:
             return math.inf
-        machine = stage_machine(setup, device, self.pricing, self._on_tp_alone(slots[: degrees.tp]))
-        shards = self._rank_shards(setup, stage, machine, self.pricing.lookup)
-        if shards.refused() is not None or (self.measured_alone and not shards.all_measured):
-            return math.inf
-        return sum(shards.whole_s("none"))
+        on_tp = self._on_tp_alone(slots[: degrees.tp])
+
+        def seconds() -> float:
+            machine = stage_machine(setup, device, self.pricing, on_tp[0])
+            shards = self._rank_shards(setup, stage, machine, self.pricing.lookup)
+            if shards.refused() is not None or (self.measured_alone and not shards.all_measured):
+                return math.inf
+            return sum(shards.whole_s("none"))
+
+        alone = replace(device, memory_bytes=1)
+        return self.pricing.keep(
+            (BulkEvaluator._compute_alone_s, self._work, self.measured_alone, alone, degrees, on_tp[1]), seconds
+        )
 
     def _stage(self, degrees: BatchedDegrees, slots: tuple[DeviceSlot, ...]) -> StageSetup:
         """A stage of these degrees as if it held all layers."""
@@ -154,9 +163,15 @@ class BulkEvaluator:
             sequence_parallel=degrees.sequence_parallel,
         )
 
-    def _on_tp_alone(self, slots: tuple[DeviceSlot, ...]) -> TimeOnAxis:
+    @cached_property
+    def _work(self) -> object:
+        """Stands for the model and its recipe, whatever the global batch: what ranks compute and hold depends on no
+        more of an evaluator."""
+        return self.pricing.stands_for(self.model, replace(self.recipe, global_batch=1))
+
+    def _on_tp_alone(self, slots: tuple[DeviceSlot, ...]) -> tuple[TimeOnAxis, Hashable]:
         """Who times collectives of one tensor-parallel group on `slots`, where these are one island's: no other group
-        of as many is faster. Everything else takes no time."""
+        of as many is faster; and what that depends on. Everything else takes no time."""
         nodes = self.cluster.group_of(slots[0])
         whole_node = nodes.island_size >= nodes.devices
         islands = {(slot.site, slot.node, 0 if whole_node else slot.index // nodes.island_size) for slot in slots}
@@ -166,7 +181,7 @@ class BulkEvaluator:
         def seconds(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             return on_tp(op, size_bytes, axis) if on_tp and axis == "tp" else 0.0
 
-        return seconds
+        return seconds, self.links.place_of(group, "tp") if on_tp and len(slots) > 1 else None
 
     def placement(self, tp: int, slots: Sequence[DeviceSlot]) -> Placement:
         """Return the placement of ranks on `slots` in turn; for `tp` above 1, on as many of each node's as make whole
@@ -202,16 +217,17 @@ class BulkEvaluator:
             machine = stage_machine(setup, device, self.pricing, seat.on_axis)
             return self._rank_shards(setup, stage, machine, slowed(self.pricing.lookup, alone, seat.workers))
 
-        # How ranks hold layers and how long these take depends on nothing else of setup and stage.
+        # How ranks hold layers and how long these take depends on nothing else of evaluator, setup and stage.
         shards = self.pricing.keep(
             (
-                self._rank_shards,
-                alone,
+                BulkEvaluator._rank_shards,
+                self._work,
+                replace(alone, memory_bytes=1),
                 seat.workers,
                 setup.samples_per_rank(stage),
                 setup.micro_batches == 1,
                 stage.sequence_parallel,
-                *seat.groups,
+                *seat.places,
             ),
             make,
         )
@@ -240,5 +256,5 @@ class BulkEvaluator:
             alone=alone,
             device=alone.among(workers),
             workers=workers,
-            groups=tuple((axis, self.links.groups_of(stage, axis)) for axis in PASS_AXES if getattr(stage, axis) > 1),
+            places=tuple(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
@@ -10,6 +9,7 @@ from estimator.pricing.recipe import Recipe
 from estimator.pricing.wide_layers import narrow_layers
 from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
 from models_zoo.model import Model
+from profiles.records import dataclass
 
 Variant = tuple[int, bool]
 """A kind of layer, and whether it is recomputed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -13,6 +12,7 @@ from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Floats
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
 from estimator.pricing.optimizers import OPTIMIZERS
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)

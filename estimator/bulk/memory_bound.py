@@ -7,7 +7,6 @@ state and what micro-batches in flight keep. So no plan takes less (tests: `test
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.bulk.whole_layers import Rerun, WholeLayers
 from estimator.pricing.amounts import Floats
 from estimator.pricing.memory import FIRM_SHARE, Holdings, standing_bytes
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 NONE: RecomputeKind = "none"

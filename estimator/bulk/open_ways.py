@@ -7,7 +7,6 @@ the sums of gradients and the step. Whatever is already no better than what is a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from estimator.pricing.memory import outside_bytes
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, ZeroStage
 from estimator.schedules import flying_micro_batches
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 WAITING: tuple[ScheduleName, ...] = ("gpipe", "1f1b")

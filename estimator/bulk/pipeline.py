@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches, time_schedules
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ class Pipeline:
                 backward_s = backward_s + self.sharding_s(state, table)
                 passes_s = self.passes_s(family, classes, table, backward_s)
             cuts_wanted = wanted.reshape(cuts, rules).any(axis=1)
-            needed = set(np.unique(classes.of_stage[:, cuts_wanted]).tolist())
+            needed = set(classes.of_stage[:, cuts_wanted].ravel().tolist())
             whole_s = passes_s + self._after_s(family, state, classes, table.forward_s, backward_s, needed)
             total_s[wanted, number] = whole_s[wanted]
         shape = (cuts, rules, states)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from estimator.communication.groups import Group
 from estimator.pricing.link_times import LinkTimes, cluster_in_training
 from estimator.pricing.rank_groups import SlotRun, repeats_after
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.records import dataclass
 
 
 class Places(tuple[DeviceSlot, ...]):

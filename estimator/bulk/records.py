@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.recipe import OffloadPart, ScheduleName, ZeroStage
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, RecomputeKind
 
 Rule = tuple[RecomputeKind, int | None]

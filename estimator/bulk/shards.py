@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import add
 
 import numpy as np
@@ -27,6 +27,7 @@ from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.sharded_layers import layer_passes_s, sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
 from models_zoo.layers import Layer
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
 
 Integers = NDArray[np.int64]

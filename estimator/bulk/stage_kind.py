@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Hashable
+from dataclasses import replace
 
 from estimator.bulk.records import StateRule
 from estimator.bulk.shards import Content, RankShards
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.rank_groups import AxisGroup, GroupAxis
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import OnceCost, price_once
+from profiles.records import dataclass
 from profiles.vocabulary import Device, LayerTime
 
 ANY_RANGES: Ranges = ((0, 1),)
@@ -22,7 +23,7 @@ ANY_RANGES: Ranges = ((0, 1),)
 class StageSeat:
     """Where stages of some degrees sit that sit alike, whatever a micro-batch of theirs is: one of them as if it held
     all layers, who times its collectives, its device alone and `device` as it is among the other workers on a node, and
-    the groups of the axes whose collectives stand in passes."""
+    what decides the times of the axes whose collectives stand in passes."""
 
     stage: StageSetup
     links: LinkTimes
@@ -30,7 +31,7 @@ class StageSeat:
     alone: Device
     device: Device
     workers: int
-    groups: tuple[tuple[GroupAxis, AxisGroup], ...]
+    places: tuple[Hashable, ...]
 
     def under(self, ranges: Ranges, state: StateRule) -> StageSetup:
         """Return the stage with `ranges` of layers under a rule of state."""

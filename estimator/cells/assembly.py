@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from estimator.cells.latency import LATENCY
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 IntArray = npt.NDArray[np.int64]

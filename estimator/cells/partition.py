@@ -12,7 +12,6 @@ count never overshoots. Otherwise the sums themselves are searched, O(S L^2 coun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import gcd
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 IntArray = npt.NDArray[np.int64]

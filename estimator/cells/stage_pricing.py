@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from estimator.cells.job import Job
@@ -38,6 +38,7 @@ from estimator.schedules import in_flight
 from models_zoo.layers import Embedding, Experts, Head, TransformerBlock
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.dispatchers import load_dispatcher
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Infeasible, LinkTable, Shard
 
 Favour = Literal["dp", "tp"]

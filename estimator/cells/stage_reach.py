@@ -7,7 +7,7 @@ shrink), so one number for each pair says it all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -22,6 +22,7 @@ from estimator.pricing.memory import FIRM_SHARE, Holdings, features_of, outside_
 from estimator.pricing.memory_moment import layer_bytes
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup
 from estimator.schedules import in_flight as in_flight_of
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, RecomputeKind, held_bytes
 
 Amounts = npt.NDArray[np.float64]

@@ -7,11 +7,14 @@ contiguous splits and all shares that add up to the devices. `partition_crius` i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from estimator.cells.partition import Usable, search_partition
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class StageSplit:
 
 def bottleneck_flops_per_device(split: StageSplit, flops: Sequence[int]) -> Fraction:
     """Largest FLOPs per device of a stage: what a pipeline of equally fast devices waits for."""
+    from fractions import Fraction  # and decimal with it, which no command needs at its start
+
     return max(Fraction(sum(flops[a:e]), n) for (a, e), n in zip(split.bounds, split.devices, strict=True))
 
 

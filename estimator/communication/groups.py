@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from estimator.communication.levels import Level, effective, level_of, slowest_l
 from estimator.communication.site_routes import SiteRoutes
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
 """So many groups of so many ranks at most are kept for who asks again."""

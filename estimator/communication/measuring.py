@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp
 
 Backend = Literal["gloo", "nccl", "xla"]

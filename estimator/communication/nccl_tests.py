@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from estimator.communication.fit import make_table
 from estimator.communication.tables import bus_factor
 from profiles.errors import InputError
 from profiles.files import text_lines
 from profiles.numerals import read_number, read_whole
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, LinkTable
 
 OP_OF_PROGRAM: dict[str, CollectiveOp] = {
@@ -30,6 +30,8 @@ _HEADER = re.compile(r"#\s+size\s")
 _MPI_TAG = re.compile(r"^\[\d+,\d+\]<\w+>:\s?")
 _LOG_LINE = re.compile(r"\bNCCL (INFO|WARN|TRACE)\b")
 _MICROSECONDS = 1e6
+_LEAST_S, _MOST_S = 1e-12, 1e6
+"""Light goes a third of a millimetre, and a week is over."""
 _BUS_TOLERANCE = 0.01
 
 
@@ -155,8 +157,9 @@ def _read_row(place: str, line: str, block: _Block) -> None:
             where=place, key="row", found=repr(line[:60]), expected="numbers under size and time"
         ) from None
     times = [microseconds / _MICROSECONDS for microseconds in cells.get("time", ())]
-    if size < 0 or not times or not all(0 < seconds < math.inf for seconds in times):
-        raise InputError(where=place, key="time", found=repr(line[:60]), expected="positive times and size")
+    if not times or not all(_LEAST_S <= seconds <= _MOST_S for seconds in times):
+        expected = f"times from {_LEAST_S * _MICROSECONDS:g} to {_MOST_S * _MICROSECONDS:g} us"
+        raise InputError(where=place, key="time", found=repr(line[:60]), expected=expected)
     if any(cells.get("#wrong", ())):
         raise InputError(where=place, key="#wrong", found=f"{max(cells['#wrong']):.0f}", expected="0")
     _check_bandwidths(place, block, cells)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 
 from profiles.cluster import SiteLink
+from profiles.records import dataclass
 
 MOST_TRIED = 7
 """Up to so many sites every order is tried."""

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from jax._src import distributed
 
 from estimator.communication.messages import Messenger
 from profiles.errors import MachineError
+from profiles.records import dataclass
 
 LOOPBACK = "127.0.0.1"
 _POLL_S = 0.02

@@ -8,7 +8,6 @@ block. Segments that repeat nothing become layers of their own if they have a pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal as OneOf
 
 import numpy as np
@@ -17,6 +16,7 @@ from jax.extend.core import Var
 from estimator.frontends.jax_equations import variables
 from estimator.frontends.jax_products import products_in, type_text, wired_text
 from estimator.frontends.jax_program import Program, is_float
+from profiles.records import dataclass
 
 Cut = tuple[int, int]
 """[first, end) in the chain."""

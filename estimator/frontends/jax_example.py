@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from estimator.frontends.jax_program import is_float
 from estimator.frontends.jax_ranks import AXIS, split_dims
 from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 WANTED = "a tuple (function, params, inputs) or (function, params, inputs, param_specs)"
 

@@ -8,7 +8,6 @@ choice of the plan. Functions with derivatives of their own (`custom_jvp`, `cust
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.extend.source_info_util import current_name_stack, user_context
 
 from estimator.frontends.jax_equations import CALLS, arguments_of, bind, called, evaluate, variables
+from profiles.records import dataclass
 
 _ELEMENTWISE = {"convert_element_type", "copy", "copy_p", "pvary", "reduce_precision"}
 """One slice of their result is the result of one slice."""

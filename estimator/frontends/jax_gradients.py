@@ -7,7 +7,6 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from estimator.frontends.jax_equations import bind_in_context
 from estimator.frontends.jax_products import Message, Product, equation_text, kind_of, messages_in, products_in
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

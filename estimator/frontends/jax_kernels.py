@@ -9,7 +9,6 @@ constants cost nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -20,6 +19,7 @@ from estimator.frontends.jax_products import Message, Product
 from estimator.frontends.jax_program import Program
 from estimator.frontends.sizes import NOTHING, Size
 from estimator.frontends.traced import Kernel
+from profiles.records import dataclass
 from profiles.vocabulary import Phase
 
 Kept = dict[int, list[tuple[Any, Size]]]

@@ -7,7 +7,6 @@ it, and get weights and inputs of the right shapes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from estimator.frontends.jax_program import Held, Program, is_float, own_dtype
 from models_zoo.jax_layers.parallel import dtype_of
 from models_zoo.layers import TracedLayer
 from models_zoo.user_code import UserFactory
+from profiles.records import dataclass
 from profiles.vocabulary import Shard
 
 Piece = Callable[..., tuple[jax.Array, ...]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from jax.extend.core import Literal as LiteralAtom
 
 from estimator.frontends.jax_equations import inner_jaxprs
 from estimator.frontends.jax_neutral import CASTS, COLLECTIVES, GATHERS, SCATTERS, SUMS
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, OperatorKind
 
 EquationKind = Literal["product", "lookup", "collective", "layout", "composite", "alone", "ending", "fused"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from estimator.frontends.jax_equations import variables
 from estimator.frontends.jax_gradients import Gradient, GradientTracer
 from estimator.frontends.jax_products import EquationKind, kind_of, products_in
 from estimator.frontends.sizes import Size
+from profiles.records import dataclass
 
 _RANDOM = {"random_bits", "random_gamma", "threefry2x32", "rng_bit_generator", "rng_uniform"}
 

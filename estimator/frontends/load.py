@@ -36,17 +36,15 @@ def load_any_model(reference: str, code: UserCode, *, where: str = "model", key:
     if names_code(reference):
         factory = code.factory(reference)
         if factory is None:
-            expected = (
-                "a zoo name or a path to a config.json: code that a file names is not run, unless you name it too"
-                f" (estimate, plan and export: --code {reference})"
-            )
+            named_too = f", unless you name it too ({code.option} {reference})" if code.option else ""
+            expected = f"a zoo name or a path to a config.json: code that a file names is not run{named_too}"
             stated = f"{reference!r}, where you name {', '.join(code.named)}" if code.named else repr(reference)
             raise InputError(where=where, key=key, found=stated, expected=expected)
         return load_user_model(factory)
     from models_zoo.hugging_face import load_config_model
 
     try:
-        return load_config_model(_config_path(reference))
+        return load_config_model(_config_path(reference, where=where, key=key))
     except OSError as error:
         raise InputError(where=reference, found=error.strerror or str(error), expected="a readable path") from error
 
@@ -91,13 +89,14 @@ def layers_format() -> TypeAdapter[tuple[TracedLayer, ...]]:
     return TypeAdapter(tuple[TracedLayer, ...])
 
 
-def _config_path(reference: str) -> Path:
+def _config_path(reference: str, *, where: str, key: str | None) -> Path:
     path = Path(reference)
     if reference and path.is_dir():
         if not (path / "config.json").is_file():
             raise InputError(where=reference, found="a folder without a config.json", expected="a folder that has one")
         return path / "config.json"
     if not path.is_file() and path.suffix != ".json" and "/" not in reference:
-        expected = f"a zoo name such as {near_names(reference)}, a path to a config.json, or package.module:factory"
-        raise InputError(where="model", found=repr(reference), expected=expected)
+        forms = "or a path to a config.json" if key else "a path to a config.json, or package.module:factory"
+        expected = f"a zoo name such as {near_names(reference)}, {forms}"
+        raise InputError(where=where, key=key, found=repr(reference), expected=expected)
     return path

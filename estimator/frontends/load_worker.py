@@ -7,7 +7,7 @@ from typing import Any
 from estimator.frontends.factory import add_to_path
 from estimator.frontends.load import layers_format
 from estimator.frontends.user_model import load_here
-from estimator.host.user_process import serve
+from estimator.host.answering import serve
 from models_zoo.layers import TracedLayer
 from models_zoo.user_code import UserFactory
 

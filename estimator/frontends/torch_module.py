@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any, NoReturn
@@ -43,6 +42,7 @@ from estimator.frontends.traced import (
 from models_zoo.model import Model
 from models_zoo.user_code import UserFactory
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 _WANTED = "a tuple (module, example_inputs) or (module, example_inputs, tp_plan)"
 

@@ -7,7 +7,6 @@ operators of the layers are cut out of the exported graph, and get weights and i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import getitem
 
@@ -22,6 +21,7 @@ from estimator.frontends.torch_private import tree_leaves
 from models_zoo.layers import TracedLayer
 from models_zoo.torch_layers.parallel import dtype_of
 from models_zoo.user_code import UserFactory
+from profiles.records import dataclass
 from profiles.vocabulary import Shard
 
 aten = torch.ops.aten

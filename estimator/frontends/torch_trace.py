@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -31,6 +31,7 @@ from estimator.frontends.torch_private import (
     storage_key,
     tree_leaves,
 )
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp, OperatorKind, Phase
 
 aten = torch.ops.aten

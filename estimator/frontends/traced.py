@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from estimator.frontends.factory import first_line
@@ -18,6 +17,7 @@ from models_zoo.model import Model, TracedInput
 from models_zoo.user_code import UserFactory
 from profiles.errors import InputError, MachineError
 from profiles.measurements import canonical
+from profiles.records import dataclass
 from profiles.vocabulary import Collective, CollectiveOp, LocalLayer, Operator, OperatorKind, Phase
 
 Framework = Literal["torch", "jax"]

@@ -3,6 +3,8 @@
 Two things see to it. On Linux the kernel kills every child once its parent is gone (`tied`). What a child has started
 in turn, and children on other systems, are killed by a guardian (`guardian`), a small process beside them whose
 standard input closes when the parent goes; it also removes the folder they worked in, and undoes what else would stay.
+What has left its parent's session is found by a mark in its environment, and where it is the user's code by its
+`keeper`.
 """
 
 from __future__ import annotations
@@ -10,23 +12,67 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
+from estimator.host.descendants import carriers_of, descendants_of, end_all
+from estimator.host.keeper import keep
 from estimator.host.tied import tie_to
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing.connection import Connection
 
-_HERE = Path(__file__).parent
-_SCRIPT = (sys.executable, "-I", "-S")
+_ROOT = str(Path(__file__).parents[2])
+_MARK = "CELLPLAN_CHILD_"
+_BETWEEN_LOOKS_S = 0.01
+
+
+class Child(Protocol):
+    """What of `subprocess.Popen` a fork has too."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Fork:
+    """A fork of this process: as `Child`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it ended, a signal as a negative number; None while it has not."""
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # This process ignores how its children end.
+                pid, status = self.pid, 0
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return how it ended; raise `subprocess.TimeoutExpired` where it has not after so many seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if end is not None and time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a fork", timeout or 0.0)
+            time.sleep(_BETWEEN_LOOKS_S)
+        return status
 
 
 class Children:
@@ -35,36 +81,76 @@ class Children:
     def __init__(self, folder: Path, guardian: subprocess.Popen[bytes]) -> None:
         self.folder = folder
         self._guardian = guardian
-        self._started: list[subprocess.Popen[Any]] = []
+        self._started: list[Child] = []
+        self._mark = f"{_MARK}{secrets.token_hex(8)}"
         self._tell("folder", str(folder))
+        self._tell("mark", self._mark)
 
-    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    def start(self, command: Sequence[str], *, kept: bool = False, **options: Any) -> subprocess.Popen[Any]:
         """Start `command` in a session of its own; `options` are those of `subprocess.Popen`. It is killed, with all
-        that it has started, when the context ends or this process does, or (on Linux) this thread.
+        that it has started, when the context ends or this process does, or (on Linux) this thread. One that is `kept`,
+        as code that might do anything is, has a `keeper` as its parent: that is the process that is returned.
 
         Raises:
             OSError: there is no such program, or the system gives no further process.
         """
-        environment = options.get("env") or os.environ
+        environment = options.pop("env", None) or os.environ
         if shutil.which(command[0], path=environment.get("PATH")) is None:
             raise FileNotFoundError(2, "No such program", command[0])
-        tied = (*_SCRIPT, str(_HERE / "tied.py"), str(os.getpid())) if sys.platform.startswith("linux") else ()
-        process = subprocess.Popen((*tied, *command), start_new_session=True, **options)
-        self._started.append(process)
-        self._tell("watch", process.pid)
+        if kept:
+            command = (*_isolated("keeper"), str(os.getpid()), *command)
+        elif sys.platform.startswith("linux"):
+            command = (*_isolated("tied"), str(os.getpid()), *command)
+        marked = {**environment, self._mark: "1"}
+        process = subprocess.Popen(command, start_new_session=True, env=marked, **options)
+        self._watch(process)
         return process
 
-    def stop(self, process: subprocess.Popen[Any]) -> None:
+    def fork(self, become: Callable[[], object]) -> Fork:
+        """Fork this process, and have the fork `become` something and end then; it is `kept` and killed as what `start`
+        starts. OSError where the system gives no further process."""
+        parent, guarding = os.getpid(), self._guardian.stdin
+        assert guarding is not None
+        with warnings.catch_warnings():  # Python's own on threads: what the fork does needs none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                os.close(guarding.fileno())
+                os.environ[self._mark] = "1"
+                keep(parent, become)
+            finally:
+                os._exit(1)
+        process = Fork(pid)
+        self._watch(process)
+        return process
+
+    def stop(self, process: Child) -> None:
         """Kill a process that was started here, with all that it has started, and wait for its end."""
-        with contextlib.suppress(ProcessLookupError):
+        end_all(lambda: descendants_of(process.pid))
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS says so of one that has ended.
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self._tell("release", process.pid)
-        for stream in (process.stdin, process.stdout, process.stderr):
+        for name in ("stdin", "stdout", "stderr"):
+            stream: IO[Any] | None = getattr(process, name, None)
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         self._started.remove(process)
+
+    @contextlib.contextmanager
+    def answer_for_all(self) -> Iterator[None]:
+        """Have what this process starts meanwhile by other means, a compiler say, killed too where this process dies,
+        though not when the context ends."""
+        mark = f"{_MARK}{secrets.token_hex(8)}"
+        self._tell("mark", mark)
+        os.environ[mark] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[mark]
 
     def undo_after_death(self, command: Sequence[str]) -> None:
         """Have `command` run if this process dies before the context ends. This repository's packages are on its
@@ -75,7 +161,12 @@ class Children:
         """Stop what still runs; nothing is left to guard."""
         for process in reversed(self._started[:]):
             self.stop(process)
+        end_all(lambda: carriers_of(self._mark))
         self._tell("done", True)
+
+    def _watch(self, process: Child) -> None:
+        self._started.append(process)
+        self._tell("watch", process.pid)
 
     def _tell(self, word: str, value: object) -> None:
         assert self._guardian.stdin is not None
@@ -88,11 +179,10 @@ class Children:
 def child_processes() -> Iterator[Children]:
     """Start processes that end with this one at the latest. On leaving, those that still run are killed and waited for,
     and their folder is removed. OSError where the system gives no further process."""
-    root = str(_HERE.parents[1])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory(prefix="cellplan-", ignore_cleanup_errors=True) as name:
         guardian = subprocess.Popen(
-            (*_SCRIPT, str(_HERE / "guardian.py")),
+            _isolated("guardian"),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -111,27 +201,46 @@ def child_processes() -> Iterator[Children]:
             guardian.wait()
 
 
-def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> ProcessPoolExecutor:
-    """Return a pool of processes that end with this one. Its own would wait for work for ever: each holds an end of the
-    queue that the others read."""
+def _isolated(module: str) -> tuple[str, ...]:
+    """The command of a small process of this package that nothing from outside has a say in, and that starts at
+    once."""
+    run = f"import sys; sys.path.append(sys.argv.pop(1)); from estimator.host.{module} import main; main()"
+    return (sys.executable, "-I", "-S", "-c", run, _ROOT)
+
+
+@contextlib.contextmanager
+def process_pool(workers: int, method: Literal["spawn", "fork"] = "spawn") -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes that end with this one, and at once where the context ends by an exception: an interrupt need
+    not wait for what they are at. Its own would wait for work for ever: each holds an end of the queue that the others
+    read."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return ProcessPoolExecutor(
-        workers, mp_context=get_context(method), initializer=_end_with_pool, initargs=(os.getpid(),)
-    )
+    context = get_context(method)
+    reader, writer = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_pool, initargs=(os.getpid(), reader))
+    with reader, writer:
+        try:
+            yield pool
+        except BaseException:
+            writer.send_bytes(b"end")
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _end_with_pool(parent: int) -> None:
+def _end_with_pool(parent: int, told: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Of an interrupt at the terminal the parent alone speaks.
     tie_to(parent)
-    threading.Thread(target=_await_parent, daemon=True).start()
+    threading.Thread(target=_await_parent, args=(told,), daemon=True).start()
 
 
-def _await_parent() -> None:
+def _await_parent(told: Connection) -> None:
+    """End this process once its parent has ended or says so; nobody reads what it says, so all see it."""
     from multiprocessing import parent_process
     from multiprocessing.connection import wait
 
     parent = parent_process()
     assert parent is not None, "a pool's process has one"
-    wait([parent.sentinel])
+    wait([parent.sentinel, told])
     os._exit(1)

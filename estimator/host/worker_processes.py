@@ -15,12 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
 from estimator.host.children import Children, child_processes
 from profiles.errors import MachineError
+from profiles.records import dataclass
 
 START_S = 120.0
 """A worker that has not said a word for so long may still be starting: on a busy machine, importing its framework takes

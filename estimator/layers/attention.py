@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimator.layers.context_parallel import context_parallel_collectives
 from estimator.layers.kind import Branch, BranchKind, Place
 from estimator.layers.latent import latent_projections
@@ -11,6 +9,7 @@ from estimator.layers.operators import batched_gemm, flash_attention
 from estimator.layers.parts import Piece, copied, enter, gradient_sum, join, linear, memory_pass, norm, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Attention, TransformerBlock
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 WINDOW_BLOCK = 128

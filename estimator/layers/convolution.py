@@ -16,7 +16,7 @@ a layer's end keeps that output, and the next convolution keeps the same tensor 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
@@ -24,6 +24,7 @@ from estimator.layers.operators import convolution, elementwise, gemm
 from estimator.layers.parts import Piece, all_reduce, dropout, join, memory_pass, of, refuse_tokenless
 from estimator.layers.split import Split
 from models_zoo.layers import Bottleneck, Classifier, ConvUnit
+from profiles.records import dataclass
 from profiles.vocabulary import Collective, Infeasible, Operator, Phase
 
 _STATISTIC_BYTES = 4  # batch norm's mean and deviation of a channel, and the loss: fp32 whatever the compute dtype

@@ -8,7 +8,7 @@ activation, so neither the experts' results nor the permuted copies are kept for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from estimator.layers.experts_capacity import capacity_experts_piece
@@ -17,6 +17,7 @@ from estimator.layers.operators import gemm, grouped_gemm
 from estimator.layers.parts import Piece, enter, held, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
+from profiles.records import dataclass
 from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 ROUTING_BYTES = 4

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from estimator.layers.graph import build_graph
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import Layer
 from models_zoo.model import Model
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, Shard
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import Embedding, Head, Layer, SharedWeights, TracedLayer, TransformerBlock
 from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import Collective, Infeasible, LocalLayer, Shard
 
 DEGREES = (1, 2, 4, 8)

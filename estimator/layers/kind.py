@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from estimator.layers.parts import Piece
 from estimator.layers.split import Split
 from models_zoo.layers import TransformerBlock
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.layers.operators import elementwise, gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
+from profiles.records import dataclass
 from profiles.vocabulary import WIDENED_BYTES, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 

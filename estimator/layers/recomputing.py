@@ -12,10 +12,11 @@ other product of a block keep their results, all else runs again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.layers.parts import Piece
 from estimator.layers.split import Split
+from profiles.records import dataclass
 from profiles.vocabulary import Collective, Operator, RecomputeModule
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from profiles.records import dataclass
 from profiles.vocabulary import (
     DTYPE_BYTES,
     AdapterTargets,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from estimator.layers.operators import batched_gemm, elementwise
 from estimator.layers.parts import Piece, refuse_tokenless
 from estimator.layers.split import Split
 from models_zoo.layers import TracedLayer
 from profiles.vocabulary import Infeasible, LocalLayer, Operator
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 def refuse_traced(layer: TracedLayer, split: Split) -> Infeasible | None:
@@ -35,6 +37,8 @@ def traced_piece(layer: TracedLayer, split: Split) -> Piece:
     beyond its traced batches. Sequence parallelism is as the module's own plan has it. `math` attention splits each
     fused attention into its products.
     """
+    from fractions import Fraction
+
     corners = next(shard.corners for shard in layer.shards if shard.tp == split.tp)
     batches = Fraction(split.samples, layer.batch) - 1
     wider = Fraction(split.width, 2) - 1

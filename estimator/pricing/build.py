@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -13,6 +12,7 @@ from estimator.pricing.recipe import OffloadPart, Recipe, Setup, StageSetup, Zer
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, Infeasible, RecomputeKind
 
 Ranges = tuple[tuple[int, int], ...]

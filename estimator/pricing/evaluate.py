@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from estimator.layers.split import Split, Work
 from estimator.pricing.amounts import Floats
 from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s, passes_beside
 from estimator.pricing.guesses import list_guesses
-from estimator.pricing.interval import memory_interval, time_interval
+from estimator.pricing.interval import ModelKind, memory_interval, time_interval
 from estimator.pricing.link_times import LinkAccount, LinkTimes
 from estimator.pricing.memory import rank_memory
 from estimator.pricing.optimizers import GRAD_WIDTH
@@ -28,6 +28,7 @@ from estimator.schedules import StageTimes, Transfers, in_flight, schedule_probl
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.dispatchers import load_dispatcher
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, LayerTime, Provenance, combine_provenance
 
 
@@ -144,6 +145,7 @@ def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Eva
     )
     total = breakdown.total_s
     device = stage_device(setup, setup.stages[schedule.bottleneck]).name
+    kind: ModelKind = "experts" if _has_experts(setup.model) else "dense"
     memory, capacity = zip(*_memory(setup, costs), strict=True)
     return Evaluation(
         iteration_time_s=total,
@@ -164,10 +166,8 @@ def _assemble(setup: Setup, costs: Sequence[StageCost], links: LinkTimes) -> Eva
             sync_s=sync_s + partial_s,
             optimizer_s=optimizer_s,
         ),
-        interval_90_s=time_interval(total, breakdown, device),
-        memory_interval_90_bytes=memory_interval(
-            max(rank.peak_bytes for rank in memory), device, "experts" if _has_experts(setup.model) else "dense"
-        ),
+        interval_90_s=time_interval(total, breakdown, device, kind),
+        memory_interval_90_bytes=memory_interval(max(rank.peak_bytes for rank in memory), device, kind),
         compute_provenance=_compute_provenance(costs),
         communication_provenance=account.provenance(),
         profile_ids=tuple(sorted({one.profile_id for one in _profiles(costs) if one is not None and one.profile_id})),

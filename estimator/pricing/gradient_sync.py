@@ -7,12 +7,12 @@ over `StageSetup.sharded_over` ranks, with a sum over the replicas of a shard (H
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from estimator.pricing.amounts import Amount, Floats, least
 from estimator.pricing.recipe import Recipe, ScheduleName
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp
 
 FLAT_COPY_PASSES = (1, 4)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from estimator.pricing.recipe import StageSetup
 from estimator.pricing.stage_work import ChunkWork
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

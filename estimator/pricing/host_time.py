@@ -8,10 +8,11 @@ launch a layer, and one of the whole iteration nothing. How fast a host does thi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from estimator.pricing.amounts import Amount
 from estimator.pricing.recipe import Launch, Software
+from profiles.records import dataclass
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Operator
 

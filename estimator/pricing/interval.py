@@ -13,12 +13,15 @@ from typing import Literal
 from estimator.pricing.outcome import TimeBreakdown
 from profiles.uncertainty import Uncertainty, load_uncertainty
 
-WorkKind = Literal["launch", "convolution", "communication", "compute"]
+WorkKind = Literal["launch", "convolution", "experts", "communication", "compute"]
 ModelKind = Literal["dense", "experts"]
 
 
-def work_kind(breakdown: TimeBreakdown, *, launch_share: float, communication_share: float) -> WorkKind:
-    """What a run is limited by: the host's launches, convolutions, communication and bubble, or none of these.
+def work_kind(
+    breakdown: TimeBreakdown, kind: ModelKind = "dense", *, launch_share: float, communication_share: float
+) -> WorkKind:
+    """What a run of a model of `kind` is limited by: the host's launches, convolutions, mixtures of experts, whose time
+    depends on how tokens fall, communication and bubble, or none of these.
 
     Convolutions are told apart because few runs stand behind them on any device: more than half of the compute.
     ValueError for an iteration of no time.
@@ -32,18 +35,26 @@ def work_kind(breakdown: TimeBreakdown, *, launch_share: float, communication_sh
         return "convolution"
     if breakdown.launch_s > launch_share * total_s:
         return "launch"
+    if kind == "experts":
+        return "experts"
     return "communication" if moved_s > communication_share * total_s else "compute"
 
 
 def time_interval(
-    total_s: float, breakdown: TimeBreakdown, device: str, *, uncertainty: Uncertainty | None = None
+    total_s: float,
+    breakdown: TimeBreakdown,
+    device: str,
+    kind: ModelKind = "dense",
+    *,
+    uncertainty: Uncertainty | None = None,
 ) -> tuple[float, float]:
-    """[low, high] seconds that hold nine of ten measured times of iterations estimated at `total_s` on `device`.
+    """[low, high] seconds that hold nine of ten measured times of iterations estimated at `total_s` on `device`, of a
+    model of `kind`.
 
     With devices of several kinds `device` is the limiting stage's. `uncertainty` None: the committed one.
     """
     known = uncertainty or load_uncertainty()
-    work = work_kind(breakdown, launch_share=known.launch_share, communication_share=known.communication_share)
+    work = work_kind(breakdown, kind, launch_share=known.launch_share, communication_share=known.communication_share)
     factor = math.exp(known.time_half_width(device, work).log_half_width)
     return total_s / factor, total_s * factor
 

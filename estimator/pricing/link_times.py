@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -18,6 +18,7 @@ from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup
 from profiles.dispatchers import Dispatcher, load_dispatcher
 from profiles.hardware import load_link
+from profiles.records import dataclass
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import CollectiveOp, Link, Provenance, combine_provenance
 
@@ -114,6 +115,14 @@ class LinkTimes:
     def groups_of(self, stage: StageSetup, axis: GroupAxis) -> AxisGroup:
         """Return the slowest group of one of `stage`'s axes."""
         return axis_groups(self.cluster, stage, axis)
+
+    def place_of(self, stage: StageSetup, axis: GroupAxis) -> Hashable:
+        """Return what decides how long collectives on one of the stage's axes take: where its group sits, by the links
+        as they are and as training and the exchange of experts reach them; the same on any cluster."""
+        nodes = self.cluster.group_of(stage.slots[0])
+        reached = cluster_in_training(self.cluster, self.pricing.parameters, exchanging=axis == "ep")
+        groups = (axis_groups(cluster, stage, axis) for cluster in (self.cluster, reached))
+        return axis, nodes.island_size, nodes.devices, *groups
 
     def messages_s(self, pairs: Sequence[Group], size_bytes: float, *, senders: int) -> float:
         """Return seconds of messages between so many pairs, which sit as `pairs` do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from estimator.pricing.optimizers import GRAD_WIDTH, OPTIMIZERS
 from estimator.pricing.outcome import RankMemory
 from estimator.pricing.recipe import Recipe, Setup, StageSetup
 from estimator.pricing.stage_work import ChunkWork
+from profiles.records import dataclass
 from profiles.vocabulary import DTYPE_BYTES, FOUR_BIT_BYTES, NARROW_DTYPES, held_bytes
 
 FIRM_SHARE = 0.25

@@ -6,7 +6,6 @@ What a rank holds whatever the schedule does stands in `memory.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from estimator.layers.split import Work
@@ -14,6 +13,7 @@ from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.offload import offloaded_share
 from estimator.pricing.recipe import Recipe, StageSetup
 from estimator.pricing.stage_work import ChunkWork
+from profiles.records import dataclass
 from profiles.vocabulary import Operator, held_bytes
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimator.pricing.recipe import GradDType, OptimizerName
+from profiles.records import dataclass
 from profiles.vocabulary import DType, held_bytes
 
 GRAD_WIDTH: dict[GradDType, int] = {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from estimator.schedules.records import StageTimes, Transfers
+from profiles.records import dataclass
 from profiles.vocabulary import Provenance
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import lru_cache
 
 from estimator.layers.split import Work
@@ -18,6 +18,7 @@ from estimator.pricing.host_time import Host, HostWork
 from estimator.pricing.operator_time import time_operator
 from estimator.pricing.recipe import NarrowAttention, NarrowScaling, TensorOverlap
 from profiles.efficiencies import OperatorEfficiencies
+from profiles.records import dataclass
 from profiles.training_parameters import TrainingParameters
 from profiles.vocabulary import NARROW_DTYPES, Collective, Device, DType, Kernels, LayerTime, Operator
 

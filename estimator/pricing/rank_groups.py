@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -13,6 +12,7 @@ from estimator.communication.algorithms import algorithm_lines
 from estimator.communication.groups import Group, describe_group, describe_run, lay_out, seat_key
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.records import dataclass
 
 GroupAxis = Literal["tp", "cp", "dp", "ep", "etp", "expert_dp", "shard", "replicate"]
 

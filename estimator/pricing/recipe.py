@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
 from estimator.pricing.memory_features import GENERIC, MemoryFeatures
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import (
     AdapterTargets,
     AttentionKernel,

@@ -6,16 +6,16 @@ place of the declared one.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any, get_args, get_origin, get_type_hints
 
 from estimator.pricing.memory_features import MemoryFeatures
 from estimator.pricing.recipe import GradDType, Overlap, Software, ZeroStage
 from profiles.errors import InputError
+from profiles.records import dataclass
+from profiles.tables import DATA, read_tables
 from profiles.vocabulary import NARROW_DTYPES, RecomputeKind
 
 GENERIC = "generic"
@@ -161,7 +161,7 @@ def usual_framework(device: str) -> Framework:
 @cache
 def load_frameworks() -> Mapping[str, Framework]:
     """Return all entries of software.toml by name, in the file's order; releases are called NAME@VERSION."""
-    entries = tomllib.loads(files("profiles").joinpath("data/software.toml").read_text(encoding="utf-8"))
+    entries = read_tables(DATA / "software.toml")
     return {name: _framework(name, _inherited(name, entries)) for name in entries}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.layers.graph import repeated_parameters, shared_weights, table_parameters
 from estimator.layers.kinds import KINDS
@@ -17,6 +17,7 @@ from models_zoo.layers import Experts, Layer, TransformerBlock
 from models_zoo.model import Model
 from profiles.cluster import DeviceSlot
 from profiles.dispatchers import load_dispatcher
+from profiles.records import dataclass
 from profiles.vocabulary import NARROW_DTYPES, Device, Infeasible
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.upkeep import HOUR_S, power_w, price_per_hour
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 DAY_S = 86_400.0

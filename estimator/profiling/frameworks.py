@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from estimator.profiling.plan import ProfileTask
@@ -12,6 +11,7 @@ from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from profiles.errors import InputError
 from profiles.measurements import DeviceRates, Measurement
+from profiles.records import dataclass
 from profiles.vocabulary import DType, Infeasible
 
 

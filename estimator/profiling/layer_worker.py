@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from estimator.frontends.factory import add_to_path
-from estimator.host.user_process import serve
+from estimator.host.answering import serve
 from estimator.profiling.frameworks import Profiler, load_profiler
 from estimator.profiling.plan import ProfileTask
 from estimator.profiling.setting import Setting

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import Layer
 from models_zoo.model import Model
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, Infeasible, LocalLayer, Recompute, Shard
 
 BALANCE_FLOPS_PER_BYTE = 50.0

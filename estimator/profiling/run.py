@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from estimator.profiling.setting import Setting, layer_key
 from estimator.profiling.user_layers import user_layers
 from models_zoo.layers import TracedLayer
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey
+from profiles.records import dataclass
 from profiles.vocabulary import DType, Infeasible
 
 Measure = Callable[[ProfileTask, float], Measurement | Infeasible]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from models_zoo.layers import Layer
 from profiles.errors import InputError
 from profiles.measurements import Kind, MeasurementKey, canonical
+from profiles.records import dataclass
 from profiles.vocabulary import Shard
 
 Framework = Literal["torch", "jax"]

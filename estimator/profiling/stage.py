@@ -7,7 +7,6 @@ compiler fuses across operators, so that a stage may take less than its layers o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from estimator.profiling.plan import ProfileTask
@@ -15,6 +14,7 @@ from estimator.profiling.setting import Setting, layer_key, low_quantile, stage_
 from estimator.profiling.user_layers import user_layers, users_own
 from models_zoo.layers import Layer
 from profiles.measurements import Measurement, MeasurementKey
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible, Shard
 

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from estimator.host.children import child_processes
 from estimator.profiling.measure_torch import build_shard, measure_modules
 from estimator.profiling.setting import Setting
 from models_zoo.layers import Classifier, Embedding, Head, Layer, TracedLayer, TransformerBlock
@@ -30,7 +31,10 @@ def measure_stage(
         stage, inputs = build_stage(layers, shard, setting.device)
         return (torch.compile(stage, backend=backend) if compiled else stage), inputs
 
-    return measure_modules(layers, shard, setting, build=build)
+    if not compiled:
+        return measure_modules(layers, shard, setting, build=build)
+    with child_processes() as children, children.answer_for_all():  # It starts compilers.
+        return measure_modules(layers, shard, setting, build=build)
 
 
 class _Stage(nn.Module):  # type: ignore[misc]

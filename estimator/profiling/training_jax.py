@@ -7,12 +7,12 @@ pipeline. So XLA chooses within each program what to fuse, not across them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from profiles.records import dataclass
 from profiles.vocabulary import Shard
 
 Array = Any

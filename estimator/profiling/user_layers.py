@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +12,7 @@ from estimator.profiling.setting import Setting
 from models_zoo.layers import Layer, TracedLayer
 from profiles.errors import InputError
 from profiles.measurements import Measurement
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, Shard
 
 if TYPE_CHECKING:

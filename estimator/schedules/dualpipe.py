@@ -20,12 +20,11 @@ Arrays are places x the two halves x n, of n pipelines at once; place r of one h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from estimator.schedules.candidates import Candidates, FloatArray, Paths, before, ends, ends_from_last, of_previous
 from estimator.schedules.orders import Shape
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

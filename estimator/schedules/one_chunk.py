@@ -22,13 +22,12 @@ Arrays are stages x n, of n pipelines at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from estimator.schedules.candidates import BoolArray, Candidates, FloatArray, Paths, ends, ends_from_last, of_previous
 from estimator.schedules.orders import Shape
+from profiles.records import dataclass
 
 IntArray = npt.NDArray[np.int64]
 

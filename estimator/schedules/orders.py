@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from estimator.schedules.records import Kind
+from profiles.records import dataclass
 from profiles.vocabulary import ScheduleName
 
 Action = tuple[Kind, int, int]

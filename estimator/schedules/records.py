@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from profiles.records import dataclass
 
 Kind = Literal["forward", "backward", "weight"]
 """`weight`: the part of a backward that makes weight gradients alone, where a schedule runs it by itself."""

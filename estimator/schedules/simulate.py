@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from estimator.schedules.orders import Action, Shape, Step, follower, leader, order_of, shape_of
 from estimator.schedules.records import Kind, SimulatedSchedule, StageTimes, Task, Transfers, check_counts
+from profiles.records import dataclass
 from profiles.vocabulary import ScheduleName
 
 SENDS_ALONE = ("zb-h1", "dualpipe")

@@ -4,7 +4,6 @@ there is such a family, else as sizes for a function of `families`."""
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -15,6 +14,7 @@ from models_zoo.families import FAMILIES
 from models_zoo.hugging_face import config_model
 from models_zoo.model import Model, TokenInput
 from profiles.errors import InputError
+from profiles.tables import read_tables
 
 _ABOUT = ("aliases", "family", "global_batch", "published_parameters", "source")
 """Keys of an entry that are no sizes."""
@@ -22,7 +22,7 @@ _ABOUT = ("aliases", "family", "global_batch", "published_parameters", "source")
 
 @lru_cache(maxsize=1)
 def _entries() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
+    return read_tables(Path(__file__).with_name("catalogue.toml"))
 
 
 def model_names() -> tuple[str, ...]:

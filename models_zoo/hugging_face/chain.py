@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from models_zoo.hugging_face.keys import Keys, describe
@@ -18,6 +18,7 @@ from models_zoo.layers import (
     Prediction,
     TransformerBlock,
 )
+from profiles.records import dataclass
 
 MOST_LAYERS = 10_000
 """Each layer is an entry in a tuple: a slip of the keyboard must not eat the machine's memory."""

@@ -6,7 +6,7 @@ Defaults are those of the classes in transformers; tests compare every family wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from models_zoo.hugging_face.chain import (
     MOST_LAYERS,
@@ -22,6 +22,7 @@ from models_zoo.hugging_face.chain import (
 from models_zoo.hugging_face.experts import qwen_blocks, read_experts
 from models_zoo.hugging_face.keys import Keys, describe
 from models_zoo.layers import Experts, FeedForward, LinearAttention, Prediction, TransformerBlock
+from profiles.records import dataclass
 
 KINDS = {
     "linear_attention": "linear_attention",

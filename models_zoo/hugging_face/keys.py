@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from models_zoo.layers import Activation
 from profiles.errors import InputError
 from profiles.files import read_json
+from profiles.records import dataclass
 
 LARGEST_SIZE = 2**24
 """Beyond this a size is a slip of the keyboard, and sums of FLOPs would leave 64 bits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from models_zoo.layers import (
     without_jax,
 )
 from models_zoo.parameters import INITIAL_SPREAD, Parameter, layer_parameters, local_array, split_into
+from profiles.records import dataclass
 from profiles.vocabulary import Shard
 
 

@@ -9,7 +9,7 @@ varying work it is cast, and the transpose of that cast is the sum of gradients 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, Shard
 
 Array = Any

@@ -6,12 +6,12 @@ a process group or to nobody, the shard does not know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, Phase, Shard
 
 DTYPES: dict[DType, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

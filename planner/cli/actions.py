@@ -7,7 +7,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from estimator.communication.measuring import World
 from planner.cli.arguments import add_options, chosen, make_user_folder
 from planner.cli.output import print_json, progress, status
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

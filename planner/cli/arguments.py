@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import os
-from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace, _ActionsContainer
+from argparse import (
+    Action,
+    ArgumentError,
+    ArgumentParser,
+    ArgumentTypeError,
+    BooleanOptionalAction,
+    Namespace,
+    _ActionsContainer,
+)
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,12 +72,11 @@ def _words(name: str, entry: Entry, *, required: bool) -> dict[str, Any]:
         words |= {"dest": name, "required": required and not option.supplied}
     if entry.members == (bool,):
         return words | {"action": "store_true" if entry.default is False else BooleanOptionalAction}
+    words |= {"action": _Collect if option.repeated else _Once}
     if entry.metavar is not None:
         words["metavar"] = entry.metavar
     if option.nargs is not None:
         words["nargs"] = option.nargs
-    if option.repeated:
-        words |= {"action": _Collect}
     if entry.choices:
         return words | {"choices": entry.choices, "type": type(entry.choices[0])}
     if entry.values is not None:
@@ -87,6 +94,27 @@ def _reader(values: Values) -> Callable[[str], Any]:
             raise ArgumentTypeError(str(wrong)) from None
 
     return read
+
+
+class _Once(Action):
+    """Keeps the value of an option that is given once; of two that are given, neither could count silently."""
+
+    def __call__(
+        self,
+        _: ArgumentParser,
+        namespace: Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        given: set[str] = vars(namespace).setdefault(GIVEN, set())
+        if option_string is not None and self.dest in given:
+            raise ArgumentError(self, "found it twice, expected it once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+GIVEN = "given_options"
+"""Where a namespace keeps which options were given."""
 
 
 class _Collect(Action):

@@ -16,6 +16,18 @@ from profiles.measurements import DeviceRates, device_from_rates
 from profiles.store import ProfileStore
 from profiles.vocabulary import Device, DType
 
+ANY_WORKER = DeviceRates(
+    device=LOCAL_DEVICE,
+    hardware="",
+    software="",
+    threads=1,
+    memory_bytes=2**40,
+    memory_bandwidth_bytes_per_s=1.0,
+    flops_per_s=(),
+    flash_attention=False,
+)
+"""This machine's own device where its place alone matters."""
+
 
 @contextmanager
 def open_existing(path: Path | None) -> Iterator[ProfileStore | None]:
@@ -38,6 +50,12 @@ def load_place(
         return device_from_rates(rates) if rates else None
 
     return load_cluster(text, local_device=local_device)
+
+
+def load_any_place(text: str) -> Cluster:
+    """Return the cluster that `text` means, for its places alone: of this host's own devices nothing is measured. Raise
+    InputError where it means none."""
+    return load_cluster(text, local_device=lambda: device_from_rates(ANY_WORKER))
 
 
 def _local_rates(store: ProfileStore, model: Model, dtype: DType, tokens: int, optimizer: str) -> DeviceRates | None:

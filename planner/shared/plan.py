@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -21,6 +20,7 @@ from planner.shared.plan_parts import (
     require,
 )
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, Degrees, DType, Provenance, RecomputeKind
 
 PLAN_SCHEMA: Literal["cellplan.plan/1"] = "cellplan.plan/1"

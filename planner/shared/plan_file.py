@@ -1,13 +1,14 @@
 """The plan file: plan JSON to and from the `Plan` record, and its JSON Schema.
 
-pydantic reads and writes the records of `planner.shared.plan` as they are declared, so a field is named once; it is
-imported where a file is read or written. The same plan always gives the same bytes.
+The records of `planner.shared.plan` are written as they are declared, and pydantic, which is imported where a file is
+read, reads them so: a field is named once. The same plan always gives the same bytes.
 """
 
 from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,22 @@ def _adapter() -> TypeAdapter[Plan]:
 
 def plan_to_json(plan: Plan) -> str:
     """The text of the plan file: keys as declared, floats in full, a line for each innermost object or list."""
-    return _layout(_adapter().dump_python(plan, mode="json")) + "\n"
+    return _layout(_values(plan)) + "\n"
+
+
+def _values(value: Any) -> Any:
+    """Records as objects and tuples as lists, all the way down."""
+    if isinstance(value, tuple | list):
+        return [_values(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _values(part) for name, part in value.items()}
+    names = _field_names(value.__class__)
+    return value if names is None else {name: _values(getattr(value, name)) for name in names}
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
 
 
 def parse_plan(text: str, where: str) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Self
 
 from estimator.pricing.memory_features import MemoryFeatures
@@ -10,6 +10,7 @@ from estimator.pricing.outcome import TimeBreakdown
 from estimator.pricing.recipe import GradDType, Overlap, Software
 from estimator.pricing.software import load_frameworks
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 
 def require(holds: bool, found: str, expected: str) -> None:

@@ -59,13 +59,14 @@ def test_a_device_with_rows_enough_has_classes_of_its_own() -> None:
     assert found[-1].log_half_width == 1.0, "the device of three rows weighs as much as that of twenty-three"
 
 
-def test_convolutions_stand_apart() -> None:
-    own = [off("near", 0.1) for _ in range(20)] + [off("near", 2.0, "convolution") for _ in range(5)]
+@pytest.mark.parametrize("work", ["convolution", "experts"])
+def test_what_is_known_less_well_stands_apart(work: str) -> None:
+    own = [off("near", 0.1) for _ in range(20)] + [off("near", 2.0, work) for _ in range(5)]
     widths = {(one.device, one.work): one.log_half_width for one in classes_of(own, own, least=0.03)}
     assert widths == {
         ("near", "compute"): 0.1,
         ("near", ANY): 0.1,
-        (ANY, "convolution"): 2.0,
+        (ANY, work): 2.0,
         (ANY, ANY): 0.1,
     }
 

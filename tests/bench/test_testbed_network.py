@@ -18,11 +18,10 @@ from bench.testbed.layout import LEAST_HELD_S, OWN_LATENCY_S, Layout, lay_out
 from bench.testbed.measure import measure_between
 from bench.testbed.namespaces import run_tool
 from bench.testbed.network import Network, emulated_network, why_not
-from estimator.host import guardian
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
-from tests.processes import HANGS_S, new_token, wait_until
+from tests.processes import GUARDIAN, HANGS_S, new_token, wait_until
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "bench" / "testbed" / "clusters"
@@ -240,7 +239,7 @@ def test_nothing_is_left_of_a_run_that_is_killed() -> None:
 def test_the_next_run_removes_what_a_killed_one_left_and_spares_a_living_one() -> None:
     token = new_token()
     with started_maker(token) as killed, started_maker() as living:
-        for pid in [pid for pid, command in processes_with(token).items() if guardian.__file__ in command]:
+        for pid in [pid for pid, command in processes_with(token).items() if GUARDIAN in command]:
             os.kill(pid, signal.SIGKILL)
         killed.kill()
         wait_until(lambda: not processes_with(token), lambda: f"left: {processes_with(token)}")

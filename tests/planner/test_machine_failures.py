@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -157,3 +158,55 @@ def test_two_at_once_keep_what_both_have_measured(tmp_path: Path) -> None:
     with ProfileStore(store) as opened:
         opened.check()
         assert [table.link for table in opened.link_tables()] == list("abcd")
+
+
+def test_two_at_once_on_one_checkpoint_come_to_what_one_comes_to(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = (f"{number},{number * 600},{900 + number % 7 * 300},1,bert-mini,32" for number in range(300))
+    trace = tmp_path / "trace.csv"
+    header = "job_id,submit_time_s,duration_s,gpus,model,global_batch"
+    trace.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    words = ["simulate", str(trace), "--cluster", "a40:1x2", "--cells", str(tmp_path / "cells")]
+    (tmp_path / "cells").mkdir()
+    assert said([*words, "--jobs-csv", str(tmp_path / "alone.csv")], capsys) == (0, "")
+    words += ["--checkpoint", str(tmp_path / "checkpoint"), "--checkpoint-every", "0", "--resume"]
+    command = [sys.executable, "-m", "planner.cli.main", *words, "--jobs-csv", str(tmp_path / "both.csv")]
+    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait() for process in started] == [0, 0]
+    assert (tmp_path / "both.csv").read_bytes() == (tmp_path / "alone.csv").read_bytes()
+    assert not list(tmp_path.glob(".cellplan-*"))
+
+
+ON_A_FULL_DISK = """
+import os, sys
+from planner.cli.main import main
+os.chdir(sys.argv[1])
+plan = ["plan", "gpt-tiny", "--cluster", "a100-80gb:1x2"]
+fit = ["comm", "fit", sys.argv[2], "--op", "all_reduce", "--link", "mine", "--store"]
+for words in ([*plan, "-o", "plan.json"], [*fit, "store"], [*plan, "--store", "none", "--json"]):
+    print(main(words), sorted(os.listdir()), file=sys.stderr)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """A file system of two pages, for this process alone."""
+    (tmp_path / "disk").mkdir()
+    mounted = f"mount -t tmpfs -o size=8k,nr_inodes=9 none {tmp_path / 'disk'} && echo mounted >&2 &&"
+    run = f'exec "{sys.executable}" -c "$0" {tmp_path / "disk"} {nccl_file(tmp_path)}'
+    command = ["unshare", "--mount", "sh", "-c", f"{mounted} {run}", ON_A_FULL_DISK]
+    if shutil.which("unshare") is None:
+        pytest.skip("this system has no unshare")
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    if "mounted" not in done.stderr:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    _, plan, after_plan, store, after_store, after_none = done.stderr.splitlines()
+    assert plan == "cellplan: error: plan.json: could not be written: No space left on device"
+    assert after_plan == "4 []"
+    assert store.startswith("cellplan: error: store: ")
+    assert "full" in store
+    assert after_store.startswith("4 ")
+    assert after_none.startswith("0 ")
+    assert not list((tmp_path / "disk").iterdir())

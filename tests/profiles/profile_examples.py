@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from models_zoo.layers import Attention, Embedding, FeedForward, TransformerBlock
-from profiles.measurements import DeviceRates, Measurement, MeasurementKey, Profile, ProfileSet, canonical
-from profiles.vocabulary import LinkTable, Shard
+from profiles.measurements import MOST_RATE, DeviceRates, Measurement, MeasurementKey, Profile, ProfileSet, canonical
+from profiles.vocabulary import MOST_S, LinkTable, Shard
 
 BLOCK = TransformerBlock(
     hidden=256,
@@ -26,10 +26,11 @@ MEASUREMENT = Measurement(
     forward_s=(0.01, 0.011), backward_s=(0.02, 0.021), saved_bytes=100, peak_memory_bytes=300, parameters=7
 )
 
-finite = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
-positive = st.floats(min_value=1e-12, max_value=1e30)
+seconds = st.floats(min_value=0, max_value=MOST_S)
+times = st.floats(min_value=0, max_value=MOST_S, exclude_min=True)
+rates_per_s = st.floats(min_value=1, max_value=MOST_RATE)
 counts = st.integers(0, 2**59)
-samples = st.lists(finite, min_size=1, max_size=4).map(tuple)
+samples = st.lists(seconds, min_size=1, max_size=4).map(tuple)
 shards = st.builds(
     Shard,
     tp=st.integers(1, 64),
@@ -71,8 +72,8 @@ rates = st.builds(
     software=st.text(),
     threads=st.integers(0, 64),
     memory_bytes=st.integers(1, 2**59),
-    memory_bandwidth_bytes_per_s=positive,
-    flops_per_s=st.lists(st.tuples(st.sampled_from(["fp32", "bf16"]), positive), max_size=2).map(tuple),
+    memory_bandwidth_bytes_per_s=rates_per_s,
+    flops_per_s=st.lists(st.tuples(st.sampled_from(["fp32", "bf16"]), rates_per_s), max_size=2).map(tuple),
     flash_attention=st.booleans(),
 )
 link_tables = st.builds(
@@ -81,10 +82,12 @@ link_tables = st.builds(
     op=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
     ranks=st.integers(2, 9),
     nodes=st.integers(1, 9),
-    points=st.lists(st.tuples(counts, finite), max_size=3).map(tuple),
-    alpha_s=finite,
-    beta_s_per_byte=finite,
-    fit_error=finite,
+    points=st.dictionaries(st.integers(1, 2**59), times, min_size=1, max_size=3).map(
+        lambda points: tuple(sorted(points.items()))
+    ),
+    alpha_s=seconds,
+    beta_s_per_byte=seconds,
+    fit_error=seconds,
     source=st.text(),
     provenance=st.sampled_from(["measured", "modelled"]),
     backend=st.sampled_from(["", "gloo", "nccl"]),

@@ -300,7 +300,7 @@ def test_a_row_that_somebody_spoilt_is_named(tmp_path: Path) -> None:
         store.get(KEY)
 
 
-@pytest.mark.parametrize(("place", "message"), [("missing/store.db", "found no folder"), (".", "no regular file")])
+@pytest.mark.parametrize(("place", "message"), [("missing/store.db", "found no folder"), (".", "found a folder")])
 def test_places_where_no_store_can_be(tmp_path: Path, place: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ProfileStore(tmp_path / place)

@@ -34,6 +34,7 @@ KNOWN = Uncertainty(
         ("h100", "launch", 0.4),
         ("a100", "convolution", 0.7),
         ("h100", "convolution", 0.7),
+        ("a100", "experts", 0.4),
     ],
 )
 def test_the_nearest_class_is_taken(device: str, work: str, width: float) -> None:

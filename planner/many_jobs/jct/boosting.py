@@ -8,7 +8,6 @@ own resample, so the whole stays one file of LightGBM's text format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from planner.many_jobs.jct.features import Matrix
 from planner.many_jobs.jct.jobs import Floats
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from estimator.host.capacity import thread_limit
 from planner.many_jobs.jct.evaluation import evaluate
 from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES
-from planner.many_jobs.jct.mixture import rule_names
+from planner.many_jobs.jct.mixture import expert_names, mean_weights
 from planner.many_jobs.jct.model import predict_rows
 from planner.many_jobs.jct.model_file import load_model, save_model
 from planner.many_jobs.jct.prepared import prepare
@@ -23,6 +24,7 @@ from profiles.errors import InputError
 def train_file(options: JctTrainOptions) -> dict[str, Any]:
     """Train a model on the jobs of a trace file, write it to `output`, and return what it is. Raise InputError where
     the file is no trace, or fewer than 50 of its jobs have a known duration."""
+    thread_limit().check(options.threads, where="jct", key="--threads")
     began = time.perf_counter()
     prepared = prepare(load_jobs(options.trace), options.cap)
     model = train(
@@ -46,8 +48,10 @@ def train_file(options: JctTrainOptions) -> dict[str, Any]:
         "parameters": asdict(model.parameters),
         "interval_mass": model.level,
         "weights": {
-            loss: dict(zip(("boosters", *rule_names(model.columns, loss)), weights, strict=True))
-            for loss, weights in zip(LOSSES, model.mixture.weights, strict=True)
+            loss: dict(zip(expert_names(model.columns), weights.tolist(), strict=True))
+            for loss, weights in zip(
+                LOSSES, mean_weights(np.array(model.mixture.begin), np.array(model.mixture.lost)), strict=True
+            )
         },
         "most_used": {model.features[index]: float(gains[index] / max(gains.sum(), 1e-12)) for index in order},
         "timing": {"train_s": time.perf_counter() - began},
@@ -58,6 +62,7 @@ def predict_file(options: JctPredictOptions) -> dict[str, Any]:
     """Predict the jobs of the trace submitted at `from_s` (seconds) or later, each by what it and `history` had
     finished at its submission; return a row a job, with points and intervals in seconds. Raise InputError for a file
     that is no trace or model."""
+    thread_limit().check(options.threads, where="jct", key="--threads")
     model = load_model(options.model)
     trace_jobs = load_jobs(options.trace)
     jobs = load_jobs(*options.history, options.trace) if options.history else trace_jobs
@@ -98,11 +103,12 @@ def _asked(
 ) -> np.ndarray[Any, Any]:
     rows = np.flatnonzero(of_trace & (submit_s >= (-np.inf if from_s is None else from_s)))
     if not len(rows):
-        raise InputError(where="jct", key="from", found=from_s, expected="a time before the last submission")
+        raise InputError(where="jct", key="--from", found=from_s, expected="a time before the last submission")
     return rows
 
 
 def evaluate_file(options: JctEvaluateOptions) -> dict[str, Any]:
     """Return the figures of `cellplan jct evaluate` on the jobs of a trace file: see
     `planner.many_jobs.jct.evaluation`. Raise InputError for a file that is no trace, or too few jobs in it."""
+    thread_limit().check(options.threads, where="jct", key="--threads")
     return evaluate(load_jobs(options.trace), options)

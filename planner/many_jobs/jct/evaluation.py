@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.many_jobs.jct.baselines import Points, baseline_points
 from planner.many_jobs.jct.boosting import Parameters
 from planner.many_jobs.jct.intervals import LOSSES, loss_of, point_of, shortest_holding
 from planner.many_jobs.jct.jobs import Floats, Ints, Jobs
-from planner.many_jobs.jct.mixture import learned_rows, mixed_points
-from planner.many_jobs.jct.model import masses_of, starts_of
+from planner.many_jobs.jct.mixture import expert_names, learned_rows
+from planner.many_jobs.jct.model import JctModel, mixed_parts, starts_of
 from planner.many_jobs.jct.network_torch import network_points
 from planner.many_jobs.jct.prepared import Prepared, prepare
 from planner.many_jobs.jct.quantiles import quantile_intervals
 from planner.many_jobs.jct.training import known_rows, train
 from planner.shared.options.jct import EvaluationOptions, Loss
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 LEAST_TESTED = 20
+EXPERT = "expert "
+"""How the names of the mixture's experts begin among those of points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ def evaluate(jobs: Jobs, options: EvaluationOptions, *, parameters: Parameters |
     baselines.
 
     Each loss has its figure (`KEYS`), of the points made for that loss; `boosters` the same without
-    the simple rules that the model follows as well, `baselines` of each baseline,
+    the simple rules that the model follows as well, `experts` each of these alone, `baselines` each baseline,
     `best_group` the best median of a group, `origins` the model's by origin. InputError where blocks are too small.
     """
     if len(jobs) * options.tested < LEAST_TESTED * options.origins:
@@ -67,7 +70,8 @@ def evaluate(jobs: Jobs, options: EvaluationOptions, *, parameters: Parameters |
     everything = _figures(blocks, "model")
     hits = np.concatenate([block.likely == block.truth for block in blocks])
     names = [name for name in blocks[0].points if name not in ("model", "boosters", "network")]
-    baselines = {name: _figures(blocks, name) for name in names}
+    experts = {name.removeprefix(EXPERT): _figures(blocks, name) for name in names if name.startswith(EXPERT)}
+    baselines = {name: _figures(blocks, name) for name in names if not name.startswith(EXPERT)}
     return {
         "test_jobs": int(sum(len(block.truth) for block in blocks)),
         "cap_intervals": options.cap,
@@ -77,6 +81,7 @@ def evaluate(jobs: Jobs, options: EvaluationOptions, *, parameters: Parameters |
         "quantiles": _coverage(blocks, "quantiles", options.cap) if options.quantiles else None,
         "network": _figures(blocks, "network") if options.network else None,
         "boosters": _figures(blocks, "boosters"),
+        "experts": experts,
         "baselines": baselines,
         "best_group": {key: _best(baselines, key, ("past-31 median by ", "median by ")) for key in everything},
         "origins": [_origin(block, options.cap) for block in blocks],
@@ -109,17 +114,11 @@ def _block(
     train_s = time.perf_counter() - began
     began = time.perf_counter()
     wider = learned_rows(prepared, tested, model.window.last_submit_s)
-    product = None if prepared.product_s is None else prepared.product_s[wider]
-    masses = masses_of(model, prepared.features[wider], product, threads=options.threads)
-    alone = {loss: point_of(masses, loss) for loss in LOSSES}
-    mixed = mixed_points(model.mixture, prepared, wider, alone, model.window.last_submit_s)
-    place = np.searchsorted(wider, tested)
-    masses = masses[place]
-    alone, mixture = ({loss: points[loss][place] for loss in LOSSES} for points in (alone, mixed))
+    points, masses = _mixed(model, prepared, wider, np.isin(wider, tested), threads=options.threads)
     intervals = {"bagging": shortest_holding(masses, model.level, starts_of(model.start))}
     predict_s = time.perf_counter() - began
     rows, truth = known_rows(prepared, origin_s)
-    points: dict[str, Points] = {"model": mixture, "boosters": alone, **baseline_points(prepared, rows, truth, tested)}
+    points |= baseline_points(prepared, rows, truth, tested)
     if options.network:
         points["network"] = network_points(prepared, rows, truth, tested, seed=options.seed, threads=options.threads)
     if options.quantiles:
@@ -136,6 +135,28 @@ def _block(
         train_s=train_s,
         predict_s=predict_s,
     )
+
+
+def _mixed(
+    model: JctModel, prepared: Prepared, wider: Ints, tested: NDArray[np.bool_], *, threads: int
+) -> tuple[dict[str, Points], Floats]:
+    """The points of the mixture and of each of its experts for the tested ones of the rows `wider`, and the boosters'
+    masses."""
+    names = ["boosters", *(f"{EXPERT}{name}" for name in expert_names(model.columns)[1:])]
+    parts: dict[str, list[Points]] = {name: [] for name in ("model", *names)}
+    masses, first = [], 0
+    for experts, points in mixed_parts(model, prepared, wider, LOSSES, threads=threads):
+        kept = tested[first : first + experts.shape[1]]
+        first += experts.shape[1]
+        masses.append(experts[0, kept])
+        parts["model"].append({loss: points[loss][kept] for loss in LOSSES})
+        for name, said in zip(names, experts[:, kept], strict=True):
+            parts[name].append({loss: point_of(said, loss) for loss in LOSSES})
+    joined: dict[str, Points] = {
+        name: {loss: np.concatenate([part[loss] for part in of_name]) for loss in LOSSES}
+        for name, of_name in parts.items()
+    }
+    return joined, np.concatenate(masses)
 
 
 KEYS: dict[str, Loss] = {

@@ -9,7 +9,6 @@ A job that took no time is not known to have finished to those submitted in the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,7 @@ from planner.many_jobs.jct.groups import (
 )
 from planner.many_jobs.jct.intervals import INTERVAL_S, interval_of
 from planner.many_jobs.jct.jobs import Floats, Ints, Jobs
+from profiles.records import dataclass
 
 Matrix = NDArray[np.float32]
 CHUNK = 8192

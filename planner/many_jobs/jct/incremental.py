@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from planner.many_jobs.jct.groups import (
@@ -30,6 +30,7 @@ from planner.many_jobs.jct.groups import (
     groups_of,
 )
 from planner.many_jobs.jct.intervals import INTERVAL_S
+from profiles.records import dataclass
 
 NAN = math.nan
 Test = Callable[[bool, float], bool]

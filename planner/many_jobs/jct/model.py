@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,9 +11,10 @@ from planner.many_jobs.jct.boosting import Parameters, odds_of_bags
 from planner.many_jobs.jct.features import Matrix
 from planner.many_jobs.jct.intervals import INTERVAL_S, point_of, shortest_holding
 from planner.many_jobs.jct.jobs import Floats, Ints
-from planner.many_jobs.jct.mixture import Mixture, learned_rows, mixed_points
+from planner.many_jobs.jct.mixture import Mixture, learned_rows, race_after
 from planner.many_jobs.jct.prepared import Prepared
 from planner.shared.options.jct import Loss
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm
@@ -155,22 +156,32 @@ def predict(
 def predict_rows(
     model: JctModel, prepared: Prepared, rows: Ints, *, loss: Loss = "squared", threads: int = 2
 ) -> Predictions:
-    """As `predict`, of rows of a trace in order; points are the mixture's with the rules, by what had finished when
-    each was submitted. `prepared` is of the model's columns and cap."""
+    """As `predict`, of rows of a trace in order; points are the mixture's with the rules, by what was known when each
+    was submitted. `prepared` is of the model's columns and cap."""
     wider = learned_rows(prepared, rows, model.window.last_submit_s)
-    product = prepared.product_s
-    said = predict(
-        model, prepared.features[wider], None if product is None else product[wider], loss=loss, threads=threads
-    )
-    mixed = mixed_points(model.mixture, prepared, wider, {loss: said.point}, model.window.last_submit_s)[loss]
+    parts = [
+        (masses.argmax(axis=1) + 1, points[loss], *shortest_holding(masses, model.level, starts_of(model.start)))
+        for (masses, *_), points in mixed_parts(model, prepared, wider, (loss,), threads=threads)
+    ]
+    if not parts:
+        return predict(model, prepared.features[:0], None)
     asked = np.searchsorted(wider, rows)
-    return Predictions(
-        interval=said.interval[asked],
-        point=mixed[asked],
-        point_s=seconds_of(model, mixed[asked]),
-        low=said.low[asked],
-        high=said.high[asked],
-    )
+    interval, point, low, high = (np.concatenate(column)[asked] for column in zip(*parts, strict=True))
+    return Predictions(interval=interval, point=point, point_s=seconds_of(model, point), low=low, high=high)
+
+
+def mixed_parts(
+    model: JctModel, prepared: Prepared, wider: Ints, losses: Sequence[Loss], *, threads: int
+) -> Iterator[tuple[Floats, dict[Loss, Floats]]]:
+    """Return, part after part of the rows `wider` (as `learned_rows` gives them), what each of the experts says (masses
+    of intervals, the boosters' first), and the mixture's points for each loss."""
+    race = race_after(model.mixture, prepared, wider, model.window.last_submit_s, losses)
+    shares, begin = np.array(model.mixture.shares), np.array(model.mixture.begin)
+    for part in race.parts():
+        product = None if prepared.product_s is None else prepared.product_s[wider[part]]
+        boosters = masses_of(model, prepared.features[wider[part]], product, threads=threads)
+        experts = race.experts(part, boosters, shares)
+        yield experts, race.run(part, experts, begin)
 
 
 def starts_of(start: Start) -> Ints:

@@ -1,9 +1,9 @@
 """A model as a file: LightGBM's own text format, and our header as its last line.
 
-LightGBM reads the file as it is (`lightgbm.Booster(model_file=...)`: raw odds). The last line is `cellplan.jct/2` and a
-JSON object: feature list, training window, where boosting starts, how intervals are calibrated, the weights of boosters
-and simple rules, and the SHA-256 of the text before it. That text is read (`trees.py`) before LightGBM's parser, which
-may end the process, sees any of it.
+LightGBM reads the file as it is (`lightgbm.Booster(model_file=...)`: raw odds). The last line is `cellplan.jct/3` and a
+JSON object: feature list, training window, where boosting starts, how intervals are calibrated, what boosters and
+simple rules have lost, and the SHA-256 of the text before it. That text is read (`trees.py`) before LightGBM's parser,
+which may end the process, sees any of it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from planner.many_jobs.jct.boosting import Parameters, import_lightgbm
 from planner.many_jobs.jct.groups import feature_names
 from planner.many_jobs.jct.intervals import LOSSES
-from planner.many_jobs.jct.mixture import Mixture, begin_weights
+from planner.many_jobs.jct.mixture import MEMORIES, Mixture, expert_names
 from planner.many_jobs.jct.model import JctModel, Start, Window
 from planner.many_jobs.jct.trees import check_trees
 from profiles.errors import InputError
 from profiles.files import parse_json, read_text, write_atomically
 
-SCHEMA = "cellplan.jct/2"
+SCHEMA = "cellplan.jct/3"
 
 
 class _Strict(BaseModel):
@@ -94,7 +94,7 @@ def load_model(path: Path) -> JctModel:
         raise InputError(
             where=where, found=f"trees that LightGBM refuses ({error})"[:200], expected="its own"
         ) from None
-    if _shape(header.mixture) != (len(LOSSES), *(len(begin_weights(header.columns, 0, loss)) for loss in LOSSES)):
+    if not _is_sound(header.mixture, header.start.cap, len(expert_names(header.columns))):
         raise InputError(where=where, key="mixture", found="other rules", expected="those of this version")
     return JctModel(
         booster=booster,
@@ -109,8 +109,10 @@ def load_model(path: Path) -> JctModel:
     )
 
 
-def _shape(mixture: Mixture) -> tuple[int, ...]:
-    """Constants, and weights for each loss; () where these do not fit what they began with."""
-    begin, weights = ([len(row) for row in both] for both in (mixture.begin, mixture.weights))
-    sound = all(min(row) >= 0 and sum(row) > 0 for row in (*mixture.begin, *mixture.weights) if row)
-    return (len(mixture.constants), *begin) if begin == weights and sound else ()
+def _is_sound(mixture: Mixture, cap: int, experts: int) -> bool:
+    """Whether there are as many shares, weights and losses as of a trace with these columns, none of them negative and
+    some of each positive."""
+    rows = [mixture.begin, *(sums for of_loss in mixture.lost for sums in of_loss)]
+    sizes = [len(of_loss) for of_loss in mixture.lost] == [len(MEMORIES)] * len(LOSSES)
+    whole = sizes and len(mixture.shares) == cap and all(len(row) == experts for row in rows)
+    return whole and all(min(row) >= 0 for row in (mixture.shares, *rows)) and min(mixture.begin) > 0

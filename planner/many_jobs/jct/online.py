@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from planner.many_jobs.jct.prepared import Prepared
 from planner.many_jobs.jct.training import LEAST_JOBS, known_rows, train
 from planner.many_jobs.jobs.records import Job
 from planner.shared.options.jct import Loss
+from profiles.records import dataclass
 
 COLUMNS = ("gpus", "vc", "user", "name")
 """What a `Job` tells: devices, virtual cluster, user, model."""

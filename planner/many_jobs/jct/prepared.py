@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from planner.many_jobs.jct.features import Matrix, job_features
 from planner.many_jobs.jct.groups import columns_of
 from planner.many_jobs.jct.intervals import interval_of
 from planner.many_jobs.jct.jobs import Floats, Jobs
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 MOST_CAP = 2016
 
@@ -33,7 +32,7 @@ def prepare(jobs: Jobs, cap: int, columns: tuple[str, ...] | None = None) -> Pre
     """Return the trace with its features, of `columns` (default: its own), and its durations as intervals of 600 s up
     to `cap`. Raise InputError for a cap outside 2 to 2016 intervals (two weeks)."""
     if not 2 <= cap <= MOST_CAP:
-        raise InputError(where="jct", key="cap", found=cap, expected=f"2 to {MOST_CAP} intervals of 600 s")
+        raise InputError(where="jct", key="--cap", found=cap, expected=f"2 to {MOST_CAP} intervals of 600 s")
     return Prepared(
         jobs=jobs,
         cap=cap,

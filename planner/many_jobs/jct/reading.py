@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from planner.many_jobs.traces.lines import Table, open_text
 from planner.many_jobs.traces.read import read_trace
 from profiles.errors import InputError
 from profiles.numerals import read_number
+from profiles.records import dataclass
 
 NUMBERS = ("nodes", "cpus", "mem_gb")
 WORDS = {"vc": "vc_or_department", "user": "user", "name": "job_type_or_name"}

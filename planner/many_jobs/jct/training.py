@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from planner.many_jobs.jct.boosting import Parameters, fit_booster, odds_of_bags, thresholds_of
 from planner.many_jobs.jct.groups import feature_names
-from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, level_covering, point_of, shares_of
+from planner.many_jobs.jct.intervals import INTERVAL_S, LOSSES, level_covering, shares_of
 from planner.many_jobs.jct.jobs import Floats, Ints
-from planner.many_jobs.jct.mixture import Mixture, begin_weights, constants_of, learn, rule_points
+from planner.many_jobs.jct.mixture import Mixture, Race, begin_weights, nothing_lost
 from planner.many_jobs.jct.model import CELLS, JctModel, Product, Start, Window, spread, start_odds, starts_of
 from planner.many_jobs.jct.prepared import Prepared
-from planner.shared.options.jct import Loss
 from planner.shared.options.record import Progress
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     import lightgbm
@@ -214,21 +214,22 @@ def _calibrate(fit: _Fit, parameters: Parameters) -> tuple[float, int, Mixture]:
 
 
 def _mixture(fit: _Fit, folds: list[_Fold], *, bags: int, rounds: int) -> Mixture:
-    """The weights of boosters and rules after the folds' jobs, each of which was predicted by what preceded it."""
-    cap, columns = fit.prepared.cap, fit.prepared.columns
-    points: dict[Loss, list[Floats]] = {loss: [] for loss in LOSSES}
+    """Who is followed after the folds' jobs, each of which was predicted by what preceded it."""
+    prepared = fit.prepared
+    begin = begin_weights(prepared.columns, len(fit.rows))
+    lost = nothing_lost(begin)
     for fold in folds:
+        rows = fit.rows[fold.chosen]
+        race = Race(prepared, rows, teaches=np.ones(len(prepared.jobs), bool), lost=lost)
         masses = fold.masses(fit, bags=bags, rounds=rounds)
-        rules = rule_points(fit.prepared, fit.rows[fold.chosen], constants_of(fit.truth[fold.fitted], cap))
-        for loss in LOSSES:
-            points[loss].append(np.concatenate([point_of(masses, loss)[None, :], rules[loss]]))
-    begin = {loss: begin_weights(columns, len(fit.rows), loss) for loss in LOSSES}
-    truth = np.concatenate([fit.truth[fold.chosen] for fold in folds])
-    weights = learn(points, truth, {loss: np.array(begin[loss]) for loss in LOSSES}, cap)
+        shares = np.array(shares_of(fit.truth[fold.fitted], prepared.cap))
+        for part in race.parts():
+            race.run(part, race.experts(part, masses[part], shares), np.array(begin))
+        lost = race.settle()
     return Mixture(
-        constants=constants_of(fit.truth, cap),
-        begin=tuple(begin[loss] for loss in LOSSES),
-        weights=tuple(tuple(weights[loss].tolist()) for loss in LOSSES),
+        shares=shares_of(fit.truth, prepared.cap),
+        begin=begin,
+        lost=tuple(tuple(tuple(sums.tolist()) for sums in lost[loss]) for loss in LOSSES),
     )
 
 

@@ -8,10 +8,10 @@ live cluster) places the devices, counts time and restarts, and checks everythin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from profiles.cluster import SiteLink
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 

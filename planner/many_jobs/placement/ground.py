@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from planner.many_jobs.sites.devices import give_devices
@@ -14,6 +13,7 @@ from planner.many_jobs.sites.topology import Topology
 from planner.many_jobs.sites.tpa import MOST_PRICED, Across, on_devices, plan_across
 from planner.one_job.search.spaces.request import SearchRequest
 from profiles.cluster import Cluster, DeviceSlot
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from estimator.frontends.load import load_any_model
@@ -37,6 +37,7 @@ from planner.shared.options.search import PlaceOptions
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError, NothingFits
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 
 NO_LINK_BYTES_PER_S = 1e18

@@ -8,9 +8,8 @@ from inspect import Parameter, isclass, signature
 from typing import cast
 
 from estimator.frontends.factory import find_factory, user_code
-from models_zoo.user_code import NO_CODE, UserCode, UserFactory
+from models_zoo.user_code import UserFactory
 from planner.many_jobs.jobs.records import Policy
-from planner.many_jobs.policies.user_policy import WatchedPolicy, try_apart
 from profiles.errors import InputError
 
 POLICIES: dict[str, str] = {
@@ -50,20 +49,16 @@ POLICIES: dict[str, str] = {
 WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def make_policy(name: str, code: UserCode = NO_CODE, /, **options: object) -> Policy:
-    """Return a new policy of that name, or of `package.module:Class` where that is among the user's `code`, with these
-    options. Raise InputError, which names what there is, for an unknown name or option."""
+def make_policy(name: str, /, **options: object) -> Policy:
+    """Return a new policy of that name with these options. Raise InputError, which names what there is, for an unknown
+    name or option. Policies of the user's own are made by `planner.many_jobs.policies.user_policy`."""
     if name in POLICIES:
         module, _, made = POLICIES[name].partition(":")
         return _made(name, cast("Callable[..., object]", getattr(import_module(module), made)), options)
-    factory = code.factory(name)
-    if factory is None:
-        expected = "one of " + ", ".join(sorted(POLICIES))
-        if ":" in name:
-            expected = "package.module:Class, named on the command line"
-        raise InputError(where="policy", key="--policy", found=name, expected=expected)
-    try_apart(factory, options)
-    return WatchedPolicy(make_here(factory, options), name, factory.limit_s)
+    expected = "one of " + ", ".join(sorted(POLICIES))
+    if ":" in name:
+        expected = "package.module:Class, named on the command line"
+    raise InputError(where="policy", key="--policy", found=name, expected=expected)
 
 
 def make_here(factory: UserFactory, options: Mapping[str, object]) -> Policy:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from planner.many_jobs.jobs.records import CellBook, Job, JobState, View, Workload
+from profiles.records import dataclass
 
 MOST_KNOWN = 100_000
 """Jobs whose own ladders are kept at hand."""

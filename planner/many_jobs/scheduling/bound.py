@@ -20,13 +20,13 @@ It holds for policies whose grants lie on one pool and have the counts that are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import CellBook, Job, Pool
+from profiles.records import dataclass
 
 Floats = NDArray[np.float64]
 FACTORS = (8.0, 3.0, 1.6, 1.2, 1.05)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from planner.shared.version import VERSION
 from profiles.cluster import Cluster, DeviceSlot, Site
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
+from profiles.records import dataclass
 from profiles.vocabulary import Device, DType, Infeasible
 
 SCHEMA = "cellplan.cells/1"
@@ -189,8 +190,8 @@ class EstimatedCells:
         self._kept["count"] = len(self._cells) + len(self._data_parallel)
 
     def load(self, place: Path) -> bool:
-        """Read what another run knew from a file, or from this cluster's in a folder; False, and nothing read, where
-        there is none, or it is of another cluster or version. InputError where the file is no file of Cells."""
+        """Read what another run knew from a file, or from this cluster's in a folder; False where there is none. Raise
+        InputError where it is no file of Cells, or of another cluster's, which `save` would write over."""
         path = self.file_in(place)
         if not path.exists():
             return False
@@ -199,7 +200,9 @@ class EstimatedCells:
             if content["schema"] != SCHEMA:
                 raise ValueError(content["schema"])
             if content["of"] != self._digest():
-                return False
+                stated = "Cells of another cluster, other measurements or another version of cellplan"
+                expected = "this cluster's, a file that is not there yet, or a folder, in which each has its own"
+                raise InputError(where=str(path), key="of", found=stated, expected=expected)
             for model, batch, tokens, dtype, pool, devices, stages, option in content["cells"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
                 self._cells[workload, pool, devices, stages] = option and CellOption(
@@ -212,6 +215,8 @@ class EstimatedCells:
             for model, batch, tokens, dtype, pool, devices, seconds in content["data_parallel"]:
                 workload = Workload(model=model, global_batch=batch, seq_len=tokens, dtype=dtype)
                 self._data_parallel[workload, pool, devices] = None if seconds is None else _seconds(seconds)
+        except InputError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(where=str(path), found=str(error), expected=f"a file of schema {SCHEMA}") from error
         self._kept["count"] = len(self._cells) + len(self._data_parallel)

@@ -10,10 +10,10 @@ be in no better choice than the best one found is left out, and HiGHS solves the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from profiles.records import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

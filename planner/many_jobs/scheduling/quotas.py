@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.yaml_files import read_yaml
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.many_jobs.scheduling.beliefs import Ladder
+from profiles.records import dataclass
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -91,12 +91,12 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
         "arrived": run.arrived,
         "departed": run.departed,
         "node_events": sorted(of_nodes, key=lambda event: event[:4]),
-        "table": {name: _write_column(getattr(run.table, name)) for name in JobTable.__slots__},
-        "ended": _write_column(array("q", run.ended)),
-        "ended_after": _write_column(array("q", run.ended_after)),
+        "table": {name: write_column(getattr(run.table, name)) for name in JobTable.__slots__},
+        "ended": write_column(array("q", run.ended)),
+        "ended_after": write_column(array("q", run.ended_after)),
         "granted": sorted(run.granted),
         "given_up": [[number, reason] for number, reason in run.given_up.items()],
-        "series": [_write_column(array("d", column)) for column in run.series],
+        "series": [write_column(array("d", column)) for column in run.series],
         "slices": run.slices,
         "policy": run.policy.state(),
     }
@@ -112,15 +112,16 @@ def _write_state(state: ActiveJob) -> dict[str, Any]:
     }
 
 
-def _write_column(values: array[Any] | bytearray) -> str:
-    """The bytes of 8-byte figures, the lowest first, as base64: exact, and short for a million jobs."""
+def write_column(values: array[Any] | bytearray) -> str:
+    """Return the bytes of 8-byte figures, the lowest first, as base64: exact, and short for a million jobs."""
     if isinstance(values, array) and sys.byteorder == "big":
         values = array(values.typecode, values)
         values.byteswap()
     return b64encode(bytes(values)).decode("ascii")
 
 
-def _read_column(text: str, kind: str) -> array[Any]:
+def read_column(text: str, kind: str) -> array[Any]:
+    """Return the figures of `write_column`, of that type code of `array`. Raise ValueError for another text."""
     column = array(kind)
     column.frombytes(b64decode(text, validate=True))
     if sys.byteorder == "big":
@@ -161,13 +162,13 @@ def _restore(run: RunState, document: Mapping[str, Any]) -> None:
     for name in JobTable.__slots__:
         if name != "status":
             kind = getattr(run.table, name).typecode
-            setattr(run.table, name, _read_column(document["table"][name], kind))
-    run.ended = _read_column(document["ended"], "q").tolist()
-    run.ended_after = _read_column(document["ended_after"], "q").tolist()
+            setattr(run.table, name, read_column(document["table"][name], kind))
+    run.ended = read_column(document["ended"], "q").tolist()
+    run.ended_after = read_column(document["ended_after"], "q").tolist()
     run.given_up = dict(document["given_up"])
     run.granted = {tuple((pool, count) for pool, count in parts) for parts in document["granted"]}
     for column, text in zip(run.series, document["series"], strict=True):
-        column.extend(_read_column(text, "d"))
+        column.extend(read_column(text, "d"))
     run.slices.extend(tuple(row) for row in document["slices"])
     for time_s, kind, number, version, (pool, node, repair_s) in document["node_events"]:
         run.push(time_s, kind, number, version, (pool, node, repair_s))

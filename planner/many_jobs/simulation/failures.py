@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from planner.many_jobs.jobs.records import Pool
 from profiles.errors import InputError
 from profiles.files import read_text, text_lines
 from profiles.numerals import read_number, read_whole
+from profiles.records import dataclass
 
 COLUMNS = ("time_s", "pool", "node", "repair_s")
 

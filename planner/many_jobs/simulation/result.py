@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import Job
 from planner.many_jobs.simulation.totals import FINISHED, SERIES, STATUS, JobTable
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     from planner.many_jobs.simulation.run_state import RunState, Slice

@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
-from planner.many_jobs.jobs.records import CellBook, Job, Pool
+from planner.many_jobs.jobs.records import CellBook, Job, Policy, Pool
 from planner.many_jobs.policies.catalogue import make_policy
+from planner.many_jobs.policies.user_policy import try_apart
 from planner.many_jobs.scheduling.bound import Bounds, bound_run, counts_of
 from planner.many_jobs.scheduling.cell_book import EstimatedCells, common_dtype, left_out
 from planner.many_jobs.scheduling.measured import cells_on
+from planner.many_jobs.simulation.apart import simulate_apart
 from planner.many_jobs.simulation.engine import simulate
 from planner.many_jobs.simulation.failures import Failures, read_failures
 from planner.many_jobs.simulation.plot import save_plot
@@ -31,6 +33,7 @@ from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
 from profiles.files import check_folder, write_atomically
+from profiles.records import dataclass
 
 SCOPE = (
     "the bounds hold for grants on one pool of as many devices as a power of two, as a job asked for, halved or"
@@ -94,9 +97,7 @@ def simulate_trace(options: SimulateOptions) -> Simulated:
     check_files(options)
     given = options_of(options.policy, options.option, (options.policy,))
     options = replace(options, option=given)
-    make_policy(
-        options.policy, options.user_code, **given
-    )  # What is wrong with it is said before a long trace is read.
+    _try_policy(options)  # What is wrong with it is said before a long trace is read.
     inputs = load_inputs(options)
     checkpoint = None
     if options.checkpoint is not None:
@@ -233,7 +234,7 @@ def run_request(
     stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Simulate it. Errors as `planner.many_jobs.simulation.engine.simulate`; InputError for values that cannot be."""
-    policy = make_policy(options.policy, options.user_code, **(options.option or {}))
+    given, factory = options.option or {}, options.user_code.factory(options.policy)
     truth, sharing, site_links = _over_sites(inputs.cells)
     settings = Settings(
         truth=truth,
@@ -252,13 +253,33 @@ def run_request(
         progress=progress,
         stop=stop,
     )
-    with _out_of_the_collectors_way():
-        result = simulate(inputs.jobs, inputs.pools, inputs.cells, policy, settings=settings)
+
+    def run(policy: Policy, settings: Settings) -> Result:
+        with _out_of_the_collectors_way():
+            result = simulate(inputs.jobs, inputs.pools, inputs.cells, policy, settings=settings)
+        _keep_cells(options, inputs.cells)
+        return result
+
+    if factory is None:
+        return run(make_policy(options.policy, **given), settings)
+    jobs = sorted(inputs.jobs, key=lambda job: job.submit_s)
+    return simulate_apart(factory, given, jobs, settings, run)
+
+
+def _try_policy(options: ReplayOptions) -> None:
+    """InputError and MachineError for a policy that cannot be had."""
+    given, factory = options.option or {}, options.user_code.factory(options.policy)
+    if factory is None:
+        make_policy(options.policy, **given)
+    else:
+        try_apart(factory, given)
+
+
+def _keep_cells(options: ReplayOptions, cells: EstimatedCells) -> None:
     if options.cells_file is not None:
         # They were saved before the run: where that cannot be any more, the next one lacks time, this one no result.
         with suppress(MachineError):
-            inputs.cells.save(options.cells_file)
-    return result
+            cells.save(options.cells_file)
 
 
 def _over_sites(cells: EstimatedCells) -> tuple[Truth | None, Sharing | None, tuple[SiteLink, ...]]:

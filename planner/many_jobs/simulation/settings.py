@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from planner.many_jobs.simulation.placing import Pieces
 from planner.shared.options.simulate import CHECKPOINT_INTERVAL_S, RESTART_S, STORAGE_BANDWIDTH_BYTES_PER_S
 from profiles.cluster import SiteLink
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 Placement = Mapping[str, Pieces]
 """Where a job sits: for each pool, its nodes and the devices there, see `planner.many_jobs.simulation.placing`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from planner.many_jobs.jobs.records import CellBook, Grant, Job, Workload
@@ -13,6 +13,7 @@ from planner.many_jobs.scheduling.sites.shapes import Allocation, Shape, Shapes,
 from planner.many_jobs.simulation.settings import Placement, Truth
 from planner.many_jobs.simulation.truth import cells_truth
 from profiles.cluster import Cluster
+from profiles.records import dataclass
 
 Key = tuple[str, Workload, Shape]
 

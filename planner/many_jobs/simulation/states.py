@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from planner.many_jobs.jobs.records import Grant, Job
 from planner.many_jobs.simulation.placing import Pieces
+from profiles.records import dataclass
 
 
 @dataclass(slots=True)

@@ -130,8 +130,6 @@ def _over_cores(requests: Sequence[ReplayOptions], workers: int) -> Iterator[dic
             yield from pool.map(run_one, requests)
         except BrokenProcessPool as error:
             raise MachineError("a worker of the sweep died (out of memory?)") from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _over_ray(requests: Sequence[ReplayOptions], address: str) -> Iterator[dict[str, Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from math import nan
+
+from profiles.records import dataclass
 
 UNFINISHED, FINISHED, DROPPED = 0, 1, 2
 STATUS = ("unfinished", "finished", "dropped")

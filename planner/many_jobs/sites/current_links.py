@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.communication.groups import routes_of
 from planner.many_jobs.sites.topology import Topology
 from profiles.cluster import Cluster, SiteLink
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

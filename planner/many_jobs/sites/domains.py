@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from profiles.cluster import DeviceSlot, NodeGroup, Site
+from profiles.records import dataclass
 
 LEVELS = ("device", "island", "node", "rack", "pod", "site")
 """From near to far. A rack is an island of the fast link that spans nodes."""

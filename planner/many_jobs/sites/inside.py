@@ -16,7 +16,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from profiles.records import dataclass
 
 Pattern = tuple[int, ...]
 MOST_PATTERNS = 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from planner.many_jobs.sites.inside import MOST_PATTERNS, InsideChoice, InsideOp
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.space import Group, Segment
 from profiles.cluster import DeviceSlot
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ from planner.many_jobs.sites.monitor import Basis, LinkMeasurement, figures_at, 
 from planner.many_jobs.sites.topology import Topology, make_topology
 from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
+from profiles.records import dataclass
 from profiles.schema import FileModel, to_input_error, validate
 from profiles.vocabulary import LinkTable
 

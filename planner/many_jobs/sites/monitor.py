@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import LinkTable
 
 FILE_WEIGHT = 2.0**-4

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Literal, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.many_jobs.sites.paths import Edge, Groups, hops_from, quickest_from, widest_forest, widest_from
+from profiles.records import dataclass
 
 ScoreName = Literal["incident", "from-local"]
 """How sites are ranked by bandwidth: the sum of a site's links (SpiderFlow, equation 2), or the widest path from the

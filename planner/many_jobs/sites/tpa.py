@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from estimator.layers.graph import table_parameters
@@ -34,6 +34,7 @@ from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.spaces.space import divisors
 from planner.shared.plan import Plan
 from profiles.cluster import DeviceSlot
+from profiles.records import dataclass
 
 Wanted = Literal["any", "all-sites"]
 """Which plans count: any on the devices given, or those alone that use every site."""
@@ -102,7 +103,11 @@ class _Search:
         self.groups = groups_of(request.spaces)
         # A space of one group leaves even shares to the search on one type of device: a second one brings them back.
         self.pricing = pricing_of(request.spaces)
-        self.space = MixedSpace(groups=self.groups if len(self.groups) > 1 else self.groups * 2, pricing=self.pricing)
+        self.space = MixedSpace(
+            cluster=request.cluster,
+            groups=self.groups if len(self.groups) > 1 else self.groups * 2,
+            pricing=self.pricing,
+        )
         self.pricer = make_pricer(self.space)
         self.inside = InsideTables(pricer=self.pricer)
         self.maker = PlanMaker(pricer=self.pricer)

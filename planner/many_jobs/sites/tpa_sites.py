@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from estimator.pricing.recipe import Recipe
 from models_zoo.layers import Embedding, TransformerBlock
 from models_zoo.model import Model
+from profiles.records import dataclass
 from profiles.vocabulary import DTYPE_BYTES
 
 Party = tuple[int, ...]

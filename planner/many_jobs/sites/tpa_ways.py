@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from estimator.communication.groups import routes_of
 from estimator.pricing.pricing import Pricing
 from planner.many_jobs.sites.tpa_sites import Party, SiteGraph
 from planner.one_job.search.mixed.space import Group
 from profiles.cluster import Cluster
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from estimator.frontends.load import load_file_model
@@ -16,6 +15,7 @@ from planner.many_jobs.traces.records import Trace, TraceRow
 from planner.many_jobs.traces.workloads import TABLE_2, ModelFamily
 from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import DType, Shard
 
 DEADLINE_SPANS = (1.0, 3.0)

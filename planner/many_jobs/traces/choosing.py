@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from estimator.frontends.load import load_file_model
@@ -18,6 +18,8 @@ from planner.many_jobs.traces.records import TraceRow
 from planner.many_jobs.traces.workloads import ModelFamily, all_choices, fallbacks, family_shares, pick, size_shares
 from planner.shared.options.simulate import Counts, Oversize, UnknownDevice
 from profiles.errors import InputError, NothingFits
+from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 _PoolKey = tuple[tuple[str, ...], int, Workload | None, int | None]
@@ -62,7 +64,7 @@ class Chooser:
         key = (row.model, row.global_batch)
         if key not in self._stated:
             try:
-                model = load_file_model(row.model)
+                model = load_file_model(row.model, key="model")
             except InputError as error:
                 where = f"{self.source}, line {row.line}"
                 raise InputError(where=where, key="model", found=error.found, expected=error.expected) from error
@@ -71,6 +73,7 @@ class Chooser:
                 lacking = f"nothing, and {row.model} has no published one"
                 where = f"{self.source}, line {row.line}"
                 raise InputError(where=where, key="global_batch", found=lacking, expected="samples an iteration")
+            LIMITS.samples.check(batch, where=f"{self.source}, line {row.line}", key="global_batch")
             self._stated[key] = Workload(model=row.model, global_batch=batch, dtype=self.dtype)
         return self._stated[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter, itemgetter
 from typing import NoReturn
 
@@ -11,6 +11,7 @@ from planner.many_jobs.traces.cells import BadCell, date_at
 from planner.many_jobs.traces.records import Trace, TraceRow, count_reasons
 from planner.shared.options.simulate import Fractional
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 NO_GPUS = "asked for no GPU"
 NEVER_RAN = "never ran"
@@ -38,9 +39,10 @@ class Collector:
 
     def add(self, row: TraceRow) -> None:
         """Take a row in; BadCell where its id was there before."""
-        before = self.lines.setdefault(row.job_id, row.line)
-        if before != row.line:
-            raise BadCell("job_id", f"{row.job_id!r} again (first in line {before})", "an id for each job")
+        if row.job_id in self.lines:
+            first = self.lines[row.job_id]
+            raise BadCell("job_id", f"{row.job_id!r} again (first in line {first})", "an id for each job")
+        self.lines[row.job_id] = row.line
         self.rows.append(row)
 
     def skip(self, line: int, reason: str) -> None:

@@ -16,7 +16,7 @@ submitted when its first task started, and has none. It ran from its first task'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from sys import intern
 from typing import TextIO
@@ -26,6 +26,7 @@ from planner.many_jobs.traces.collect import NEVER_RAN, NO_GPUS, UNFINISHED, Col
 from planner.many_jobs.traces.lines import Table, open_text
 from planner.many_jobs.traces.records import Trace, TraceRow
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 TASK_COLUMNS = (
     "job_name",

@@ -13,6 +13,7 @@ whose first start was not recorded, never ran; one whose last attempt has no end
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from sys import intern
 from typing import Any, TextIO
@@ -43,7 +44,7 @@ def read(text: TextIO, into: Collector) -> Trace:
 
 def _entries(text: str, into: Collector) -> Iterator[tuple[int, int, Any]]:
     """Line, place in the list (from 1), and value of each entry."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_each_once)
     at = _after_space(text, 0)
     if text[at : at + 1] != "[":
         into.refuse(repr(text[at : at + 20]) if text[at:] else "nothing", "a JSON list of jobs", line=1)
@@ -82,6 +83,14 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
             continue
         return entry, at + end
     raise LIMITS.line_bytes.error(where="")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise InputError(where="", found=f"the key {twice[:40]!r} twice in one object", expected="each key once")
+    return values
 
 
 def _after_space(text: str, at: int) -> int:

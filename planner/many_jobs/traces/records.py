@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from planner.many_jobs.traces.garbage import collection_paused
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

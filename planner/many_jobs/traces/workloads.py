@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+from profiles.records import dataclass
 
 LARGEST_FROM = 64
 """Devices from which on the largest size is the likeliest."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import dataclass
 
 from estimator.cells.cell import CellEstimate, CellFailure, CellRules
 from estimator.cells.estimate import estimate_cells
@@ -24,6 +23,7 @@ from profiles.cluster import Cluster, most_on_one_node
 from profiles.efficiencies import load_operator_efficiencies
 from profiles.errors import InputError, NothingFits
 from profiles.measurements import Origin
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Device, LinkTable
 

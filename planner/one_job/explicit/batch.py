@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
 from estimator.cells.job import default_global_batch
@@ -12,6 +11,7 @@ from models_zoo.model import Model
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.software_defaults import default_local_batch, default_micro_batch
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

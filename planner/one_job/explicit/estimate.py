@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from estimator.pricing.outcome import Evaluation, RankMemory
@@ -23,6 +23,7 @@ from planner.one_job.explicit.unsaid import (
 from planner.shared.options.estimate import WholeTrainingOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 PARTS = {

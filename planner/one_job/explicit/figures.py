@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimator.layers.flops import count_model_flops
 from estimator.pricing.recipe import Setup
 from estimator.pricing.stage_work import stage_chunks
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 

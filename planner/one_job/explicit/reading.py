@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields
 
-from estimator.frontends.load import load_any_model
-from estimator.layers.graph import build_graph
 from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, StageSetup
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.request import ExplicitRequest, canonical
 from planner.shared.inputs import load_place
-from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanStage, device_types
+from planner.shared.plan_checks import cluster_of_file, load_plan_model, refuse_places
 from planner.shared.plan_parts import PlanRecipe
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
 from profiles.store import ProfileStore
-from profiles.vocabulary import Shard
 
 OPTIMIZERS: tuple[OptimizerName, ...] = ("adamw", "sgd", "adam8bit", "muon", "adafactor")
 OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
@@ -32,24 +30,16 @@ def read_plan(
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
     which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
     """
-    model = load_any_model(plan.model.reference, code, where=where, key="model.reference")
-    parameters = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
-    sizes = model_sizes(model, parameters=parameters.parameters)
-    if sizes != plan.model.sizes:
-        changed = [
-            part.name for part in fields(sizes) if getattr(sizes, part.name) != getattr(plan.model.sizes, part.name)
-        ]
-        size_in_plan = f"{changed[0]}={getattr(plan.model.sizes, changed[0])}"
-        expected = f"{getattr(sizes, changed[0])}, as {plan.model.reference} has now"
-        raise InputError(where=where, key="model.sizes", found=size_in_plan, expected=expected)
-    place = load_place(
-        cluster or plan.cluster,
-        model,
-        store=store,
-        dtype=plan.model.dtype,
-        seq_len=plan.model.seq_len or 0,
-        optimizer=plan.optimizer,
-    )
+    model = load_plan_model(plan, code, where=where)
+    with cluster_of_file(where) if cluster is None else nullcontext():
+        place = load_place(
+            cluster or plan.cluster,
+            model,
+            store=store,
+            dtype=plan.model.dtype,
+            seq_len=plan.model.seq_len or 0,
+            optimizer=plan.optimizer,
+        )
     slots, said = _places(plan, place, where)
     setup = setup_of_plan(plan, model, place, slots, where=where)
     # What was assumed when the plan was made still holds, but for what is said of another cluster.
@@ -69,29 +59,13 @@ def _places(plan: Plan, place: Cluster, where: str) -> tuple[tuple[DeviceSlot, .
     if len(slots) == len(plan.devices):
         return tuple(slots), ()
     if place.text == plan.cluster:
-        _refuse_places(plan, place, where)
+        refuse_places(plan, place, where=where)
     free = place.free_slots
     if len(free) < len(plan.devices):
         expected = f"at least {len(plan.devices)} free devices for the plan of {where}"
         raise InputError(where=place.text, found=f"{len(free)} free devices", expected=expected)
     sentence = f"ranks on the first {len(plan.devices)} devices of {place.text}: it has not those of the plan"
     return free[: len(plan.devices)], (sentence,)
-
-
-def _refuse_places(plan: Plan, place: Cluster, where: str) -> None:
-    """Raise InputError for the first rank whose place the plan's own cluster lacks, or has another device in."""
-    slot_at = {(slot.site, slot.node, slot.index): slot for slot in place.slots}
-    sites = [site.name for site in place.sites]
-    for rank, device in enumerate(plan.devices):
-        key = f"devices[{rank}]"
-        if device.site not in sites:
-            _refuse(where, f"{key}.site", repr(device.site), f"a site of {place.text}: {', '.join(sites)}")
-        slot = slot_at.get((device.site, device.node, device.index))
-        if slot is None:
-            said = f"node {device.node}, index {device.index} of {device.site}"
-            _refuse(where, key, said, f"a place that {place.text} has, or --cluster with another cluster")
-        elif slot.device != device.device:
-            _refuse(where, f"{key}.device", device.device, f"{slot.device}, as {place.text} has there")
 
 
 def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceSlot, ...], *, where: str) -> Setup:

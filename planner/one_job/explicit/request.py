@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, NoReturn, get_args
 
@@ -27,6 +27,7 @@ from planner.shared.software_defaults import choices_in_turn, recompute_ladder
 from planner.shared.training_software import training_software
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel, DType, Infeasible, RecomputeKind
 

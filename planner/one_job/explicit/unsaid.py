@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from estimator.pricing.interval import widened
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
 from estimator.pricing.software import overruled
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 Evaluate = Callable[[Setup], Evaluation | Infeasible]

@@ -6,12 +6,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from models_zoo.user_code import names_code
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
 from planner.one_job.tools.catalogue import TOOLS
 from planner.shared.inputs import open_existing
 from planner.shared.options.running import ExportOptions
+from planner.shared.plan import Plan
+from planner.shared.plan_checks import check_places, load_plan_model
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, MachineError, NothingFits
 from profiles.files import parse_json, write_atomically
@@ -26,6 +29,10 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
     """As `planner.api.export`."""
     exporter = load_exporter(options.to)
     plan = load_plan(options.plan)
+    if options.nearest and options.to not in TOOLS:
+        expected = f"a training tool, whose plans are limited: {', '.join(TOOLS)}"
+        raise options.wrong("nearest", found=f"--to {options.to}", expected=expected)
+    _check(plan, options)
     context = ExportContext(script=options.script, code=options.user_code)
     try:
         export = exporter(plan, context)
@@ -42,6 +49,15 @@ def export_plan(options: ExportOptions) -> dict[str, Any]:
     if options.output is not None:
         write_export(export, options.output)
     return {"format": options.to, "files": [asdict(file) for file in export.files], "notes": list(export.notes)}
+
+
+def _check(plan: Plan, options: ExportOptions) -> None:
+    """Raise InputError where the file's model or places are not those of what it names. A cluster manager's job does
+    not need the model that a user's code makes."""
+    where = str(options.plan)
+    if options.to in TOOLS or not names_code(plan.model.reference):
+        load_plan_model(plan, options.user_code, where=where)
+    check_places(plan, where=where)
 
 
 def _with_note(nearest: Nearest, refusal: CannotExpress, search: Search) -> Export:

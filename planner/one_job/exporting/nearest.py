@@ -8,7 +8,7 @@ The search is bounded: `MOST_LOOKS` plans are priced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 from operator import attrgetter
@@ -28,6 +28,7 @@ from planner.one_job.tools.base.tool import TrainingTool
 from planner.one_job.tools.base.writing import write_plan
 from planner.shared.plan import Plan
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible, RecomputeKind
 

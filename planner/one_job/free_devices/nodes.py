@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from estimator.profiling.device_name import catalogue_name
 from profiles.errors import InputError
 from profiles.hardware import device_names
+from profiles.records import dataclass
 
 MIG = re.compile(r"\d+c?\.?\d*g\.\d+gb|(^|[-_])mig([-_]|$)", re.IGNORECASE)
 """Names of slices of a GPU, such as a100_1g.10gb and NVIDIA-A100-SXM4-40GB-MIG-1g.5gb."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from profiles.cluster import Cluster, NodeGroup, Site
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, NothingFits
 from profiles.files import parse_json, read_json, read_text
+from profiles.records import dataclass
 
 
 def cluster_with_free(cluster: Cluster | None, path: Path, *, pods: Path | None = None) -> Cluster:

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from planner.one_job.free_devices.nodes import FreeNode, FreeNodes, all_free_nodes, device_type, in_catalogue, is_slice
 from planner.one_job.free_devices.schema import SinfoRow, SinfoRows, SlurmNode, SlurmNodes
 from profiles.errors import InputError
 from profiles.files import text_lines
+from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.schema import validate
 
 UNSTATED_USE = "in use, and the file does not say how many of its GPUs are: counted as not free (GresUsed says it)"
-MOST_HOSTS = 100_000
-"""More nodes than any list names; a typing error should not fill the memory."""
 
 _ENTRY = re.compile(
     r"(?P<name>[^:()]+)(?::(?P<type>\(null\)|[^()]*?))??(?::no_consume)?:(?P<count>\d{1,9})[KMGTP]?(?P<detail>\(.*\))?"
@@ -58,7 +58,10 @@ def read_slurm_json(data: Mapping[str, Any], where: str) -> FreeNodes:
     """The nodes of JSON that holds `nodes` (scontrol, sinfo of Slurm 22.05) or `sinfo`. InputError names the key."""
     if "sinfo" in data:
         rows = validate(SinfoRows, data, where=where).sinfo
-        said = [node for number, row in enumerate(rows) for node in _sinfo_row(row, where, f"sinfo[{number}]")]
+        said: list[_Said] = []
+        for number, row in enumerate(rows):
+            said += _sinfo_row(row, where, f"sinfo[{number}]")
+            LIMITS.nodes.check(len(said), where=where, key=f"sinfo[{number}]")
     else:
         said = [_json_node(node) for node in validate(SlurmNodes, data, where=where).nodes]
     return _free_nodes(said, where)
@@ -72,19 +75,16 @@ def expand_hosts(text: str, where: str, key: str) -> tuple[str, ...]:
     """
     names: list[str] = []
     for part in _split(text):
-        starts = [""]
-        for plain, inside in re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part):
-            choices = (
-                [plain]
-                if plain
-                else [number for piece in inside.split(",") for number in _range(piece, text, where, key)]
-            )
-            if len(starts) * len(choices) > MOST_HOSTS:
-                raise InputError(where=where, key=key, found=repr(text), expected=f"at most {MOST_HOSTS} nodes")
-            starts = [start + choice for start in starts for choice in choices]
+        pieces = re.findall(r"([^\[\]]+)|\[([^\[\]]*)\]", part)
         if not part or part.count("[") != part.count("]"):
-            raise InputError(where=where, key=key, found=repr(text), expected="node names such as gpu[01-04,07]")
-        names += starts
+            raise _no_hosts(text, where, key)
+        choices = [[(plain, plain)] if plain else _ranges(inside, text, where, key) for plain, inside in pieces]
+        count = 1
+        for ranges in choices:
+            count *= sum(_length(*ends) for ends in ranges)
+            if len(names) + count > LIMITS.nodes.most:
+                raise LIMITS.nodes.error(where=where, key=key)
+        names += map("".join, product(*([name for ends in ranges for name in _names(*ends)] for ranges in choices)))
     return tuple(names)
 
 
@@ -144,6 +144,7 @@ def _sinfo(text: str, where: str) -> list[_Said]:
             )
             for name in expand_hosts(values[place], at, "NODELIST")
         ]
+        LIMITS.nodes.check(len(said), where=at)
     return said
 
 
@@ -213,7 +214,7 @@ def _used_in_json(node: SlurmNode) -> str | None:
 def _sinfo_row(row: SinfoRow, where: str, key: str) -> Iterator[_Said]:
     """A row of nodes that are alike, as `sinfo --json` has them after Slurm 22.05. Where GPUs are in use in a row of
     several nodes, it does not say in which."""
-    names = [name for text in row.nodes.nodes for name in expand_hosts(text, where, f"{key}.nodes.nodes")]
+    names = expand_hosts(",".join(row.nodes.nodes), where, f"{key}.nodes.nodes") if row.nodes.nodes else ()
     used = row.gres.used if row.gres.used and row.gres.used.strip() else None
     if used is not None and len(names) > 1:
         counts = parse_gres(used, where, f"{key}.gres.used")
@@ -330,11 +331,27 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def _range(piece: str, text: str, where: str, key: str) -> list[str]:
-    """`01-03` as 01, 02, 03."""
-    match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", piece, re.ASCII)
-    if match is None or (match[2] and not 0 <= int(match[2]) - int(match[1]) < MOST_HOSTS):
-        raise InputError(where=where, key=key, found=repr(text), expected="node names such as gpu[01-04,07]")
-    if match[2] is None:
-        return [piece]
-    return [str(number).zfill(len(match[1])) for number in range(int(match[1]), int(match[2]) + 1)]
+def _ranges(inside: str, text: str, where: str, key: str) -> list[tuple[str, str]]:
+    """The first and last of each part between brackets: `01-03,7` as (01, 03), (7, 7)."""
+    ranges = []
+    for piece in inside.split(","):
+        match = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", piece, re.ASCII)
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
+            raise _no_hosts(text, where, key)
+        ranges.append((match[1], match[2] or match[1]))
+    return ranges
+
+
+def _length(first: str, last: str) -> int:
+    return 1 if first == last else int(last) - int(first) + 1
+
+
+def _names(first: str, last: str) -> list[str]:
+    """`01` to `03` as 01, 02, 03."""
+    if first == last:
+        return [first]
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def _no_hosts(text: str, where: str, key: str) -> InputError:
+    return InputError(where=where, key=key, found=repr(text), expected="node names such as gpu[01-04,07]")

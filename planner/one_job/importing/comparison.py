@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from planner.one_job.explicit.request import ExplicitRequest
@@ -12,6 +11,7 @@ from planner.one_job.explicit.unsaid import Evaluate
 from planner.one_job.search.differences import describe_differences
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json
+from profiles.records import dataclass
 
 FindBest = Callable[[ExplicitRequest, Evaluate], Plan | None]
 """The best plan for the job of a request (its model, batch, cluster and software; its setup is what is compared with),

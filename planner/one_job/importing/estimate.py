@@ -42,8 +42,8 @@ OWN_CHOICE = ("software", "devices")
 
 def estimate_imported(options: EstimateOptions, *, find_best: FindBest | None = None) -> dict[str, Any]:
     """Return the estimate of the explicit plan that a launcher's settings are, as `estimate_plan` of
-    `planner.one_job.cells.estimating` gives it, with `launcher` and `comparison` besides; raise NothingFits, with the
-    same value in it, if it does not fit."""
+    `planner.one_job.cells.estimating_plan` gives it, with `launcher` and `comparison` besides; raise NothingFits, with
+    the same value in it, if it does not fit."""
     if options.launcher is None or options.cluster is None:
         expected = "a cluster beside --from"
         raise InputError(where="estimate", key="--cluster", found="nothing", expected=expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.one_job.planning.searching import plan_model
@@ -12,6 +12,7 @@ from planner.shared.inputs import open_existing
 from planner.shared.options.search import PlanOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan, plan_to_json, save_plan
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     from planner.one_job.planning.plan_comparison import PlanComparison

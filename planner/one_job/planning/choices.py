@@ -4,7 +4,7 @@ several clusters to rent."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from planner.one_job.planning.searching import plan_model
@@ -15,6 +15,7 @@ from planner.shared.options.search import FrontOptions, SearchOptions, SideBySid
 from planner.shared.plan import Plan
 from profiles.cluster import Cluster
 from profiles.errors import NothingFits
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 MOST_POINTS = 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
@@ -12,11 +12,20 @@ from planner.one_job.search.explain import explain
 from planner.one_job.search.explanation import Explanation
 from planner.one_job.search.sensitivity import compare_best, sensitivities, variants
 from planner.one_job.search.spaces.request import SearchRequest
-from planner.one_job.search.varied import Variant, lifted, neighbours, search_again, with_node
+from planner.one_job.search.varied import (
+    Variant,
+    lifted,
+    neighbours,
+    other_devices,
+    search_again,
+    search_narrower,
+    with_node,
+)
 from planner.shared.inputs import open_existing
 from planner.shared.options.record import Progress
 from planner.shared.options.search import PlanOptions
 from profiles.errors import NothingFits
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +74,14 @@ def explain_request(request: SearchRequest, *, progress: Progress | None = None)
     except NothingFits as failure:
         raise NothingFits(str(failure), result=_explain_nothing(request, str(failure), steps)) from None
     limits = lifted(request)
-    around = neighbours(request, best.winner.found, best.winner.space.device)
-    steps.total = 2 + len(limits) + len(around) + len(list(variants(request, best)))
-    others = _search_all(around, best, steps)
+    around = neighbours(request, best.winner.found)
+    elsewhere = other_devices(request, best.winner.space.device)
+    steps.total = 2 + len(limits) + len(around) + len(elsewhere) + len(list(variants(request, best)))
+    for variant in around:
+        steps.begin(variant.name)
+    beside = search_narrower(request, around, best, steps.say)
+    others = [(variant.name, other) for variant, other in zip(around, beside, strict=True) if other is not None]
+    others += _search_all(elsewhere, best, steps)
     changed = sensitivities(request, best, step=steps.begin, progress=steps.say)
     freed = [compare_best(name, "constraint", best, again) for name, again in _search_all(limits, best, steps)]
     return explain(best, request, others=others, sensitivities=changed, constraints=freed)

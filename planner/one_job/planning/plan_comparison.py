@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from planner.shared.inputs import open_existing
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from planner.shared.plan_parts import PlanMemory
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

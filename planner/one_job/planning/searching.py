@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
@@ -14,6 +13,7 @@ from planner.shared.inputs import open_existing
 from planner.shared.options.search import Search, SearchOptions
 from planner.shared.options.training import CellOptions
 from planner.shared.plan import Plan
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ class Planned:
     chosen: Chosen | None = None
 
 
-def plan_model(
-    options: SearchOptions, *, runners_up: int = 0, find: Callable[[SearchRequest], Best] | None = None
-) -> Planned:
+def plan_model(options: SearchOptions, *, find: Callable[[SearchRequest], Best] | None = None) -> Planned:
     """Return the best plan. Raise InputError for wrong input, NothingFits where there is none. `find` searches
     otherwise."""
     kind = kind_of_search(options)
@@ -50,7 +48,7 @@ def plan_model(
             measure = run_here(options.store, options.profiles or "torch")
             by_running = choose_by_running(request, budget_s=budget_s, measure=measure, progress=options.say)
             return Planned(plan=by_running.plan, request=request, chosen=by_running)
-        best = find(request) if find else find_best(request, progress=options.say, runners_up=runners_up)
+        best = find(request) if find else find_best(request, progress=options.say)
     return Planned(plan=best.plan, request=request, best=best)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.profiling.frameworks import load_profiler
@@ -17,6 +17,7 @@ from models_zoo.layers import Layer
 from models_zoo.model import Model
 from profiles.errors import InputError
 from profiles.measurements import Profile
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible, Shard
 

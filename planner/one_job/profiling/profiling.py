@@ -15,11 +15,12 @@ from estimator.profiling.run import ensure_rate
 from estimator.profiling.setting import Setting
 from models_zoo.model import Model
 from planner.one_job.cells.request import read_request
-from planner.one_job.profiling.profile_run import StageRequest, cut_out, run_profile
-from planner.shared.inputs import token_count
+from planner.one_job.profiling.profile_run import BUDGET_SPENT, StageRequest, cut_out, run_profile
+from planner.shared.inputs import load_any_place, token_count
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.measuring import ProfileOptions
 from profiles.cluster import most_on_one_node
+from profiles.errors import NothingFits
 from profiles.hardware import device_names, load_device
 from profiles.store import ProfileStore
 from profiles.vocabulary import AttentionKernel
@@ -31,6 +32,8 @@ def profile_model(options: ProfileOptions) -> dict[str, Any]:
     model = load_any_model(options.model, options.user_code)
     setting = _setting(options, model)
     thread_limit().check(options.threads, where="profile", key="--threads")
+    if options.cluster is not None:
+        load_any_place(options.cluster)  # A cluster that is none is said before anything is measured.
     with ProfileStore(options.store) as opened:
         if options.cluster is not None:
             return _profile_cells(options, options.cluster, setting, opened)
@@ -82,7 +85,16 @@ def _profile_shards(options: ProfileOptions, model: Model, setting: Setting, sto
     )
     _refuse_degrees(tasks, options)
     piece = None if options.stage is None else StageRequest(layers=part.layers, compiled=options.compile)
-    return run_profile(store, tasks, setting, stage=piece, budget_s=options.budget, progress=options.progress)
+    result = run_profile(store, tasks, setting, stage=piece, budget_s=options.budget, progress=options.progress)
+    refuse_nothing(result)
+    return result
+
+
+def refuse_nothing(result: dict[str, Any]) -> None:
+    """Raise NothingFits where no layer could be measured for what it asks of the device."""
+    reasons = [layer["reason"] for layer in result["layers"] if not layer["measured"]]
+    if reasons and len(reasons) == len(result["layers"]) and BUDGET_SPENT not in reasons:
+        raise NothingFits(f"profile: no layer can be measured; the first: {reasons[0]}", result=result)
 
 
 def _refuse_degrees(tasks: tuple[ProfileTask, ...], options: ProfileOptions) -> None:

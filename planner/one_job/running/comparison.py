@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from statistics import mean
 from typing import Any
 
@@ -13,6 +13,7 @@ from estimator.pricing.outcome import Evaluation, TimeBreakdown
 from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.record import RankIteration, RunRecord
 from planner.shared.words import RUN_PARTS
+from profiles.records import dataclass
 
 WORTH_SAYING = 0.02
 """Of the iteration: smaller differences are noise."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +11,8 @@ from numpy.typing import NDArray
 from models_zoo.layers import Classifier, Embedding, Head
 from models_zoo.model import ImageInput, Model, TokenInput
 from profiles.errors import InputError
+from profiles.opening import check_regular
+from profiles.records import dataclass
 
 Array = NDArray[Any]
 
@@ -105,12 +106,15 @@ def random_data(model: Model, *, seq_len: int, seed: int) -> Data:
     return RandomTokens(seed=seed, vocab=_vocabulary(model), seq_len=seq_len, decodes=_decodes(model))
 
 
-def load_tokens(path: Path, model: Model, *, seq_len: int, raw_dtype: str = "uint16") -> Data:
-    """The tokens in `path`: a NumPy file (.npy, one dimension of integers), or raw numbers of `raw_dtype`, as nanoGPT
-    writes them.
+def load_tokens(
+    path: Path, model: Model, *, seq_len: int, raw_dtype: str = "uint16", samples: int | None = None
+) -> Data:
+    """Return the tokens in `path`: a NumPy file (.npy, one dimension of integers), or raw numbers of `raw_dtype`, as
+    nanoGPT writes them.
 
-    InputError for a model without tokens, a file that is none, too short for one sample, or with tokens beyond the
-    model's vocabulary.
+    Raise InputError for a model without tokens, a file that is none, too short for one sample, or with tokens beyond
+    the model's vocabulary among those of the first `samples` samples (None: among all). Of a file larger than memory
+    no more is read than that.
     """
     where = str(path)
     if not isinstance(model.input, TokenInput):
@@ -122,7 +126,8 @@ def load_tokens(path: Path, model: Model, *, seq_len: int, raw_dtype: str = "uin
     needed = seq_len * (1 + decodes) + 1
     if len(tokens) < needed:
         raise InputError(where=where, found=f"{len(tokens)} tokens", expected=f"at least {needed}, one sample")
-    low, high, vocab = int(tokens.min()), int(tokens.max()), _vocabulary(model)
+    used = tokens if samples is None else tokens[: samples * (needed - 1) + 1]
+    low, high, vocab = int(used.min()), int(used.max()), _vocabulary(model)
     if low < 0 or high >= vocab:
         stated = f"tokens from {low} to {high}"
         raise InputError(where=where, found=stated, expected=f"0 to {vocab - 1}, the vocabulary of {model.name}")
@@ -131,11 +136,11 @@ def load_tokens(path: Path, model: Model, *, seq_len: int, raw_dtype: str = "uin
 
 def _read(path: Path, raw_dtype: str) -> Array:
     where = str(path)
+    size = check_regular(path, expected="a file of tokens")
     try:
         if path.suffix == ".npy":
             tokens: Array = np.lib.format.open_memmap(path, mode="r")
         else:
-            size = path.stat().st_size
             width = np.dtype(raw_dtype).itemsize
             if size == 0 or size % width:
                 raise InputError(where=where, found=f"{size} bytes", expected=f"whole numbers of {raw_dtype}")

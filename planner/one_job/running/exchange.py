@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +19,7 @@ from planner.one_job.running.regions import (
     within,
 )
 from planner.one_job.running.spans import Recorder
+from profiles.records import dataclass
 
 Array = TypeVar("Array")
 Take = Callable[[], Any]

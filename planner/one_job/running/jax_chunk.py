@@ -9,7 +9,6 @@ with the lane's devices as first dimension; weights are never among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from models_zoo.jax_layers.parallel import Array
 from planner.one_job.running.jax_leaves import Key, LayerWeights, Leaf, Tree, per_replica
 from planner.one_job.running.jax_mesh import DP, EVERYWHERE, PER_DEVICE, PER_REPLICA, TP, Lane
 from planner.one_job.running.program import Program, Role, StageProgram, apply_role, recomputed_layers, role_of
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 State = tuple[Array, ...]

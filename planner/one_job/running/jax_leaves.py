@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ from models_zoo.jax_layers.parallel import DTYPES, Array
 from models_zoo.parameters import Parameter
 from planner.one_job.running.jax_mesh import DP, REPLICATE, SHARD, TP
 from planner.one_job.running.program import Program, StageProgram, first_values, tied_tables
+from profiles.records import dataclass
 
 Key = tuple[int, str]
 """Layer and name; a table that several layers share has `TABLE`."""

@@ -7,7 +7,6 @@ part of their arrays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from models_zoo.jax_layers.parallel import AXIS, Array
 from models_zoo.model import TokenInput
 from planner.one_job.running.program import Program, StageProgram
+from profiles.records import dataclass
 
 REPLICATE, SHARD, TP = "replicate", "shard", AXIS
 DP = (REPLICATE, SHARD)

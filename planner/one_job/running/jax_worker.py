@@ -6,7 +6,6 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from planner.one_job.running.spans import Recorder
 from planner.one_job.running.tied_table import table_peers
 from planner.one_job.running.worker import Emit, ordered_data, ordered_program, serve
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

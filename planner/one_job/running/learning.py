@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from estimator.communication.fit import fit_alpha_beta, make_table
@@ -18,6 +18,7 @@ from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.record import RankIteration, RunRecord
 from planner.one_job.running.spans import Span, collectives_inside
 from profiles.measurements import Measurement
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import CollectiveOp, Infeasible, LinkTable, LocalLayer
 

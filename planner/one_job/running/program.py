@@ -6,7 +6,7 @@ Everything a runner needs that no framework has a part in; torch, JAX and the em
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Literal, TypeVar, cast
 
@@ -28,6 +28,7 @@ from models_zoo.model import Model, TokenInput
 from models_zoo.parameters import Parameter, whole_array
 from planner.shared.plan import Plan, PlanStage
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, Degrees, DType, RecomputeKind, Shard
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from estimator.profiling.setting import low_quantile
 from planner.one_job.running.spans import Span
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ holds the rest, and a receiver that needs the whole gathers it from its own grou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from planner.one_job.running.program import StageProgram
+from profiles.records import dataclass
 
 Range = tuple[int, int]
 

@@ -6,13 +6,12 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from estimator.frontends.load import load_file_model
 from estimator.host.capacity import WORKER_BYTES, process_limit, thread_limit
 from estimator.host.memory import free_host_memory_bytes
 from estimator.pricing.outcome import Evaluation
@@ -27,9 +26,11 @@ from planner.one_job.running.traces import save_traces
 from planner.shared.options.record import Progress
 from planner.shared.options.running import RunOptions
 from planner.shared.plan import Plan
+from planner.shared.plan_checks import check_places, load_plan_model
 from planner.shared.plan_file import load_plan, plan_to_json
 from profiles.errors import InputError, NothingFits
 from profiles.files import check_folder
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 def run_plan(options: RunOptions) -> dict[str, Any] | None:
     """Train, compare and write what was asked for; return None on the ranks of a world that do not speak for it."""
     plan, path, world = load_plan(options.file), options.file, options.world
-    model = load_file_model(plan.model.reference, where=str(path), key="model.reference")
+    model = load_plan_model(plan, where=str(path))
+    check_places(plan, where=str(path))
     program = program_of(plan, model, where=str(path))
     _check(program, options)
     on_gpu = _uses_gpus(program, options)
@@ -79,7 +81,13 @@ def _check(program: Program, options: RunOptions) -> None:
         expected = "torch, which runs every layer of the zoo"
         raise InputError(where="run", key="--backend", found=f"jax, for a model with {lacking}", expected=expected)
     if options.data is not None:
-        load_tokens(options.data, program.model, seq_len=program.seq_len, raw_dtype=options.data_dtype)
+        load_tokens(
+            options.data,
+            program.model,
+            seq_len=program.seq_len,
+            raw_dtype=options.data_dtype,
+            samples=(options.warm_up + options.steps) * program.global_batch,
+        )
 
 
 def _check_capacity(program: Program, options: RunOptions) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from estimator.schedules.orders import Shape, follower, leader, order_of
 from planner.one_job.running.program import Way
+from profiles.records import dataclass
 
 Place = tuple[int, int]
 """Stage and chunk."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
+
+from profiles.records import dataclass
 
 SpanKind = Literal["forward", "backward", "weight", "layer", "collective", "wait", "sync", "optimizer", "offload"]
 SpanPhase = Literal["forward", "backward", "step"]

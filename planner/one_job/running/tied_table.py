@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from models_zoo.layers import Embedding
 from planner.one_job.running.program import Program, tied_tables
 from planner.one_job.running.regions import Range, overlap, table_rows, within
+from profiles.records import dataclass
 
 T = TypeVar("T")
 

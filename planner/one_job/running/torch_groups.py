@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from estimator.communication.worker_torch import all_gather_single, reduce_scatter_single
 from planner.one_job.running.program import Program, StageProgram
 from planner.one_job.running.spans import Recorder
+from profiles.records import dataclass
 from profiles.vocabulary import Phase
 
 

@@ -4,7 +4,6 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -28,6 +27,7 @@ from planner.one_job.running.program import (
     tied_tables,
 )
 from planner.one_job.running.spans import Recorder
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +34,7 @@ from planner.one_job.running.torch_weights import (
     shard_fully,
 )
 from planner.one_job.running.worker import Emit, ordered_data, ordered_program, serve
+from profiles.records import dataclass
 
 
 def train(orders: Orders, *, rank: int, store: dist.Store, world_size: int, local_rank: int, emit: Emit) -> None:

@@ -28,7 +28,13 @@ def ordered_program(orders: Orders) -> Program:
 def ordered_data(orders: Orders, program: Program) -> Data:
     """Return what to train on: the tokens of the file that `orders` name, or random samples."""
     if orders.data is not None:
-        return load_tokens(Path(orders.data), program.model, seq_len=program.seq_len, raw_dtype=orders.data_dtype)
+        return load_tokens(
+            Path(orders.data),
+            program.model,
+            seq_len=program.seq_len,
+            raw_dtype=orders.data_dtype,
+            samples=(orders.warm_ups + orders.steps) * program.global_batch,
+        )
     return random_data(program.model, seq_len=program.seq_len, seed=orders.seed)
 
 

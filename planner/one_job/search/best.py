@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from estimator.pricing.evaluate import evaluate
@@ -14,7 +14,7 @@ from estimator.pricing.recipe import Setup
 from estimator.schedules import simulate_schedule
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
-from planner.one_job.search.exact import SearchResult, search
+from planner.one_job.search.exact import SearchResult, search, search_parts
 from planner.one_job.search.mixed.describing import MixedFound, describe_mixed, mixed_found
 from planner.one_job.search.spaces.found import Counts, Found
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
@@ -23,10 +23,11 @@ from planner.one_job.tools.base.shape import Shape
 from planner.shared.plan import Plan
 from profiles.errors import NothingFits
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 if TYPE_CHECKING:
-    from planner.one_job.search.mixed.search import MixedResult
+    from planner.one_job.search.mixed.search import MixedResult, MixedSearch
 
 SAME = 1e-9
 """Relative difference up to which a plan priced in bulk and by itself count as the same."""
@@ -49,12 +50,11 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The best plan of a request, the next best ones of other shapes, and the certificate: `lower_bound` is what no
-    plan of the space falls below, in the unit of the objective; `gap` how far above it the best one may be."""
+    """The best plan of a request, and the certificate: `lower_bound` is what no plan of the space falls below, in the
+    unit of the objective; `gap` how far above it the best one may be."""
 
     plan: Plan
     winner: Candidate
-    runners_up: tuple[Candidate, ...]
     lower_bound: float
     proved: bool
     counts: Counts
@@ -65,17 +65,56 @@ class Best:
         return max(0.0, self.winner.found.value / self.lower_bound - 1) if self.lower_bound > 0 else math.inf
 
 
-def find_best(request: SearchRequest, *, progress: Progress | None = None, runners_up: int = 0) -> Best:
+def find_best(request: SearchRequest, *, below: float = math.inf, progress: Progress | None = None) -> Best:
     """The plan of the least objective, on one type of device or on several groups of them
-    (`planner.one_job.search.mixed.search`); NothingFits with the nearest miss where none fits."""
-    results = [(part, _search_one(request, part, progress)) for part in request.spaces]
-    others = sorted(
-        [(plan, part) for part, result in results for plan in (result.best, *result.runners_up) if plan],
-        key=lambda pair: pair[0].value,
-    )
-    mixed = _search_groups(request, others[0][0].value if others else math.inf, progress)
+    (`planner.one_job.search.mixed.search`), if that is less than `below`; NothingFits with the nearest miss where none
+    fits."""
+    groups = _search_of_groups(request, progress)
+    least = min(below, _just_above(groups))
+    results = [(part, _search_one(request, part, least, progress)) for part in request.spaces]
+    return _best_of(request, results, groups, below)
+
+
+def find_best_parts(
+    request: SearchRequest, parts: Sequence[SearchRequest], *, progress: Progress | None = None
+) -> tuple[Best | None, ...]:
+    """The best plan of each of `parts`, as `find_best` finds it, None where nothing fits. They are the request but for
+    narrower constraints, and are searched together. Each has the work of its own `limit`, which is the same for all."""
+    of_groups = [_search_of_groups(part, progress) for part in parts]
+    below = [_just_above(groups) for groups in of_groups]
+    by_space = [
+        search_parts(
+            whole.space,
+            whole.evaluator,
+            [part.spaces[number].space.constraints for part in parts],
+            weight=lambda devices, whole=whole: request.weight(whole, devices),  # type: ignore[misc]
+            below=below,
+            most_families=request.limit,
+            progress=_reported(whole, progress),
+        )
+        for number, whole in enumerate(request.spaces)
+    ]
+    best: list[Best | None] = []
+    for part, groups, results in zip(parts, of_groups, zip(*by_space, strict=True), strict=True):
+        try:
+            best.append(_best_of(part, list(zip(part.spaces, results, strict=True)), groups))
+        except NothingFits:
+            best.append(None)
+    return tuple(best)
+
+
+def _best_of(
+    request: SearchRequest,
+    results: list[tuple[DeviceSpace, SearchResult]],
+    groups: MixedSearch | None,
+    below: float = math.inf,
+) -> Best:
+    """The best of the plans found on each type of device, and of those on several groups that are less than `below`."""
+    alone = [(result.best, part) for part, result in results if result.best is not None]
+    first = min(alone, key=lambda pair: pair[0].value, default=None)
+    mixed = None if groups is None else groups.finish(below if first is None else first[0].value)
     candidate = None if mixed is None else _mixed_candidate(request, mixed)
-    if candidate is None and not others:
+    if candidate is None and first is None:
         raise NothingFits(why_nothing(request, results))
     everywhere: list[SearchResult | MixedResult] = [
         *(result for _, result in results),
@@ -83,25 +122,35 @@ def find_best(request: SearchRequest, *, progress: Progress | None = None, runne
     ]
     counts = sum_counts([result.counts for result in everywhere])
     proved = all(result.proved for result in everywhere)
-    winner = candidate or evaluate_found(*others.pop(0))
+    if candidate is None:
+        assert first is not None
+        candidate = evaluate_found(*first)
     return Best(
-        plan=_plan_of(request, winner, counts, () if mixed is None else mixed.notes, proved=proved),
-        winner=winner,
-        runners_up=tuple(evaluate_found(plan, part) for plan, part in others[:runners_up]),
+        plan=_plan_of(request, candidate, counts, () if mixed is None else mixed.notes, proved=proved),
+        winner=candidate,
         lower_bound=min(result.lower_bound for result in everywhere),
         proved=proved,
         counts=counts,
     )
 
 
-def _search_groups(request: SearchRequest, incumbent: float, progress: Progress | None) -> MixedResult | None:
-    """The search of plans on several groups of devices; None where there is one group, which plans fill evenly: such a
-    request does without the modules."""
+def _search_of_groups(request: SearchRequest, progress: Progress | None) -> MixedSearch | None:
+    """The search of plans on several groups of devices, which has found some good plan where that was quick; None where
+    there is one group, which plans fill evenly: such a request does without the modules."""
     if len(request.spaces) == 1 and fills_evenly(request.spaces[0].space):
         return None
-    from planner.one_job.search.mixed.search import search_mixed
+    from planner.one_job.search.mixed.search import begin_mixed
 
-    return search_mixed(request, incumbent, most=request.limit, progress=progress)
+    groups = begin_mixed(request, most=request.limit, progress=progress)
+    if len(request.spaces) == len(groups.space.groups) == 2 and not groups.nothing:
+        # All devices of two types together are most often the fastest: that bounds what each can do alone.
+        groups.try_quickly()
+    return groups
+
+
+def _just_above(groups: MixedSearch | None) -> float:
+    """What plans on one type of device have to be below if they are to be as good as one on several groups."""
+    return math.inf if groups is None else groups.value * (1 + SAME)
 
 
 def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | None:
@@ -123,19 +172,24 @@ def _mixed_candidate(request: SearchRequest, mixed: MixedResult) -> Candidate | 
     )
 
 
-def _search_one(request: SearchRequest, part: DeviceSpace, progress: Progress | None) -> SearchResult:
+def _search_one(request: SearchRequest, part: DeviceSpace, below: float, progress: Progress | None) -> SearchResult:
+    return search(
+        part.space,
+        part.evaluator,
+        weight=lambda devices: request.weight(part, devices),
+        below=below,
+        most_families=request.limit,
+        progress=_reported(part, progress),
+    )
+
+
+def _reported(part: DeviceSpace, progress: Progress | None) -> Callable[[int, float, float], None]:
     def report(families: int, bound: float, value: float) -> None:
         if progress is not None:
             best = "no plan fits yet" if math.isinf(value) else f"best {value:.4g}, nothing below {bound:.4g}"
             progress(f"{part.device}: {families} families of plans priced, {best}")
 
-    return search(
-        part.space,
-        part.evaluator,
-        weight=lambda devices: request.weight(part, devices),
-        most_families=request.limit,
-        progress=report,
-    )
+    return report
 
 
 def setup_of(plan: Found, part: DeviceSpace) -> Setup:
@@ -149,7 +203,7 @@ def setup_of(plan: Found, part: DeviceSpace) -> Setup:
     return canonical(
         Setup(
             model=part.space.model,
-            cluster=part.evaluator.cluster,
+            cluster=part.cluster,
             recipe=replace(recipe, schedule=plan.schedule, overlap=(recipe.overlap - {"dp"}) | gradients),
             stages=pipeline.stage_setups(plan.cut, plan.rule, state),
             micro_batch=plan.degrees.samples * plan.degrees.dp,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from planner.one_job.search.best import Best
 from planner.one_job.search.spaces.found import Counts
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

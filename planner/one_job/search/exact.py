@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +25,29 @@ from estimator.bulk.places import Placement, Places
 from estimator.bulk.records import BatchedDegrees, Family, StateRule
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
+from planner.one_job.search.parts import Asking, Part, asking_of, make_part
+from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.cuts import Cut, cuts_of, most_apart
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
 from planner.one_job.search.spaces.space import (
     Space,
     recompute_rules,
     schedules_of,
-    state_rules,
     ways_of,
 )
 from planner.one_job.search.way_order import WayOrder
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 RUNNERS_UP = 5
 FIRST_OPENED, MOST_OPENED = 32, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
+FIRST_SUMMED, MOST_SUMMED = 8, 128
+"""So many schedules of ways are bounded with sums together, in the same way."""
 AHEAD = 1.02
 """What is opened or bounded with sums together with the most promising has bounds of at most so many times its."""
 MOST_DIVES = 8
 """So often a good plan is looked for before it is known to be promising enough."""
-FIRST_SUMMED, MOST_SUMMED = 8, 128
-"""So many schedules of ways are bounded with sums together, in the same way."""
 MOST_MISSES = 2000
 """Families in which the nearest miss is looked for, where nothing fits."""
 
@@ -77,7 +79,7 @@ class _Leaf:
 
 @dataclass(order=True, slots=True)
 class _Item:
-    """A node of the search: a way with a placement and one schedule; then `is_summed`, bounded with sums of gradients;
+    """A node of the search: a way with a placement and one schedule; then `summed`, bounded with sums of gradients;
     then also a pipeline with its cuts; then also some rules of state (`states`). `leaves`: the rules that are left, as
     a heap."""
 
@@ -89,13 +91,14 @@ class _Item:
     schedule: ScheduleName = field(compare=False)
     vpp: int = field(compare=False)
     leaves: list[_Leaf] = field(compare=False)
+    asking: tuple[Asking, ...] = field(compare=False)
+    summed: bool = field(default=False, compare=False)
     pipeline: Pipeline | None = field(default=None, compare=False)
     cuts: tuple[Cut, ...] = field(default=(), compare=False)
     least_s: Floats | None = field(default=None, compare=False)
     states: tuple[StateRule, ...] = field(default=(), compare=False)
     coarse: Coarse | None = field(default=None, compare=False)
     by_state_s: Floats | None = field(default=None, compare=False)
-    is_summed: bool = field(default=False, compare=False)
 
 
 def search(
@@ -103,61 +106,84 @@ def search(
     evaluator: BulkEvaluator,
     *,
     weight: Callable[[int], float] = lambda devices: 1.0,  # noqa: ARG005
+    below: float = math.inf,
     most_families: int | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """The plan of `space` of the least `weight(devices)` times iteration time.
+    """The plan of `space` of the least `weight(devices)` times iteration time, if that is less than `below`.
 
     `most_families` limits the work: what is then left gives the lower bound, and the gap.
     """
-    return _Search(space, evaluator, weight, progress).run(most_families)
+    return _Search(space, evaluator, ((None, below),), weight, progress).run(most_families)[0]
+
+
+def search_parts(
+    space: Space,
+    evaluator: BulkEvaluator,
+    parts: Sequence[Constraints],
+    *,
+    weight: Callable[[int], float] = lambda devices: 1.0,  # noqa: ARG005
+    below: Sequence[float] | None = None,
+    most_families: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[SearchResult, ...]:
+    """The best plan of each of `parts` of the space, as `search` finds it, by one way through all of them: what is
+    opened for one is opened for all. The parts' constraints are the space's, but for narrower ones; `below` and
+    `most_families` are each part's own; counts are of all together."""
+    if not parts:
+        return ()
+    wanted = tuple(zip(parts, below or [math.inf] * len(parts), strict=True))
+    return _Search(space, evaluator, wanted, weight, progress).run(most_families)
 
 
 class _Search:
-    """The state of one search."""
+    """The state of one search through some parts of a space (None: all of it), each with what a plan of it has to be
+    below."""
 
     def __init__(
         self,
         space: Space,
         evaluator: BulkEvaluator,
+        parts: Sequence[tuple[Constraints | None, float]],
         weight: Callable[[int], float],
         progress: Progress | None,
     ) -> None:
         self.space, self.evaluator, self.weight, self.progress = space, evaluator, weight, progress
         self.ways, self.slots = ways_of(space), Places(space.slots)
-        self.best: Found | None = None
+        self.parts = [make_part(space, self.ways, limits, below) for limits, below in parts]
+        self.whole = self.parts[0] if self.parts[0].limits is None else None
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
-        self.order = WayOrder(space, self.ways, evaluator, self.slots, weight)
         self.opened: set[int] = set()
-        self.plunged: set[int] = set()
+        self.plunged: set[tuple[int, Part]] = set()
         self.summed_together = FIRST_SUMMED
+        self.order = WayOrder(space, self.ways, evaluator, self.slots, weight)
 
-    def run(self, most_families: int | None) -> SearchResult:
+    def run(self, most_families: int | None) -> tuple[SearchResult, ...]:
         waiting: list[_Item] = []
-        bound, proved, together = math.inf, True, FIRST_OPENED
+        together = FIRST_OPENED
         while True:
             ahead = self.order.ahead
             if waiting and waiting[0].bound <= ahead:
                 item = heapq.heappop(waiting)
             elif math.isinf(ahead):
-                bound = math.inf
                 break
             else:
                 item = None
-            bound = item.bound if item else ahead
-            if self._is_settled(bound):
-                break
-            if most_families is not None and self.families >= most_families:
-                proved = False
+            if self._close(item.bound if item else ahead, most_families):
                 break
             if item is None:
-                below = self.best.value * (1 - ROUNDING) if self.best else math.inf
+                below = max((part.value for part in self.parts if not part.closed), default=math.inf) * (1 - ROUNDING)
                 until = max(ahead, waiting[0].bound) * AHEAD if waiting else math.inf
-                self._open(self.order.take(together, below=below, until=until), waiting)
-                together = min(2 * together, MOST_OPENED)
-            elif not item.is_summed:
+                some = self.order.take(together, below=below, until=until)
+                bounds = self.order.bounds
+                self._open([way for way in some if not self._is_way_settled(float(bounds[way]), way)], waiting)
+                if self.whole or all(part.value < math.inf for part in self.parts):
+                    together = min(2 * together, MOST_OPENED)
+            elif self._is_settled(item, item.bound):
+                continue
+            elif not item.summed:
                 self._sum(item, waiting)
             elif item.least_s is None:
                 self._cut(item, waiting)
@@ -165,13 +191,19 @@ class _Search:
                 self._share(item, item.least_s, waiting)
             else:
                 self._price(item, item.by_state_s)
-        value = self.best.value if self.best else math.inf
+        return tuple(map(self._result, self.parts))
+
+    def _close(self, bound: float, most_families: int | None) -> bool:
+        """Whether nothing of at least `bound` is better in any part, or there was work enough on it."""
+        return all(part.close(bound, most_families) for part in self.parts)
+
+    def _result(self, part: Part) -> SearchResult:
         return SearchResult(
-            best=self.best,
-            nearest=None if self.best else self.nearest,
-            runners_up=self._runners_up(),
-            lower_bound=min(bound, value),
-            proved=proved,
+            best=part.best,
+            nearest=None if part.best else self.nearest,
+            runners_up=self._runners_up() if self.whole else (),
+            lower_bound=min(part.lower_bound, part.value),
+            proved=part.proved,
             counts=Counts(
                 considered=self.ways.considered,
                 removed=self.ways.removed,
@@ -183,18 +215,46 @@ class _Search:
             ),
         )
 
-    def _is_settled(self, bound: float) -> bool:
-        return self.best is not None and bound >= self.best.value * (1 - ROUNDING)
+    def _is_way_settled(self, bound: float, way: int) -> bool:
+        """Whether no plan of at least `bound` of a way is better in any part."""
+        return all(part.closed or part.is_settled(bound) for part in self.parts if part.ways[way])
+
+    def _is_settled(self, item: _Item, bound: float) -> bool:
+        """Whether no plan of at least `bound` of a node is better."""
+        return all(asking.part.is_settled(bound) for asking in self._asking(item))
+
+    def _asking(self, item: _Item) -> list[Asking]:
+        """The parts that a node touches."""
+        if self.whole:
+            return list(item.asking)
+        states = item.states or [leaf.state for leaf in item.leaves]
+        return [
+            asking
+            for asking in item.asking
+            if not asking.part.closed and any(state in asking.states for state in states)
+        ]
 
     def _plunge(self, waiting: list[_Item]) -> None:
-        """The most promising schedule of a way priced at once under its most promising rule of state, coarsely: a good
-        plan soon, against which the others are bounded."""
-        if not waiting or waiting[0].number in self.plunged or math.isinf(waiting[0].bound):
+        """Plunge into the most promising schedule of a way for each part, once."""
+        if self.whole:
+            if waiting and len(self.plunged) < MOST_DIVES:
+                self._plunge_into(waiting[0], self.whole)
             return
-        if len(self.plunged) >= MOST_DIVES:
+        for part in self.parts:
+            if part.best is None and not part.closed:
+                asked = (item for item in waiting if any(asking.part is part for asking in self._asking(item)))
+                promising = min(asked, default=None)
+                if promising is not None:
+                    self._plunge_into(promising, part)
+
+    def _plunge_into(self, promising: _Item, part: Part) -> None:
+        """Price a schedule of a way at once under its most promising rule of state, coarsely: a good plan soon, against
+        which the others of the part are bounded."""
+        if (promising.number, part) in self.plunged or math.isinf(promising.bound):
             return
-        self.plunged.add(waiting[0].number)
-        item = replace(waiting[0], leaves=list(waiting[0].leaves))
+        self.plunged.add((promising.number, part))
+        rules = next(asking.states for asking in promising.asking if asking.part is part)
+        item = replace(promising, leaves=sorted(leaf for leaf in promising.leaves if leaf.state in rules))
         if item.least_s is None:
             self._cut(item, [])
         while item.least_s is not None and item.leaves:
@@ -222,41 +282,40 @@ class _Search:
     def _open(self, ways: Sequence[int], waiting: list[_Item]) -> None:
         """The schedules of several ways, each under every rule of state, bounded together."""
         pairs = [(way, placement) for way in ways for placement in self._placements(way)]
-        opened = [(way, placement, open_way) for way, placement in pairs if (open_way := self._way(way, placement))]
-        least = self._least([open_way for _, _, open_way in opened], with_sums=False)
-        for (way, placement, open_way), least_s in zip(opened, least, strict=True):
+        opened = [(way, placement, *possible) for way, placement in pairs if (possible := self._way(way, placement))]
+        least = self._least([open_way for _, _, open_way, _ in opened], with_sums=False)
+        for (way, placement, open_way, asking), least_s in zip(opened, least, strict=True):
             for place, schedule in enumerate(open_way.schedules):
-                leaves = self._leaves(open_way, least_s[place])
+                asked = tuple(each for each in asking if each.part.permits_chunks(schedule.chunks))
+                leaves = self._leaves(open_way, asked, least_s[place])
                 if leaves:
-                    alone = replace(open_way, schedules=(schedule,))
-                    item = _Item(
-                        leaves[0].bound, self._next(), way, placement, alone, schedule.name, schedule.chunks, leaves
-                    )
+                    alone, name, vpp = replace(open_way, schedules=(schedule,)), schedule.name, schedule.chunks
+                    item = _Item(leaves[0].bound, self._next(), way, placement, alone, name, vpp, leaves, asked)
                     self._push(item, waiting)
         self._plunge(waiting)
 
     def _sum(self, item: _Item, waiting: list[_Item]) -> None:
-        """The most promising schedules of ways, bounded with the sums of gradients."""
+        """The most promising schedules, bounded with the sums of gradients."""
         some, kept = [item], list[_Item]()
         until = item.bound * AHEAD
         while waiting and len(some) < self.summed_together and waiting[0].bound <= until:
-            if self._is_settled(waiting[0].bound):
-                break
             other = heapq.heappop(waiting)
-            (kept if other.is_summed else some).append(other)
+            if self._is_settled(other, other.bound):
+                continue
+            (kept if other.summed else some).append(other)
         self.summed_together = min(2 * self.summed_together, MOST_SUMMED)
         for other in kept:
             heapq.heappush(waiting, other)
-        ways = [
+        left = [
             replace(
                 each.open,
-                states=tuple(leaf.state for leaf in sorted(each.leaves) if not self._is_settled(leaf.bound)),
-                below_s=self._below_s(each.open.degrees),
+                states=tuple(leaf.state for leaf in each.leaves if not self._is_leaf_settled(leaf, each.asking)),
+                below_s=self._below_s([asking.part for asking in each.asking], each.open.degrees),
             )
             for each in some
         ]
-        for each, way, least_s in zip(some, ways, self._least(ways, with_sums=True), strict=True):
-            each.leaves, each.is_summed = self._leaves(way, least_s[0]), True
+        for each, open_way, least_s in zip(some, left, self._least(left, with_sums=True), strict=True):
+            each.leaves, each.summed = self._leaves(open_way, each.asking, least_s[0]), True
             if each.leaves:
                 each.bound = max(each.bound, each.leaves[0].bound)
                 self._push(each, waiting)
@@ -265,24 +324,30 @@ class _Search:
         kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
         return least_of_ways_s(ways, kinds, spare_bytes=self._spare_bytes(), with_sums=with_sums)
 
-    def _leaves(self, open_way: OpenWay, least_s: Floats) -> list[_Leaf]:
+    def _leaves(self, open_way: OpenWay, asking: Sequence[Asking], least_s: Floats) -> list[_Leaf]:
         """The rules of state that can still be better, as a heap."""
         bounds = (least_s * self._factor(open_way.degrees)).tolist()
-        leaves = [
+        every = (
             _Leaf(bound, number, state)
             for number, (bound, state) in enumerate(zip(bounds, open_way.states, strict=True))
-            if not self._is_settled(bound)
-        ]
+        )
+        leaves = [leaf for leaf in every if not self._is_leaf_settled(leaf, asking)]
         heapq.heapify(leaves)
         return leaves
 
-    def _below_s(self, degrees: BatchedDegrees) -> float:
-        """What plans have to fall below to be better."""
-        return self.best.value * (1 - ROUNDING) / self._factor(degrees) if self.best else math.inf
+    def _is_leaf_settled(self, leaf: _Leaf, asking: Sequence[Asking]) -> bool:
+        """Whether no plan of a rule of state is better."""
+        return all(each.part.closed or each.part.is_settled(leaf.bound) for each in asking if leaf.state in each.states)
 
-    def _way(self, way: int, placement: Placement) -> OpenWay | None:
-        """The way with what is open of it; None where nothing of it is, or none of it can be better."""
-        degrees = self.ways.degrees(way)
+    def _below_s(self, parts: Sequence[Part], degrees: BatchedDegrees) -> float:
+        """What plans have to fall below to be better in one of the parts."""
+        value = max((part.value for part in parts if not part.closed), default=0.0)
+        return value * (1 - ROUNDING) / self._factor(degrees)
+
+    def _way(self, way: int, placement: Placement) -> tuple[OpenWay, tuple[Asking, ...]] | None:
+        """The way with what is open of it, and the parts that it touches; None where nothing of it is, or none of it
+        can be better."""
+        degrees, holding = self.ways.degrees(way), [part for part in self.parts if part.ways[way]]
         kinds = self.evaluator.kinds(degrees, placement)
         if isinstance(kinds, Infeasible):
             return None
@@ -292,19 +357,20 @@ class _Search:
             overlap_under=self.evaluator.overlap_under,
             schedules=(),
             states=(),
-            below_s=self._below_s(degrees),
+            below_s=self._below_s(holding, degrees),
         )
         waits = not self.order.free[way]
         passes_s = float(least_in_turn(open_way.once_s, degrees.pp, open_way.micro_batches, waits))
         least_s = passes_s + self.evaluator.pricing.parameters.of("iteration_s")
-        if self._is_settled(least_s * self._factor(degrees)):
+        if self._is_way_settled(least_s * self._factor(degrees), way):
             return None
         schedules = tuple(
             OpenSchedule(name=name, chunks=vpp, most_apart=self._most_apart(degrees, vpp))
             for name, vpp in schedules_of(self.space, degrees)
         )
-        states = state_rules(self.space, degrees)
-        return replace(open_way, schedules=schedules, states=states) if schedules and states else None
+        asking = asking_of(self.space, degrees, holding)
+        states = tuple(dict.fromkeys(state for each in asking for state in each.states))
+        return (replace(open_way, schedules=schedules, states=states), asking) if schedules and states else None
 
     def _factor(self, degrees: BatchedDegrees) -> float:
         return self.weight(degrees.stage_devices * degrees.pp)
@@ -323,7 +389,7 @@ class _Search:
 
     def _push(self, item: _Item, waiting: list[_Item]) -> None:
         """To those that wait, if something of it can still be better."""
-        if not self._is_settled(item.bound):
+        if not self._is_settled(item, item.bound):
             heapq.heappush(waiting, item)
 
     def _cut(self, item: _Item, waiting: list[_Item]) -> None:
@@ -357,7 +423,8 @@ class _Search:
         degrees = pipeline.degrees
         factor = self._factor(degrees)
         if item.coarse is None:
-            open_cuts = [number for number, took in enumerate(least_s) if not self._is_settled(float(took) * factor)]
+            bounds = (least_s * factor).tolist()
+            open_cuts = [number for number, bound in enumerate(bounds) if not self._is_settled(item, bound)]
             rules = recompute_rules(self.space, 1)
             if not open_cuts or not rules:
                 return
@@ -384,11 +451,12 @@ class _Search:
         assert pipeline is not None
         degrees = pipeline.degrees
         factor = self._factor(degrees)
-        value = self.best.value if self.best else math.inf
+        asking = self._asking(item)
+        value = max((each.part.value for each in asking), default=0.0)
         still: NDArray[np.bool_] = np.less(by_state_s * factor, value * (1 - ROUNDING))
-        if self.best is None and math.isinf(item.bound):
+        if math.isinf(value) and math.isinf(item.bound):
             # Nothing of it fits: the nearest miss is all that can be told.
-            if self.families >= MOST_MISSES:
+            if self.whole is None or self.families >= MOST_MISSES:
                 return
             still = np.ones_like(still)
         cuts = tuple(item.cuts[number] for number in np.flatnonzero(np.any(still, axis=1)).tolist())
@@ -408,8 +476,7 @@ class _Search:
         )
         if not family.plans:
             return
-        below_s = self.best.value / factor if self.best else math.inf
-        priced = pipeline.price(family, below_s=min(below_s, 1e300), spare_bytes=self._spare_bytes())
+        priced = pipeline.price(family, below_s=min(value / factor, 1e300), spare_bytes=self._spare_bytes())
         fits = priced.lacking_bytes <= 0
         self.families += not coarsely
         self.plans += family.plans
@@ -430,31 +497,37 @@ class _Search:
                 state=family.states[state],
             )
 
-        allowed = np.where(fits, priced.total_s, np.inf)
-        if np.isfinite(allowed).any():
-            plan = found_at([int(i) for i in np.unravel_index(int(np.argmin(allowed)), allowed.shape)])
+        fitting_s = np.where(fits, priced.total_s, np.inf)
+        for each in asking:
+            part = each.part
+            part.families += not coarsely
+            allowed = fitting_s if part is self.whole else np.where(each.permits(family), fitting_s, np.inf)
+            place = int(np.argmin(allowed))
+            if not math.isfinite(allowed.flat[place]):
+                continue
+            plan = found_at([int(i) for i in np.unravel_index(place, allowed.shape)])
             key = (item.way, item.schedule, item.vpp)
-            if key not in self.by_way or plan.value < self.by_way[key].value:
+            if part is self.whole and (key not in self.by_way or plan.value < self.by_way[key].value):
                 self.by_way[key] = plan
-            if self.best is None or plan.value < self.best.value:
-                self.best = plan
-        elif self.best is None and not fits.any():
-            place = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
-            plan = found_at([int(i) for i in place])
+            if plan.value < part.value:
+                part.best = plan
+        if math.isinf(value) and not fits.any():
+            nearest = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
+            plan = found_at([int(i) for i in nearest])
             if self.nearest is None or plan.lacking_bytes < self.nearest.lacking_bytes:
                 self.nearest = plan
         if self.progress is not None:
-            self.progress(self.families, item.bound, self.best.value if self.best else math.inf)
+            self.progress(self.families, item.bound, min(part.value for part in self.parts))
 
     def _spare_bytes(self) -> int:
-        """What every device must have left."""
-        below = self.space.memory_below
+        """What every device must have left of what it has in the cluster."""
+        below, more = self.space.memory_below, self.space.more_memory_bytes
         if below is None:
-            return 0
-        return max(0, self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes - below + 1)
+            return -more
+        memory_bytes = self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes
+        return max(0, memory_bytes + more - below + 1) - more
 
     def _runners_up(self) -> tuple[Found, ...]:
-        others = sorted(
-            (plan for plan in self.by_way.values() if plan is not self.best), key=lambda plan_of_way: plan_of_way.value
-        )
+        best = self.parts[0].best
+        others = sorted((plan for plan in self.by_way.values() if plan is not best), key=lambda other: other.value)
         return tuple(others[:RUNNERS_UP])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from planner.one_job.search.certificate import Certificate
 from planner.one_job.search.sensitivity import Sensitivity
 from planner.shared.options.search import Objective
 from planner.shared.plan import Plan
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -10,6 +9,7 @@ from estimator.communication.groups import describe_group, pair_key
 from estimator.communication.levels import Level
 from estimator.pricing.rank_groups import GroupAxis, axis_groups
 from estimator.pricing.recipe import Setup
+from profiles.records import dataclass
 
 LinkPlace = Literal["island", "host", "fabric", "site"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from estimator.pricing.evaluate import evaluate
@@ -18,14 +18,15 @@ from planner.one_job.search.links_used import PLACES, LinkUse, links_used
 from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.varied import (
     Variant,
-    map_groups,
     search_again,
     with_batch,
     with_cluster,
     with_device,
+    with_memory,
     with_node,
 )
-from profiles.cluster import Cluster, NodeGroup
+from profiles.cluster import Cluster, NodeGroup, map_groups
+from profiles.records import dataclass
 from profiles.vocabulary import Device, Infeasible, Link, LinkTable
 
 Kind = Literal["link", "flops", "memory_bandwidth", "memory", "least_memory", "nodes", "batch", "constraint"]
@@ -187,11 +188,6 @@ def lacking_bytes(cluster: Cluster, candidate: Candidate) -> int:
 
 def _is_better(again: Best, best: Best) -> bool:
     return again.winner.found.value < best.winner.found.value * (1 - SAME)
-
-
-def with_memory(request: SearchRequest, device: str, more_bytes: int) -> SearchRequest:
-    """The request with so much more memory on each of the devices."""
-    return with_device(request, device, lambda base: replace(base, memory_bytes=base.memory_bytes + more_bytes))
 
 
 def with_links(request: SearchRequest, use: LinkUse) -> SearchRequest:

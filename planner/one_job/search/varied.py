@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from estimator.pricing.evaluate import evaluate
 from estimator.profiling.lookup import LOCAL_DEVICE
-from planner.one_job.search.best import Best, Progress, find_best
+from planner.one_job.search.best import SAME, Best, Progress, find_best, find_best_parts
+from planner.one_job.search.mixed.space import pricing_of
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.search.spaces.found import Found
-from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest
+from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, grown_memory
 from planner.one_job.tools.base.shape import experts_of
-from profiles.cluster import Cluster, NodeGroup
+from profiles.cluster import Cluster, NodeGroup, map_groups
 from profiles.errors import NothingFits
-from profiles.vocabulary import Device, LinkTable
+from profiles.records import dataclass
+from profiles.vocabulary import Device, Infeasible, LinkTable, RecomputeKind
 
 Change = Callable[[Constraints], Constraints]
 
@@ -37,13 +41,55 @@ class Variant:
 
 def search_again(request: SearchRequest, first: Best | None, progress: Progress | None) -> Best | None:
     """The best plan of a changed request, None where nothing fits; with no more work than some times the first's."""
-    priced = 0 if first is None else first.counts.families
-    most = max(FEWEST_FAMILIES, MOST_TIMES * priced)
-    limit = most if request.limit is None else min(most, request.limit)
+    limited, worth = _limited(request, first), math.inf if first is None else _worth(request, first)
+    if math.isfinite(worth):
+        try:
+            return find_best(limited, below=worth * (1 + SAME), progress=progress)
+        except NothingFits:
+            # The first plan cuts the layers as no plan is cut there.
+            pass
     try:
-        return find_best(replace(request, limit=limit), progress=progress)
+        return find_best(limited, progress=progress)
     except NothingFits:
         return None
+
+
+def _worth(request: SearchRequest, first: Best) -> float:
+    """What the first plan takes of the objective of a changed request, which allows it; infinite where it is not
+    possible there."""
+    winner = first.winner
+    part = next((part for part in request.spaces if part.device == winner.space.device), None)
+    if part is None or len(request.spaces) < len({slot.device for slot in request.cluster.free_slots}):
+        return math.inf
+    recipe = replace(winner.setup.recipe, global_batch=part.space.global_batch)
+    setup = replace(winner.setup, cluster=request.cluster, recipe=recipe)
+    evaluation = evaluate(setup, part.pricing if len(request.spaces) == 1 else pricing_of(request.spaces))
+    if isinstance(evaluation, Infeasible) or evaluation.out_of_memory is not None:
+        return math.inf
+    return winner.found.value * evaluation.iteration_time_s / winner.evaluation.iteration_time_s
+
+
+def search_narrower(
+    request: SearchRequest, narrower: Sequence[Variant], first: Best | None, progress: Progress | None
+) -> tuple[Best | None, ...]:
+    """The best plans of a request under narrower constraints, as `search_again` finds them; those that allow the same
+    recomputation are searched together: what has to be recomputed bounds all plans."""
+    by_rules: dict[tuple[RecomputeKind, ...], list[int]] = {}
+    for number, variant in enumerate(narrower):
+        by_rules.setdefault(variant.request.spaces[0].space.constraints.recompute, []).append(number)
+    best: dict[int, Best | None] = {}
+    for kinds, numbers in by_rules.items():
+        whole = _limited(with_constraints(request, lambda before: replace(before, recompute=kinds)), first)  # noqa: B023
+        parts = [_limited(narrower[number].request, first) for number in numbers]
+        best.update(zip(numbers, find_best_parts(whole, parts, progress=progress), strict=True))
+    return tuple(best[number] for number in range(len(narrower)))
+
+
+def _limited(request: SearchRequest, first: Best | None) -> SearchRequest:
+    """The request with no more work than some times the first's."""
+    priced = 0 if first is None else first.counts.families
+    most = max(FEWEST_FAMILIES, MOST_TIMES * priced)
+    return replace(request, limit=most if request.limit is None else min(most, request.limit))
 
 
 def with_constraints(request: SearchRequest, change: Change) -> SearchRequest:
@@ -75,7 +121,9 @@ def with_cluster(
     """The request on another cluster of the same kinds of nodes; `tables` changes measured link tables too."""
 
     def changed(part: DeviceSpace) -> DeviceSpace:
-        pricing = part.pricing.but(link_tables=[*map(tables, part.pricing.link_tables)]) if tables else part.pricing
+        pricing = part.pricing
+        if tables and pricing.link_tables:
+            pricing = pricing.but(link_tables=[*map(tables, pricing.link_tables)])
         return replace(part, evaluator=replace(part.evaluator, cluster=cluster, pricing=pricing))
 
     return replace(request, cluster=cluster, spaces=tuple(map(changed, request.spaces)))
@@ -88,6 +136,21 @@ def with_device(request: SearchRequest, name: str, change: Callable[[Device], De
         return replace(group, device=change(group.device)) if group.device.name == name else group
 
     return with_cluster(request, map_groups(request.cluster, changed))
+
+
+def with_memory(request: SearchRequest, device: str, more_bytes: int) -> SearchRequest:
+    """The request with so much more memory on each of the devices called `device`. Plans take as long as before, so
+    what has been priced for the request is not priced again."""
+    if more_bytes < 0:
+        # With less memory the allocator reserves less: what fits is to be found out anew.
+        return with_device(request, device, lambda base: replace(base, memory_bytes=base.memory_bytes + more_bytes))
+    spaces = (
+        replace(part, space=replace(part.space, more_memory_bytes=part.space.more_memory_bytes + more_bytes))
+        if part.device == device
+        else part
+        for part in request.spaces
+    )
+    return replace(request, cluster=grown_memory(request.cluster, device, more_bytes), spaces=tuple(spaces))
 
 
 def with_node(request: SearchRequest, part: DeviceSpace) -> SearchRequest:
@@ -108,12 +171,6 @@ def with_node(request: SearchRequest, part: DeviceSpace) -> SearchRequest:
         return replace(there, space=replace(there.space, slots=slots))
 
     return with_constraints(replace(grown, spaces=tuple(map(changed, grown.spaces))), longer)
-
-
-def map_groups(cluster: Cluster, change: Callable[[NodeGroup], NodeGroup]) -> Cluster:
-    """The cluster with each group of nodes changed."""
-    sites = (replace(site, nodes=tuple(map(change, site.nodes))) for site in cluster.sites)
-    return replace(cluster, sites=tuple(sites))
 
 
 # What the user has fixed, and what else could be
@@ -167,9 +224,8 @@ def _named(name: str) -> str:
     return name.replace("_", "-")
 
 
-def neighbours(request: SearchRequest, plan: Found, device: str) -> tuple[Variant, ...]:
-    """The request without the plan's choice, for each choice of the plan that was found on devices of a type: the parts
-    of the space on either side."""
+def neighbours(request: SearchRequest, plan: Found) -> tuple[Variant, ...]:
+    """The request without the plan's choice, for each choice of the plan: the parts of the space on either side."""
     degrees, limits = plan.degrees, request.spaces[0].space.constraints
     chunks = len(plan.cut[0])
     numbers: list[tuple[str, Number, int, int]] = [
@@ -199,17 +255,16 @@ def neighbours(request: SearchRequest, plan: Found, device: str) -> tuple[Varian
         changes.append((rule, lambda before: replace(before, recompute=others)))
     if plan.state.offload:
         changes.append(("optimizer on the devices", lambda before: replace(before, offload=False)))
-    found_there = [Variant(name=name, request=with_constraints(request, change)) for name, change in changes]
-    return (*found_there, *_other_devices(request, device))
+    return tuple(Variant(name=name, request=with_constraints(request, change)) for name, change in changes)
 
 
-def _other_devices(request: SearchRequest, device: str) -> list[Variant]:
-    """Plans on the other types of devices alone."""
-    return [
+def other_devices(request: SearchRequest, device: str) -> tuple[Variant, ...]:
+    """The request on each of the types of devices but one."""
+    return tuple(
         Variant(name=f"on {part.device}", request=replace(request, spaces=(part,)))
         for part in request.spaces
         if part.device != device
-    ]
+    )
 
 
 def _at_most(name: Number, value: int) -> Change:

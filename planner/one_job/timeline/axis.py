@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from profiles.records import dataclass
 
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)

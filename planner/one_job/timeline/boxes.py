@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from estimator.schedules.records import Kind, Task
+from profiles.records import dataclass
 
 KINDS: tuple[Kind, ...] = ("forward", "backward", "weight")
 """Their order within a group, from above."""

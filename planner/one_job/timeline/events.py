@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from estimator.pricing.outcome import Evaluation
@@ -18,6 +17,7 @@ from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import refuse_infeasible
 from planner.shared.plan import Plan, PlanStage
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.store import ProfileStore
 from profiles.vocabulary import Infeasible
 

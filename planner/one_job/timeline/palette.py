@@ -5,10 +5,9 @@ Of several chunks of layers the first is the lightest; the kinds' ranges do not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimator.schedules.records import Kind
 from planner.one_job.timeline.events import After
+from profiles.records import dataclass
 
 Mark = Kind | After
 """What is drawn: a kind of task, or what follows the schedule."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 from estimator.schedules.records import Kind
@@ -24,6 +23,7 @@ from planner.one_job.timeline.words import (
     numbers_of,
     title_of,
 )
+from profiles.records import dataclass
 
 PLOT_WIDTH = 1120.0
 MARGIN = 20.0

@@ -9,11 +9,11 @@ it is the pair of plans next to sqrt(N) on either side, and both lie in both hal
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from estimator.cells.cell import CellEstimate, CellRules, assemble_cell
 from estimator.cells.stage_places import places_of
 from estimator.cells.stage_pricing import Favour, StageOption, StagePricing
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 

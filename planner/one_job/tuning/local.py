@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,6 +30,7 @@ from planner.shared.options.running import RunOptions
 from planner.shared.plan import Plan
 from planner.shared.plan_file import save_plan
 from profiles.errors import InputError, NothingFits
+from profiles.records import dataclass
 
 STEPS, WARM_UPS = 3, 1
 START_S = 15.0

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 
 from planner.one_job.tuning.records import Ask, Candidate, Measurement, P
 from planner.one_job.tuning.student import Student
+from profiles.records import dataclass
 
 Z_90 = NormalDist().inv_cdf(0.95)
 MEASURED_LOG_SPREAD = 0.12

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+from profiles.records import dataclass
 
 P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)

@@ -9,11 +9,12 @@ devices; `bubble` 1, or 1 + (pp - 1) / (micro_batches * vpp) (Megatron-LM, SC21,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
 
 from planner.one_job.validation.results import RowResult
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal, get_args, get_type_hints
 
 from estimator.pricing.recipe import Launch
 from profiles.errors import InputError
 from profiles.numerals import read_number
+from profiles.records import dataclass
 
 CellKind = Literal["text", "count", "count_or_none", "number", "flag"]
 

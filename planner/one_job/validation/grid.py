@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.validation.prepared import Skipped
 from planner.shared.software_defaults import default_micro_batch
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     from planner.one_job.validation.columns import RunRow

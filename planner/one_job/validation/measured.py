@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from models_zoo.layers import TransformerBlock
 from planner.one_job.validation.results import MemoryKind
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     from estimator.pricing.recipe import Setup

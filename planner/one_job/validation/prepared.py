@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimator.pricing.recipe import Setup
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ import math
 from bisect import bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 
 from planner.one_job.validation.results import Key, RowResult
+from profiles.records import dataclass
 
 LEAST_PLANS = 3
 

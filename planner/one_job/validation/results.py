@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.shared.options.running import RowGrouping
+from profiles.records import dataclass
 from profiles.vocabulary import Provenance
 
 MemoryKind = Literal["allocated", "reserved", "required"]

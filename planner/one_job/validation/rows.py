@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.one_job.validation.columns import BY_HEADER, DEGREES, Column, RunRow, read_cell
 from profiles.errors import InputError
 from profiles.files import read_text, text_lines
+from profiles.records import dataclass
 
 METRICS = ("iter_time_s", "tflops_per_gpu", "tokens_per_s_per_gpu", "mfu")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +16,7 @@ from planner.one_job.validation.prepared import PreparedRun, Skipped
 from planner.one_job.validation.report import describe_validation
 from planner.one_job.validation.results import RowResult, parallel_kind, size_class
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.uncertainty import generation_of
 from profiles.vocabulary import Infeasible
 

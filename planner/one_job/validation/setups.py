@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, get_args
 
 from estimator.pricing.build import PipelineDegrees, uniform_setup
@@ -31,6 +31,7 @@ from planner.shared.software_defaults import choices_in_turn, recompute_ladder
 from planner.shared.training_software import framework_for
 from profiles.cluster import Cluster
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, RecomputeKind
 
 if TYPE_CHECKING:

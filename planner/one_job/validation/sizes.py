@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from models_zoo.layers import LatentAttention
 from planner.one_job.validation.prepared import Skipped
+from profiles.records import dataclass
 
 if TYPE_CHECKING:
     from planner.one_job.validation.columns import RunRow

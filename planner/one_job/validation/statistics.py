@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 
 from planner.one_job.validation.baselines import Baseline, best_mfu, in_fit_half
 from planner.one_job.validation.ranking import Ranking, rank_plans
 from planner.one_job.validation.results import GROUPS, Key, RowResult, relative_error
 from planner.shared.options.running import RowGrouping
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

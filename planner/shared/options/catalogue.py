@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
 
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, ModelName, SeqLen
 from planner.shared.options.record import Option, Options
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from models_zoo.user_code import USER_CODE_LIMIT_S, UserCode, names_code
 from planner.shared.options.record import Option, Options
 from planner.shared.options.values import SECONDS
+from profiles.records import dataclass
 
 NAMING = ("model", "policy", "code")
 """Options whose values may name code: what the user writes there is meant to run."""
@@ -27,7 +27,12 @@ class CodeOptions(Options):
         """What the user named, here and nowhere else, and may thus run."""
         values = (getattr(self, name, None) or () for name in NAMING)
         named = tuple(part for value in values for part in ((value,) if isinstance(value, str) else value))
-        return UserCode(named=tuple(filter(names_code, named)), limit_s=self.user_code_limit)
+        return UserCode(
+            named=tuple(filter(names_code, named)),
+            limit_s=self.user_code_limit,
+            option="--code" if hasattr(self, "code") else "",
+            of_file=getattr(self, "code", ()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
@@ -14,6 +14,7 @@ from planner.shared.options.record import Option, Options
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, words_of
 from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
 
 EXPLICIT = partial(
@@ -112,6 +113,9 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFi
             raise self.wrong("code", found=", ".join(self.code), expected="--plan beside it: MODEL runs as it is")
         if self.launcher is not None and self.plan is not None:
             raise InputError(where="estimate", key="--from", found=f"--plan {self.plan} too", expected="one of them")
+        if self.launcher is not None and self.timeline is not None:
+            expected = "`estimate --plan PLAN --timeline FILE` of what -o PLAN writes"
+            raise self.wrong("timeline", found="--from too", expected=expected)
         if self.timeline is not None and not self.explicit:
             expected = "one plan to draw: --plan, --tp, --pp, --dp or another degree; or `cellplan plan`"
             raise self.wrong("timeline", found="Cells", expected=expected)

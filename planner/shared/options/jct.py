@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from planner.shared.options.record import Option, Options, ProgressHook
-from planner.shared.options.values import CLOCK, NATURAL, SHARE
+from planner.shared.options.values import CLOCK, NATURAL, PARAMETER_SETS, SHARE
+from profiles.records import dataclass
 
 Loss = Literal["squared", "absolute", "log", "within-2x"]
 
@@ -23,7 +24,7 @@ class LearningOptions(Options):
     command: ClassVar[str] = "jct"
 
     cap: Annotated[int, Option("the last, open interval of 10 minutes (default: 24)", "CAP")] = 24
-    search: Annotated[int, Option("try N random parameter sets first (default: 0)", values=NATURAL)] = 0
+    search: Annotated[int, Option("try N random parameter sets first (default: 0)", values=PARAMETER_SETS)] = 0
     seed: Annotated[int, Option("of all that is drawn (default: %(default)s)", "SEED", NATURAL)] = 0
     threads: Threads = 2
     progress: ProgressHook = field(default=None, compare=False, repr=False)

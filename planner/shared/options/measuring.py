@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
@@ -12,6 +12,7 @@ from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import ComputeType, MeasuredOptimizer, ModelName, SeqLen, Store
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
 from planner.shared.options.values import LAYERS, SAMPLES, SECONDS
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, CollectiveOp, Recompute
 
 OPS = get_args(CollectiveOp)
@@ -51,6 +52,11 @@ class ProfileOptions(CodeOptions):
             raise self.wrong("compile", found="no --stage", expected="the stage to compile")
         if self.cluster is not None and self.stage is not None:
             raise self.wrong("cluster", found="a --stage too", expected="one of them")
+        if self.cluster is None and self.global_batch is not None:
+            raise self.wrong("global_batch", found=self.global_batch, expected="--cluster beside it")
+        for name in {"tp", "micro_batch", "recompute"} & set(self.changed()) if self.cluster is not None else ():
+            expected = "one of them: the Cells on the cluster say what is measured"
+            raise self.wrong(name, found=f"--cluster {self.cluster} too", expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True)

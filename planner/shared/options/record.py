@@ -7,7 +7,7 @@ From the record come the command line's arguments (`planner.cli.arguments`), the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, 
 
 from planner.shared.options.values import Values, WrongValueError, values_of
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 Progress = Callable[[int, int, float | None, str], None]
 """Called with things done, things in all, seconds left (None: unknown) and what comes next."""

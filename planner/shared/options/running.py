@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -11,7 +11,8 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import HOOK, Option, Options, ProgressHook
-from planner.shared.options.values import NATURAL, RATE, SECONDS
+from planner.shared.options.values import ITERATIONS, NATURAL, NO_OR_SOME_ITERATIONS, RATE, SECONDS
+from profiles.records import dataclass
 
 RunDevice = Literal["auto", "cpu", "cuda"]
 RowGrouping = Literal["source", "device", "generation", "parallel", "model_size"]
@@ -26,8 +27,8 @@ class RunOptions(Options):
     file: Annotated[Path, Option("a plan file, as `cellplan plan -o` writes it", "PLAN")] = field(kw_only=False)
     backend: Annotated[Framework, Option("(default: %(default)s)")] = "torch"
     device: Annotated[RunDevice, Option("GPUs if there are enough")] = "auto"
-    steps: Annotated[int, Option("measured iterations (default: 5)")] = 5
-    warm_up: Annotated[int, Option("iterations before those (default: 1)", values=NATURAL)] = 1
+    steps: Annotated[int, Option("measured iterations (default: 5)", values=ITERATIONS)] = 5
+    warm_up: Annotated[int, Option("iterations before those (default: 1)", values=NO_OR_SOME_ITERATIONS)] = 1
     seed: Annotated[int, Option("of weights and random data (default: 0)", "SEED", NATURAL)] = 0
     learning_rate: Annotated[float, Option("(default: %(default)s)", "RATE", RATE)] = 1e-3
     data: Annotated[Path | None, Option("tokens, .npy or raw (default: random samples)")] = None
@@ -44,6 +45,12 @@ class RunOptions(Options):
     store: StoreIfAny = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
     world: Annotated[World | None, HOOK] = field(default=None, compare=False, repr=False)
+
+    def check(self) -> None:
+        """Raise InputError for the type of a raw file where none is read."""
+        if "data_dtype" in self.changed() and (self.data is None or self.data.suffix == ".npy"):
+            stated = "no --data" if self.data is None else f"{self.data}, which says its own"
+            raise self.wrong("data_dtype", found=stated, expected="a raw file of tokens")
 
 
 @dataclass(frozen=True, kw_only=True)

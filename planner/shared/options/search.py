@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -14,6 +14,7 @@ from planner.shared.options.common import ClusterName, ModelName, PlanOutput, Ti
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
+from profiles.records import dataclass
 from profiles.vocabulary import ScheduleName, ZeroStage
 
 Objective = Literal["time", "cost", "energy"]
@@ -115,6 +116,12 @@ class PlanOptions(CodeOfFileOptions, SearchOptions):
     timeline: TimelineFile = None
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
+    def check(self) -> None:
+        """Raise InputError for code of a file where no file is read."""
+        super().check()
+        if self.code and self.compare is None:
+            raise self.wrong("code", found=", ".join(self.code), expected="--compare beside it: MODEL runs as it is")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrontOptions(SearchOptions):
@@ -167,7 +174,12 @@ class PlaceOptions(SpaceOptions):
     output: PlanOutput = None
 
     def check(self) -> None:
-        """Raise InputError for a schedule that plans over sites have not, or a device type said twice."""
+        """Raise InputError for a schedule that plans over sites have not, a device type said twice, or ages of
+        measurements where there are none."""
+        super().check()
+        for name in ("half_life", "now"):
+            if name in self.changed() and not self.comm and self.links is None:
+                raise self.wrong(name, found=getattr(self, name), expected="--comm or --links beside it")
         if self.schedule not in (None, ("1f1b",)):
             raise self.wrong("schedule", found=",".join(self.schedule), expected="1f1b, which plans over sites have")
         if len(set(self.types)) != len(self.types):

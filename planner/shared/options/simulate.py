@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,6 +24,7 @@ from planner.shared.options.values import (
 )
 from profiles.limits import LIMITS
 from profiles.numerals import read_whole
+from profiles.records import dataclass
 
 TraceFormat = Literal["auto", "cellplan", "philly", "helios", "pai", "sacct"]
 Fractional = Literal["round-up", "refuse"]
@@ -173,7 +174,10 @@ class SimulateOptions(ReplayOptions):
     stop: Annotated[Callable[[], bool] | None, HOOK] = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:
-        """Raise InputError for a run that goes on from no file."""
+        """Raise InputError for a run that goes on from no file, or keeps none every so often."""
+        if self.checkpoint is None and "checkpoint_every_s" in self.changed():
+            found = f"{self.checkpoint_every_s:g} without --checkpoint"
+            raise self.wrong("checkpoint_every_s", found=found, expected="the file to keep")
         if self.resume and self.checkpoint is None:
             raise self.wrong("resume", found="no --checkpoint", expected="the file to go on from")
 

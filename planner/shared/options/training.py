@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, get_args
 
@@ -13,6 +12,7 @@ from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
 from planner.shared.options.values import IMBALANCE, LAYERS, RATE, SAMPLES, TOKENS, Values, words_of
+from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
 JOB = partial(Option, group="the job")
@@ -38,6 +38,15 @@ class JobOptions(CodeOptions):
     attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None
     profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None
     store: StoreIfAny = None
+
+    def check(self) -> None:
+        """Raise InputError for measured layer times where there is nothing measured."""
+        if self.profiles is not None and (self.store is None or not self.store.exists()):
+            expected = "a store that has them (--store): `cellplan profile` measures them"
+            raise self.wrong(
+                "profiles", found=f"{self.profiles} without a store of measured profiles", expected=expected
+            )
+        super().check()
 
 
 @dataclass(frozen=True, kw_only=True)

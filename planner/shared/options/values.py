@@ -6,13 +6,14 @@ Numbers, lists and pairs are the same on the command line, from Python and in a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from operator import ge, gt, le, lt
 from typing import Any, Literal, get_args, get_origin
 
 from profiles.limits import LIMITS, Limit
 from profiles.numerals import read_number, read_whole
+from profiles.records import dataclass
 
 Schema = Mapping[str, Any]
 
@@ -70,8 +71,8 @@ def _numbers(expected: str, read: Callable[[str], Any] = read_number, **bounds: 
     )
 
 
-def _counts(limit: Limit) -> Values:
-    return _numbers(f"a whole number from 1, {limit.expected}", read_whole, minimum=1, maximum=limit.most)
+def _counts(limit: Limit, *, least: int = 1) -> Values:
+    return _numbers(f"a whole number from {least}, {limit.expected}", read_whole, minimum=least, maximum=limit.most)
 
 
 _WITHIN = {"minimum": ge, "exclusiveMinimum": gt, "exclusiveMaximum": lt, "maximum": le}
@@ -79,6 +80,9 @@ POSITIVE_INT = _numbers("a whole number of at least 1", read_whole, minimum=1)
 NATURAL = _numbers("a whole number of at least 0", read_whole, minimum=0)
 SAMPLES = _counts(LIMITS.samples)
 TOKENS = _counts(LIMITS.tokens)
+ITERATIONS = _counts(LIMITS.iterations)
+NO_OR_SOME_ITERATIONS = _counts(LIMITS.iterations, least=0)
+PARAMETER_SETS = _counts(LIMITS.parameter_sets, least=0)
 ROUND = _numbers("seconds, at least 1: no scheduler decides more often", minimum=1)
 RATE = _numbers("a number above 0", exclusiveMinimum=0)
 SECONDS = _numbers("seconds above 0", exclusiveMinimum=0)

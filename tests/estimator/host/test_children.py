@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.killed.processes import TOKEN, processes_with
-from estimator.host import guardian
+from bench.killed.processes import TOKEN, is_running, processes_with
+from estimator.host import tied
 from estimator.host.children import child_processes
-from tests.processes import new_token, wait_until
+from estimator.host.descendants import descendants_of
+from tests.processes import GUARDIAN, new_token, wait_until
 
 ROOT = str(Path(__file__).parents[3])
 GONE_S = 5.0
@@ -82,7 +83,7 @@ def test_what_was_started_ends_with_a_killed_parent(token: str, tmp_path: Path) 
 def test_children_end_with_a_killed_parent_whose_guardian_was_killed_too(token: str, tmp_path: Path) -> None:
     with begin(PARENT.replace(repr(GRANDPARENT), repr("import time; time.sleep(600)")), tmp_path) as parent:
         await_processes(token, lambda commands: len(commands) == 3 and sleepers(commands) == 1)
-        (guarding,) = (pid for pid, command in processes_with(token).items() if guardian.__file__ in command)
+        (guarding,) = (pid for pid, command in processes_with(token).items() if GUARDIAN in command)
         os.kill(guarding, signal.SIGKILL)
         wait_until(lambda: guarding not in processes_with(token), "it lives on")
         parent.kill()
@@ -106,8 +107,7 @@ def test_a_pool_ends_with_a_killed_parent(method: str, token: str, tmp_path: Pat
 
 
 def test_a_child_whose_parent_went_before_it_was_tied_does_not_begin(tmp_path: Path) -> None:
-    tied = str(Path(guardian.__file__).with_name("tied.py"))
-    command = [sys.executable, "-I", "-S", tied, str(os.getppid()), "touch", str(tmp_path / "begun")]
+    command = [sys.executable, "-I", "-S", tied.__file__, str(os.getppid()), "touch", str(tmp_path / "begun")]
     assert subprocess.run(command, check=False).returncode == 1
     assert not (tmp_path / "begun").exists()
 
@@ -115,3 +115,44 @@ def test_a_child_whose_parent_went_before_it_was_tied_does_not_begin(tmp_path: P
 def test_a_program_that_there_is_not_is_told_at_once() -> None:
     with child_processes() as children, pytest.raises(FileNotFoundError, match="no-such-program"):
         children.start(["no-such-program"])
+
+
+BESIDE = """
+import os, subprocess, sys, time
+from estimator.host.children import child_processes
+if os.fork() == 0:
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(599)"])
+with child_processes() as children, children.answer_for_all():
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    time.sleep(600)
+"""
+
+
+def test_what_is_answered_for_ends_with_a_killed_parent_and_nobody_else_of_its_group(
+    token: str, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(BESIDE)
+    command = [sys.executable, str(tmp_path / "program.py")]
+    environment = {**os.environ, "PYTHONPATH": ROOT, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, start_new_session=True) as parent:
+        await_processes(token, lambda commands: sleepers(commands) == 1 and len(commands) == 4)
+        parent.kill()
+    wait_until(lambda: len(processes_with(token)) == 1, lambda: f"there are {processes_with(token)}", within_s=GONE_S)
+    ((pid, beside),) = processes_with(token).items()
+    assert "sleep(599)" in beside
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_what_left_the_session_and_its_environment_ends_with_code_that_is_kept(token: str) -> None:
+    runaway = "import os, time; os.fork() or (os.setsid(), os.execve('/bin/sleep', ['sleep', '600'], {}))"
+    with child_processes() as children:
+        process = children.start([sys.executable, "-c", f"{runaway}; time.sleep(600)"], kept=True)
+
+        def sleeping() -> list[int]:
+            names = ((pid, Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in descendants_of(process.pid))
+            return [pid for pid, name in names if name.startswith(b"sleep")]
+
+        wait_until(sleeping, "it did not begin")
+        (away,) = sleeping()
+    assert not is_running(away)
+    assert not processes_with(token)

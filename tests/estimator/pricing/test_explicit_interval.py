@@ -40,6 +40,15 @@ def test_a_run_is_told_by_what_limits_it(breakdown: TimeBreakdown, kind: WorkKin
     assert work_kind(breakdown, launch_share=0.1, communication_share=0.25) == kind
 
 
+def test_mixtures_of_experts_stand_apart_unless_launching_limits_them() -> None:
+    for breakdown, kind in (
+        (TimeBreakdown(gemm_s=9, ep_s=1), "experts"),
+        (TimeBreakdown(gemm_s=6, ep_s=4), "experts"),
+        (TimeBreakdown(gemm_s=8, launch_s=2), "launch"),
+    ):
+        assert work_kind(breakdown, "experts", launch_share=0.1, communication_share=0.25) == kind
+
+
 def test_no_time_is_refused() -> None:
     with pytest.raises(ValueError, match="expected more than 0"):
         work_kind(TimeBreakdown(), launch_share=0.1, communication_share=0.25)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import TypeAdapter
 
 from planner.shared.plan import Plan, PlanBatch, PlanStage, RecomputeRule, Sharding
 from planner.shared.plan_file import load_plan, parse_plan, plan_json_schema, plan_to_json, save_plan
@@ -167,3 +168,10 @@ def test_the_breakdown_of_an_older_cells_plan_is_refused_by_its_key() -> None:
         InputError, match=r"old\.json: estimate\.breakdown\.blocking_collectives_s: found the breakdown"
     ):
         parse_plan(json.dumps(value), "old.json")
+
+
+@pytest.mark.parametrize("plan", [example_plan(), replace(example_plan(), recipe=None)])
+def test_the_text_holds_what_pydantic_reads(plan: Plan) -> None:
+    """One writes the records by their fields, the other reads them: the same keys and values."""
+    dumped = TypeAdapter(Plan).dump_python(plan, mode="json")
+    assert repr(json.loads(plan_to_json(plan))) == repr(dumped)

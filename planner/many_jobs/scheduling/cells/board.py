@@ -9,7 +9,7 @@ it were suspended. So a change pays only when its gain within the horizon outwei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from planner.many_jobs.jobs.records import Grant, Job, JobState, View, grant
 from planner.many_jobs.scheduling.cells.tables import CellRow, CellTables
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

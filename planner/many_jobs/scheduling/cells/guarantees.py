@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board, Floats
 from planner.many_jobs.scheduling.cells.timeline import ALIKE_S, Timeline
+from profiles.records import dataclass
 
 MOST_INSERTIONS = 600
 """Insertions in one decision, after which step 2 and 3 are left out."""

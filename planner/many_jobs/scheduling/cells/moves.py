@@ -7,11 +7,10 @@ each kind (by gain) suffice: whatever a choice takes beyond them can be replaced
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.many_jobs.scheduling.cells.board import NOTHING, Board, Floats, Integers
+from profiles.records import dataclass
 
 STEPS = 10
 SIFTINGS = 2

@@ -14,12 +14,11 @@ what remains the `beam` most promising go on; where that cut any, the choice is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from planner.many_jobs.scheduling.cells.board import Board, Floats, Integers
 from planner.many_jobs.scheduling.cells.moves import Moves, list_moves
+from profiles.records import dataclass
 
 BEAM = 64
 STEP_SHARE = 0.3
@@ -163,15 +162,19 @@ def _extended(partial: _Partial, moves: Moves, step: int, least: float) -> _Part
     needed = least - partial.gain - partial.free @ moves.prices - (partial.left - 1) * moves.top
     blocks = [_pairs(partial, moves, step, needed, why, np.flatnonzero(reason == why)) for why in np.unique(reason)]
     index, move = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    left = partial.left[index] - moves.cost[move]
-    free = partial.free[index] - moves.net[move]
-    freed = moves.most.T[left]
-    possible = np.flatnonzero((free + freed[:, :-1] >= 0).all(axis=1) & (free.sum(axis=1) + freed[:, -1] >= 0))
-    index, move, free, left = index[possible], move[possible], free[possible], left[possible]
+    left, gain = partial.left[index] - moves.cost[move], partial.gain[index] + moves.gain[move]
+    # What has no step left is worth a look as a whole choice alone.
+    worth = np.flatnonzero((left > 0) | (gain > least))
+    index, move, left, gain = index[worth], move[worth], left[worth], gain[worth]
+    # By pool first: few pools, many choices.
+    by_pool = partial.free.T[:, index] - moves.net.T[:, move]
+    freed = moves.most[:, left]
+    possible = np.flatnonzero((by_pool + freed[:-1] >= 0).all(axis=0) & (by_pool.sum(axis=0) + freed[-1] >= 0))
+    index, move, left, gain = (part[possible] for part in (index, move, left, gain))
+    free = by_pool[:, possible].T
     taken, after = partial.taken[index], partial.after[index]
     taken[:, step] = move
     after[np.arange(len(index)), reason[index]] = move
-    gain = partial.gain[index] + moves.gain[move]
     return _Partial(free=free, gain=gain, left=left, start=partial.start[index], taken=taken, after=after)
 
 

@@ -7,12 +7,12 @@ for `factor[l]` times the devices asked for. Crius section 6.1 takes the factors
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.many_jobs.jobs.records import CellBook, Job, Workload
+from profiles.records import dataclass
 
 CRIUS_LEVELS = (-1, 0, 1)
 """Half, once and twice the devices asked for (Crius section 6.1)."""

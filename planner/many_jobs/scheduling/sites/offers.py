@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from planner.many_jobs.jobs.records import Grant, Job, Pool, View
 from planner.many_jobs.sites.filling import Shares
 from planner.many_jobs.sites.topology import Topology, make_topology
 from profiles.cluster import SiteLink
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ nodes are pieces of a job with a load, edges their traffic, parts the sites, cap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from profiles.records import dataclass
 
 Ints = NDArray[np.int64]
 

@@ -8,11 +8,11 @@ DT-FM's costs are of its own pipelines; here they are the traffic cut, so that a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from random import Random
 
 from planner.many_jobs.scheduling.sites.partition import Partition, PartitionGraph, measure
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

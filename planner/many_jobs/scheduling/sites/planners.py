@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from estimator.frontends.load import load_file_model
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
+from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Recipe, Setup
 from models_zoo.model import Model
 from planner.many_jobs.jobs.records import Workload
@@ -25,6 +26,7 @@ from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace, SearchRequest, request_on
 from profiles.cluster import Cluster, SiteLink
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 MOST_NODES = 1
 """Up to so many nodes of a site are shared by TPA's exact choice inside; beyond, by the exact search over plans that
@@ -33,6 +35,8 @@ MOST_SITES = 10
 """TPA's arrangements are tried of at most so many sites, for the same reason."""
 ILP_PRICED = 200
 """Plans that "ilp" prices of TPA's candidates, many times as many as "tpa"."""
+TOGETHER = 32
+"""So many plans in turn share what has been priced; then it is forgotten."""
 FAMILIES = 400
 """Families of plans that a search over even plans prices at most; what that leaves open is not proved."""
 
@@ -55,12 +59,16 @@ class Workshop:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._blind: dict[object, Setup | None] = {}
+        self._pricing, self._plans = Pricing(), 0
 
     def plan(self, planner: str, workload: Workload, cluster: Cluster) -> Planned | None:
         """The plan of that planner on all devices of `cluster`; None where none fits. InputError for a planner or model
         that there is not."""
         if planner not in PLANNERS:
             raise InputError(where="grant", key="planner", found=planner, expected="one of " + ", ".join(PLANNERS))
+        self._plans += 1
+        if self._plans % TOGETHER == 0:
+            self._pricing = Pricing()
         return PLANNERS[planner](self, workload, cluster)
 
     def model(self, workload: Workload) -> Model:
@@ -78,7 +86,9 @@ class Workshop:
         """All that is open on the cluster's devices, a space for each type."""
         constraints = Constraints(schedules=("1f1b",), offload=False, most={"cp": 1})
         model, recipe = self.model(workload), self.recipe(workload)
-        request = request_on(model, cluster, recipe, constraints=constraints, reference=workload.model)
+        request = request_on(
+            model, cluster, recipe, constraints=constraints, reference=workload.model, pricing=self._pricing
+        )
         return replace(request, spaces=tuple(map(_on_all, request.spaces))) if all_devices else request
 
     def blind(self, workload: Workload, cluster: Cluster) -> Setup | None:

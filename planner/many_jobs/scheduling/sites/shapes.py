@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from planner.many_jobs.scheduling.cell_book import pool_name
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
+from profiles.records import dataclass
 
 SiteShape = tuple[int, tuple[tuple[int, int], ...]]
 """Kind of site, and for each of its groups of nodes that gives devices its kind and how many."""

@@ -8,7 +8,6 @@ one from which no plan below the limit can come.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from estimator.pricing.amounts import Floats
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.mixed.stage_tables import StageTable
+from profiles.records import dataclass
 
 Integers = NDArray[np.int64]
 SAME = 1e-13

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.layer_bounds import Linear, LinearRank
 from planner.one_job.search.mixed.space import MixedSpace, Segment
 from planner.one_job.search.spaces.space import divisors, fewest_replicas
+from profiles.records import dataclass
 
 Integers = NDArray[np.int64]
 SCALES = 3

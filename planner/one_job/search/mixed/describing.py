@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 
 from estimator.bulk.places import place_in_order
@@ -11,6 +10,7 @@ from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup, StageSetup
 from planner.one_job.search.spaces.found import Found
 from planner.shared.plan import device_types
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ for one layer, do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from estimator.pricing.recipe import Setup, StageSetup
 from planner.one_job.search.mixed.pricer import Pricer
 from planner.one_job.search.mixed.space import Segment
 from planner.one_job.search.spaces.space import fewest_replicas
+from profiles.records import dataclass
 from profiles.vocabulary import CollectiveOp
 
 
@@ -91,7 +92,8 @@ class Linear:
         )
         nodes = links.cluster.group_of(slots[0])
         inside = layout.tp <= min(nodes.island_size, nodes.devices)
-        on_tp = links.on_axes_of(StageSetup(chunks=chunks, slots=slots[: layout.tp], tp=layout.tp))
+        group_of_tp = StageSetup(chunks=chunks, slots=slots[: layout.tp], tp=layout.tp)
+        on_tp = links.on_axes_of(group_of_tp)
 
         def on_axis(op: CollectiveOp, size_bytes: float, axis: str | int) -> float:
             return on_tp(op, size_bytes, axis) if axis == "tp" and inside else 0.0
@@ -104,8 +106,17 @@ class Linear:
             stages=(stage,),
             micro_batch=batch,
         )
-        shards = pricer.shards(on_one_device(whole, stage, group.device, samples=samples, stages=1), number, on_axis)
-        return None if shards is None else self._tangent(shards)
+
+        def make() -> LinearRank | None:
+            alone = on_one_device(whole, stage, group.device, samples=samples, stages=1)
+            shards = pricer.shards(alone, number, on_axis)
+            return None if shards is None else self._tangent(shards)
+
+        # In whichever search, on whichever cluster.
+        place = links.place_of(group_of_tp, "tp") if inside and layout.tp > 1 else None
+        device, once = replace(group.device, memory_bytes=1), pricer.batches(segment) == 1
+        key = (Linear._rank, pricer.work, pricer.recomputed(), device, layout, samples, once, place)
+        return pricer.pricing.keep(key, make)
 
     def _tangent(self, shards: RankShards) -> LinearRank:
         """What the whole model takes longer than without one layer, and what one layer keeps."""

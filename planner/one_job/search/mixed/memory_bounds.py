@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
@@ -26,6 +25,7 @@ from estimator.pricing.amounts import Floats
 from planner.one_job.search.mixed.columns import SCALES, Column, Columns, Integers
 from planner.one_job.search.mixed.frames import Frames, Lister, Rows
 from planner.one_job.search.spaces.found import ROUNDING
+from profiles.records import dataclass
 
 AT_ONCE = (256, 4096)
 """So many frames are bounded in one go, those with the least bounds first: at first few, then twice as many each time

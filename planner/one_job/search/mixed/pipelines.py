@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from estimator.pricing.recipe import ScheduleName, Setup, StageSetup, ZeroStage
@@ -12,6 +12,7 @@ from estimator.schedules import flying_micro_batches
 from planner.one_job.search.mixed.best_cut import BestCut, FrameStage, Pipe
 from planner.one_job.search.mixed.frames import Frame
 from planner.one_job.search.mixed.pricer import Pricer, SegmentPrices
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -36,7 +36,10 @@ from planner.one_job.search.mixed.stage_tables import (
 )
 from planner.one_job.tools.base.shape import Shape
 from profiles.cluster import DeviceSlot
+from profiles.records import dataclass
 
+PASS_AXES: tuple[GroupAxis, ...] = ("tp", "ep", "etp")
+"""Axes whose collectives stand in the passes."""
 AXES: tuple[GroupAxis, ...] = ("tp", "dp", "ep", "etp", "expert_dp")
 
 
@@ -102,6 +105,12 @@ class Pricer:
                 micro_batch=micro_batch,
             )
         )
+
+    @cached_property
+    def work(self) -> object:
+        """Stands for the model and its recipe, whatever the global batch: what ranks compute and hold depends on no
+        more of a pricer."""
+        return self.pricing.stands_for(self.space.model, replace(self.recipe, global_batch=1))
 
     @cached_property
     def no_hop(self) -> Floats:
@@ -219,13 +228,13 @@ class Pricer:
             if shards is None:
                 return None
             # What a rank holds is the same on any device and for however many samples.
-            held = self.pricing.keep((holdings, self, segment.layout), lambda: holdings(shards, self.contents))
+            held = self.pricing.keep((holdings, self.work, segment.layout), lambda: holdings(shards, self.contents))
             return ShardTable(shards=shards, contents=self.contents, held=held)
 
-        axes = tuple(self.links.groups_of(stage, axis) for axis in ("tp", "ep", "etp"))
-        table = self.pricing.keep(
-            (self._kind, group.device, segment.layout, samples, setup.micro_batches == 1, axes), make
-        )
+        # In whichever search, on whichever cluster.
+        axes = tuple(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1)
+        device, once = replace(group.device, memory_bytes=1), setup.micro_batches == 1
+        table = self.pricing.keep((Pricer._kind, self.work, device, segment.layout, samples, once, axes), make)
         if table is None:
             return None
         return RankKind(setup=setup, stage=setup.stages[0], table=table, memory_bytes=group.device.memory_bytes)
@@ -277,6 +286,6 @@ def make_pricer(space: MixedSpace) -> Pricer:
     return Pricer(
         space=space,
         recipe=evaluator.recipe if len(kernels) == 1 else replace(evaluator.recipe, attention="math"),
-        links=replace(evaluator.links, pricing=space.pricing),
+        links=replace(evaluator.links, pricing=space.pricing, cluster=space.cluster),
         contents=contents_of(evaluator.layers),
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.layer_times import nothing_measured
@@ -35,6 +35,7 @@ from planner.one_job.search.spaces.found import ROUNDING, Counts
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.request import SearchRequest
 from planner.one_job.search.spaces.space import fills_evenly
+from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 SAME = 1e-9
@@ -74,19 +75,18 @@ class MixedResult:
 def search_mixed(
     request: SearchRequest, incumbent: float, *, most: int | None = None, progress: Progress | None = None
 ) -> MixedResult:
-    """The best plan on the groups of `request` if its value is below `incumbent` (infinite: any).
+    """The best plan on the groups of `request` if its value is below `incumbent` (infinite: any). At most `most` frames
+    are cut."""
+    return begin_mixed(request, most=most, progress=progress).finish(incumbent)
 
-    `most` limits how many frames are cut. Measured layer times are of one type of device each: where there are some,
-    nothing is searched.
+
+def begin_mixed(request: SearchRequest, *, most: int | None = None, progress: Progress | None = None) -> MixedSearch:
+    """Return the search of plans on the groups of `request`, which cuts at most `most` frames.
+
+    Measured layer times are of one type of device each: where there are some, nothing is searched.
     """
-    space = MixedSpace(groups=groups_of(request.spaces), pricing=pricing_of(request.spaces))
-    why = _why_not(space)
-    if why is not None:
-        counts = Counts(considered=0, removed={}, ways=0, bounded=0, families=0, plans=0, out_of_memory=0)
-        return MixedResult(
-            setup=None, evaluation=None, value=math.inf, lower_bound=math.inf, proved=True, counts=counts, notes=why
-        )
-    return _Search(request, space, incumbent, MOST_CUTS if most is None else most, progress).run()
+    space = MixedSpace(cluster=request.cluster, groups=groups_of(request.spaces), pricing=pricing_of(request.spaces))
+    return MixedSearch(request, space, _why_not(space), MOST_CUTS if most is None else most, progress)
 
 
 def _why_not(space: MixedSpace) -> tuple[str, ...] | None:
@@ -120,30 +120,59 @@ class _Item:
     least_s: float = field(compare=False)
 
 
-class _Search:
-    """The state of one search."""
+class MixedSearch:
+    """The state of one search; `why_not`: why there is nothing to search, None where there is. `value` is what is known
+    to be possible (infinite: nothing is)."""
 
     def __init__(
-        self, request: SearchRequest, space: MixedSpace, incumbent: float, most: int, progress: Progress | None
+        self,
+        request: SearchRequest,
+        space: MixedSpace,
+        why_not: tuple[str, ...] | None,
+        most: int,
+        progress: Progress | None,
     ) -> None:
         self.request, self.space, self.most, self.progress = request, space, most, progress
+        self.nothing = why_not is not None
         self.pricer = make_pricer(space)
         kernels = {group.own.evaluator.recipe.attention for group in space.groups}
-        self.notes = () if len(kernels) == 1 else ("math attention: not all types of device have flash attention",)
+        self.notes = why_not or ()
+        if not self.nothing and len(kernels) > 1:
+            self.notes = ("math attention: not all types of device have flash attention",)
         self.linear = Linear(pricer=self.pricer)
         self.maker = PipeMaker(pricer=self.pricer, schedules=_schedules(space))
         self.iteration_s = space.pricing.parameters.of("iteration_s")
-        self.value, self.doubtful = incumbent, math.inf
+        self.value, self.doubtful = math.inf, math.inf
         self.setup: Setup | None = None
         self.evaluation: Evaluation | None = None
         self.weights: dict[Segment, float] = {}
         self.done: set[tuple[Frame, ScheduleName, bool]] = set()
         self.considered = self.bounded = self.cut = self.tried = self.serial = 0
+        self.tried_quickly = False
 
-    def run(self) -> MixedResult:
-        self._work(
-            self._lister(quickly=True), segments=QUICK_SEGMENTS, frames=QUICK_FRAMES, cuts=min(QUICK_CUTS, self.most)
-        )
+    def try_quickly(self) -> None:
+        """Find a good plan soon, against which others are bounded."""
+        self.tried_quickly = True
+        cuts = min(QUICK_CUTS, self.most)
+        self._work(self._lister(quickly=True), segments=QUICK_SEGMENTS, frames=QUICK_FRAMES, cuts=cuts)
+
+    def finish(self, incumbent: float) -> MixedResult:
+        """Return the best plan, if its value is below `incumbent` (infinite: any)."""
+        if self.nothing:
+            counts = Counts(considered=0, removed={}, ways=0, bounded=0, families=0, plans=0, out_of_memory=0)
+            return MixedResult(
+                setup=None,
+                evaluation=None,
+                value=math.inf,
+                lower_bound=math.inf,
+                proved=True,
+                counts=counts,
+                notes=self.notes,
+            )
+        if incumbent <= self.value * (1 + SAME):
+            self.value, self.setup, self.evaluation = incumbent, None, None
+        if not self.tried_quickly:
+            self.try_quickly()
         before, lister = self.bounded, self._lister(quickly=False)
         bound = min(self._work(lister, segments=None, frames=MOST_FRAMES, cuts=self.most), self.doubtful)
         return MixedResult(

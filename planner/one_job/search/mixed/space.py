@@ -7,7 +7,6 @@ group, or on several at once, whose replicas then have shares of the micro-batch
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 
 from estimator.bulk.places import whole_groups
@@ -20,7 +19,8 @@ from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import DeviceSpace
 from planner.one_job.search.spaces.space import MOST_SAMPLES, MOST_TOKENS, MOST_TP
 from planner.one_job.tools.base.shape import experts_of
-from profiles.cluster import DeviceSlot
+from profiles.cluster import Cluster, DeviceSlot
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, Device
 
 
@@ -35,7 +35,7 @@ class Group:
     @property
     def device(self) -> Device:
         """What the devices are."""
-        return self.own.evaluator.cluster.group_of(self.slots[0]).device
+        return self.own.cluster.group_of(self.slots[0]).device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,10 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedSpace:
-    """Groups, and what is open of plans on several of them; what these are priced by keeps what has been computed."""
+    """Groups of a cluster, and what is open of plans on several of them; what these are priced by keeps what has been
+    computed."""
 
+    cluster: Cluster
     groups: tuple[Group, ...]
     pricing: Pricing
 
@@ -146,9 +148,15 @@ class MixedSpace:
             shares=segment.shares,
         )
 
-    def segments(self, party: tuple[int, ...], micro_batch: int) -> Iterator[tuple[Segment, ...]]:
+    def segments(self, party: tuple[int, ...], micro_batch: int) -> tuple[tuple[Segment, ...], ...]:
         """All segments on the groups of `party` for micro-batches of so many samples; those together that differ in
         nothing but the shares, the first type's rising and the second's falling."""
+        return self.pricing.remember(self._every_segment, party, micro_batch)
+
+    def _every_segment(self, party: tuple[int, ...], micro_batch: int) -> tuple[tuple[Segment, ...], ...]:
+        return tuple(self._segments(party, micro_batch))
+
+    def _segments(self, party: tuple[int, ...], micro_batch: int) -> Iterator[tuple[Segment, ...]]:
         limits = self.constraints
         for tp in self._tps(party):
             places = [len(self.places(number, tp)) // tp for number in party]
@@ -237,12 +245,16 @@ class MixedSpace:
         for ep, etp in product(spreads, dict.fromkeys((1, tp)) if experts else (1,)):
             if ranks % (ep * etp) or not (limits.permits("ep", ep) and limits.permits("etp", etp)):
                 continue
-            degrees = Degrees(tp=tp, dp=dp, ep=ep, etp=etp)
-            if refuse_degrees(self.model, degrees, seq_len=space.seq_len) is not None:
+            if not self.pricing.remember(self._can_hold, tp, ep, etp):
                 continue
             for shares in (True, False) if splits else (False,):
                 if not splits or shares in limits.open_sequence_parallel:
                     yield Layout(tp=tp, ep=ep, etp=etp, sequence_parallel=shares)
+
+    def _can_hold(self, tp: int, ep: int, etp: int) -> bool:
+        """Whether layers can be held so, by however many replicas hold all experts."""
+        degrees = Degrees(tp=tp, dp=ep * etp, ep=ep, etp=etp)
+        return refuse_degrees(self.model, degrees, seq_len=self.first.space.seq_len) is None
 
 
 def _parts(whole: int, size: int) -> int:
@@ -265,4 +277,7 @@ def pricing_of(spaces: Sequence[DeviceSpace]) -> Pricing:
     """Return what plans on all of them are priced by: the link tables of every type, and no measured layer times,
     which are of one type each."""
     tables = {table.id: table for part in spaces for table in part.pricing.link_tables}
-    return spaces[0].pricing.but(link_tables=tuple(tables.values()), lookup=nothing_measured)
+    first = spaces[0].pricing
+    if first.lookup is nothing_measured and len(tables) == len(first.link_tables):
+        return first
+    return first.but(link_tables=tuple(tables.values()), lookup=nothing_measured)

@@ -5,7 +5,7 @@ The same rules as `estimator.pricing.evaluate`, by the layers of `estimator.bulk
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,7 @@ from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, r
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_cost import OnceCost, longest_once, price_once
+from profiles.records import dataclass
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -95,6 +96,20 @@ class RankKind:
     def shards(self) -> RankShards:
         """The layers as they hold them."""
         return self.table.shards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Held:
+    """Bytes of a rank, (rules, contents): what a micro-batch under way keeps, what has been given back by the fullest
+    moment and what lives for a moment then, what stands and what the optimizer's step copies; and what is outside of
+    the allocator."""
+
+    saved: Floats
+    freed: Floats
+    temporary: Floats
+    standing: Floats
+    step: Floats
+    outside: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -229,6 +244,20 @@ class StageTable:
 
     def _lacking_bytes(self, kind: RankKind, flying: int) -> Floats:
         """What a rank of that kind needs beyond what its device has (`estimator.pricing.memory.rank_memory`)."""
+        held = self.pricing.remember(self._held, kind)
+        activation = np.rint(flying * held.saved) - held.freed
+        reserve = reserve_bytes(
+            activation,
+            held.temporary,
+            held.standing,
+            held.step,
+            held.outside,
+            kind.memory_bytes,
+            kind.shards.features,
+        )
+        return np.asarray(held.standing + activation + held.temporary + reserve - kind.memory_bytes)
+
+    def _held(self, kind: RankKind) -> _Held:
         features, setup = kind.shards.features, kind.setup
         chunks = [kind.table.chunks(rule) for rule, _ in self.rules]
         saved, extra, freed = (
@@ -242,8 +271,11 @@ class StageTable:
             np.array([np.broadcast_to(part, cached.shape) for part in parts])
             for parts in ([each.handed_out for each in stands], [each.step for each in stands])
         )
-        activation = np.rint(flying * saved) - freed
-        temporary = cached + extra + features.workspace_bytes
-        outside = outside_bytes(setup, kind.stage, features)
-        reserve = reserve_bytes(activation, temporary, standing, step, outside, kind.memory_bytes, features)
-        return np.asarray(standing + activation + temporary + reserve - kind.memory_bytes)
+        return _Held(
+            saved=saved,
+            freed=freed,
+            temporary=cached + extra + features.workspace_bytes,
+            standing=standing,
+            step=step,
+            outside=outside_bytes(setup, kind.stage, features),
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -15,6 +15,7 @@ from planner.shared.options.common import Tool
 from planner.shared.options.search import Freedom
 from profiles.errors import InputError
 from profiles.numerals import read_whole
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 Number = Literal["tp", "cp", "pp", "dp", "ep", "etp", "vpp", "micro_batch", "micro_batches", "devices", "zero"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from estimator.bulk.places import Placement
 from estimator.bulk.records import BatchedDegrees, Rule, StateRule
 from estimator.pricing.recipe import ScheduleName
 from planner.one_job.search.spaces.cuts import Cut
+from profiles.records import dataclass
 
 ROUNDING = 1e-12
 """Relative difference up to which a bound and a value count as the same."""

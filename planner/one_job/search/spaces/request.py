@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NoReturn
+from dataclasses import replace
+from functools import cached_property, partial
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.cells.job import default_global_batch
 from estimator.frontends.load import load_any_model
 from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.pricing.pricing import Pricing
-from estimator.pricing.recipe import Overlap, Recipe, ScheduleName, ZeroStage
+from estimator.pricing.recipe import Overlap, Recipe, ZeroStage
 from estimator.pricing.software import Framework as SoftwareFramework
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from models_zoo.model import Model
-from planner.one_job.explicit.request import make_recipe, recompute_rules
+from planner.one_job.explicit.request import make_recipe
 from planner.one_job.search.spaces.assumptions import freedom_assumed, training_assumed
-from planner.one_job.search.spaces.constraints import Constraints, Number, read_numbers, tool_of
+from planner.one_job.search.spaces.constraints import Constraints, tool_of
 from planner.one_job.search.spaces.objectives import amount
 from planner.one_job.search.spaces.space import Space
+from planner.one_job.search.spaces.stated import read_constraints, refuse
 from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
 from planner.shared.inputs import load_place, token_count
 from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.training_software import training_software
-from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
-from profiles.errors import InputError, NothingFits
+from profiles.cluster import Cluster, DeviceSlot, NodeGroup, map_groups, most_on_one_node
+from profiles.errors import NothingFits
 from profiles.limits import LIMITS
+from profiles.records import dataclass
 from profiles.store import ProfileStore
-from profiles.vocabulary import DType, Infeasible, LinkTable, RecomputeKind
-
-SCHEDULES: tuple[ScheduleName, ...] = ("1f1b", "interleaved", "gpipe", "zb-h1")
-"""Schedules that a search can choose. DualPipe holds two copies of the weights: it is for an explicit plan."""
+from profiles.vocabulary import DType, Infeasible, LinkTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +43,26 @@ class DeviceSpace:
     space: Space
     evaluator: BulkEvaluator
 
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Return the cluster, with the memory that its devices have in this space."""
+        return grown_memory(self.evaluator.cluster, self.device, self.space.more_memory_bytes)
+
     @property
     def pricing(self) -> Pricing:
         """What the prices of its plans rest on."""
         return self.evaluator.pricing
+
+
+def grown_memory(cluster: Cluster, device: str, more_bytes: int) -> Cluster:
+    """Return the cluster with so much more memory on each of the devices called `device`."""
+
+    def grown(group: NodeGroup) -> NodeGroup:
+        if group.device.name != device:
+            return group
+        return replace(group, device=replace(group.device, memory_bytes=group.device.memory_bytes + more_bytes))
+
+    return map_groups(cluster, grown) if more_bytes else cluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +83,7 @@ class SearchRequest:
             return 1.0
         value = amount(self.objective, self.cluster, part.space.slots[:devices], 1.0)
         if isinstance(value, Infeasible):
-            _refuse("--objective", self.objective, f"one that the cluster file tells of: {value.reason}")
+            refuse("--objective", self.objective, f"one that the cluster file tells of: {value.reason}")
         return value
 
 
@@ -84,6 +98,33 @@ def read_search(
     """Return the search behind `options`, for the least `objective`, over at most `limit` families of plans. Raise
     InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
     model = load_any_model(options.model, options.user_code) if model is None else model
+    place, assumed = _read_place(options, model, store)
+    by_type: dict[str, list[DeviceSlot]] = {}
+    for slot in place.free_slots:
+        by_type.setdefault(slot.device, []).append(slot)
+    if not by_type:
+        refuse("--cluster", f"{place.text}, of which nothing is free", "a cluster with free devices")
+    LIMITS.mixed_types.check(len(by_type), where="plan", key="--cluster")
+    constraints = read_constraints(options, assumed)
+    assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
+    global_batch = _global_batch(model, token_count(model, options.seq_len), by_type, options, assumed)
+    training = _read_training(options, model, place, by_type, constraints, global_batch, assumed)
+    if options.devices is not None and options.devices > len(place.free_slots):
+        refuse("--devices", options.devices, f"at most the {len(place.free_slots)} free devices")
+    spaces = tuple(_space_of_type(training, tuple(slots), store, assumed) for slots in by_type.values())
+    return SearchRequest(
+        reference=options.model,
+        model=model,
+        cluster=place,
+        spaces=spaces,
+        objective=objective,
+        limit=limit,
+        assumptions=tuple(dict.fromkeys(assumed)),
+    )
+
+
+def _read_place(options: SpaceOptions, model: Model, store: ProfileStore | None) -> tuple[Cluster, list[str]]:
+    """The cluster, as far as it is said to be free, and what is assumed of it."""
     tokens = token_count(model, options.seq_len)
     place = load_place(
         options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
@@ -94,15 +135,33 @@ def read_search(
 
         place = cluster_with_free(place, options.free)
         assumed += [note for note in place.notes if note not in assumed]
-    by_type: dict[str, list[DeviceSlot]] = {}
-    for slot in place.free_slots:
-        by_type.setdefault(slot.device, []).append(slot)
-    if not by_type:
-        _refuse("--cluster", f"{place.text}, of which nothing is free", "a cluster with free devices")
-    LIMITS.mixed_types.check(len(by_type), where="plan", key="--cluster")
-    constraints = read_constraints(options, assumed)
-    assumed += freedom_assumed(len(place.free_slots), options, has_host=set(by_type) != {LOCAL_DEVICE})
-    global_batch = _global_batch(model, tokens, by_type, options, assumed)
+    return place, assumed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Training:
+    """What is trained where and how, alike on all types of devices; `options` with what its tool implies."""
+
+    options: SpaceOptions
+    model: Model
+    place: Cluster
+    constraints: Constraints
+    global_batch: int
+    tool: TrainingTool | None
+    framework: SoftwareFramework
+    dtype: DType
+
+
+def _read_training(
+    options: SpaceOptions,
+    model: Model,
+    place: Cluster,
+    by_type: Mapping[str, list[DeviceSlot]],
+    constraints: Constraints,
+    global_batch: int,
+    assumed: list[str],
+) -> _Training:
+    """The training with the software that the options, or their tool, name."""
     tool = tool_of(options.tool)
     if tool is not None and options.software is None:
         options = replace(options, software=tool.software)
@@ -111,56 +170,60 @@ def read_search(
     framework, dtype = training_software(options, model, devices, assumed)
     if tool is not None:
         options = _without_habit(options, model, framework, dtype, constraints, assumed)
-    spaces = []
-    for device, slots in by_type.items():
-        if options.devices is not None and options.devices > len(place.free_slots):
-            _refuse("--devices", options.devices, f"at most the {len(place.free_slots)} free devices")
-        said: list[str] = []
-        recipe = make_recipe(
-            model,
-            place,
-            tuple(slots),
-            options,
-            framework=framework,
-            dtype=dtype,
-            global_batch=global_batch,
-            schedule="1f1b",
-            zero=0,
-            assumed=said,
-        )
-        refusal = None if tool is None else tool.job_refusal(job_of_recipe(model, recipe))
-        if refusal is not None:
-            raise NothingFits(f"{options.model} on {place.text}: {refusal}")
-        said += training_assumed(model, recipe, options)
-        assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
-        overlap = None if options.overlap is None else recipe.overlap
-        part = make_space(
-            model,
-            place,
-            tuple(slots),
-            recipe,
-            constraints=constraints,
-            overlap_under=partial(_overlap_of, framework.overlap_under, tool)
-            if overlap is None
-            else partial(_always, overlap),
-            profiles=options.profiles,
-            modelled="modelled" in options.allow,
-            store=store,
-        )
-        if part.evaluator.measured_alone:
-            assumed.append(
-                f"on {device} only plans whose layers are all measured in the store (--allow modelled for others)"
-            )
-        spaces.append(part)
-    return SearchRequest(
-        reference=options.model,
+    return _Training(
+        options=options,
         model=model,
-        cluster=place,
-        spaces=tuple(spaces),
-        objective=objective,
-        limit=limit,
-        assumptions=tuple(dict.fromkeys(assumed)),
+        place=place,
+        constraints=constraints,
+        global_batch=global_batch,
+        tool=tool,
+        framework=framework,
+        dtype=dtype,
     )
+
+
+def _space_of_type(
+    training: _Training, slots: tuple[DeviceSlot, ...], store: ProfileStore | None, assumed: list[str]
+) -> DeviceSpace:
+    """The plans on devices of one type. NothingFits where the tool cannot run the training at all."""
+    options, model, place, tool = training.options, training.model, training.place, training.tool
+    said: list[str] = []
+    recipe = make_recipe(
+        model,
+        place,
+        slots,
+        options,
+        framework=training.framework,
+        dtype=training.dtype,
+        global_batch=training.global_batch,
+        schedule="1f1b",
+        zero=0,
+        assumed=said,
+    )
+    refusal = None if tool is None else tool.job_refusal(job_of_recipe(model, recipe))
+    if refusal is not None:
+        raise NothingFits(f"{options.model} on {place.text}: {refusal}")
+    said += training_assumed(model, recipe, options)
+    assumed += [sentence for sentence in said if sentence not in assumed and "schedule," not in sentence]
+    stated = None if options.overlap is None else recipe.overlap
+    part = make_space(
+        model,
+        place,
+        slots,
+        recipe,
+        constraints=training.constraints,
+        overlap_under=partial(_overlap_of, training.framework.overlap_under, tool)
+        if stated is None
+        else partial(_always, stated),
+        profiles=options.profiles,
+        modelled="modelled" in options.allow,
+        store=store,
+    )
+    if part.evaluator.measured_alone:
+        assumed.append(
+            f"on {slots[0].device} only plans whose layers are all measured in the store (--allow modelled for others)"
+        )
+    return part
 
 
 def _without_habit(
@@ -198,6 +261,7 @@ def request_on(
     profiles: Framework | None = None,
     modelled: bool = False,
     store: ProfileStore | None = None,
+    pricing: Pricing | None = None,
 ) -> SearchRequest:
     """A search for the least time on `slots` (None: on all that is free), a space for each type of device; overlaps are
     those of `recipe`. The rest as in `make_space`."""
@@ -213,6 +277,7 @@ def request_on(
             profiles=profiles,
             modelled=modelled,
             store=store,
+            pricing=pricing,
         )
         for device in dict.fromkeys(slot.device for slot in usable)
     )
@@ -238,9 +303,11 @@ def make_space(
     profiles: Framework | None,
     modelled: bool,
     store: ProfileStore | None,
+    pricing: Pricing | None = None,
 ) -> DeviceSpace:
     """The plans of a training under `recipe` on `slots`, all of one type; `modelled`: also those of layers that the
-    store has not measured, where it has measured some."""
+    store has not measured, where it has measured some. `pricing` has priced other plans before, where nothing is
+    measured."""
     device, group = slots[0].device, place.group_of(slots[0])
     lookup, tables = measured_on(model, slots, recipe, profiles, store)
     measured = lookup is not nothing_measured and not modelled
@@ -266,7 +333,7 @@ def make_space(
             model=model,
             cluster=place,
             recipe=recipe,
-            pricing=Pricing(lookup=lookup, link_tables=tables),
+            pricing=Pricing(lookup=lookup, link_tables=tables) if pricing is None or store is not None else pricing,
             overlap_under=overlap_under,
             measured_alone=measured,
         ),
@@ -312,58 +379,6 @@ def measured_on(
     )
 
 
-def read_constraints(options: SpaceOptions, assumed: list[str]) -> Constraints:
-    """What the options leave open of a plan."""
-    fix, least, most = (
-        read_numbers(f"--{name}", texts)
-        for name, texts in (("fix", options.fix), ("min", options.min), ("max", options.max))
-    )
-    named: tuple[tuple[Number, Any, str], ...] = (
-        ("micro_batch", options.micro_batch, "--micro-batch"),
-        ("micro_batches", options.micro_batches, "--micro-batches"),
-        ("zero", options.zero, "--zero"),
-    )
-    for name, value, option in named:
-        if value is None:
-            continue
-        if not isinstance(value, int):
-            _refuse(option, value, "a number: the rules are for --search cells")
-        if fix.setdefault(name, value) != value:
-            _refuse(f"{option}, --fix", f"{value} and {fix[name]}", "one of them")
-    for number, count in fix.items():
-        if not least.get(number, count) <= count <= most.get(number, count):
-            _refuse("--fix", f"{number}={count}", f"within --min {number} and --max {number}")
-    if options.devices is not None:
-        most["devices"] = min(options.devices, most.get("devices", options.devices))
-    tool = tool_of(options.tool)
-    usual: tuple[ScheduleName, ...] = ("1f1b", "interleaved")
-    if tool is not None:
-        assumed.append(f"what {options.tool} can run: {tool.basis}")
-        usual = tuple(name for name in tool.schedules if name in usual) or tool.schedules
-    schedules: tuple[ScheduleName, ...] = options.schedule or usual
-    if options.schedule is None and len(usual) > 1:
-        assumed.append("schedules 1f1b and interleaved are open (--schedule)")
-    for schedule in schedules:
-        if schedule not in SCHEDULES:
-            _refuse("--schedule", schedule, f"some of {', '.join(SCHEDULES)}")
-    kinds: tuple[RecomputeKind, ...] = ("none", "selective", "full")
-    layers = None
-    if options.recompute != "auto":
-        ((kind, layers),) = recompute_rules(options.recompute)
-        kinds = (kind,)
-    return Constraints(
-        fix=fix,
-        least=least,
-        most=most,
-        schedules=tuple(schedules),
-        recompute=kinds,
-        recompute_layers=layers,
-        offload=not options.no_offload,
-        tool=options.tool,
-        allow=frozenset(options.allow),
-    )
-
-
 def _global_batch(
     model: Model, tokens: int, by_type: Mapping[str, list[DeviceSlot]], options: SpaceOptions, assumed: list[str]
 ) -> int:
@@ -377,7 +392,3 @@ def _global_batch(
     batch, sentence = default_global_batch(model, tokens, devices)
     assumed.append(sentence)
     return batch
-
-
-def _refuse(key: str, stated: object, expected: str) -> NoReturn:
-    raise InputError(where="plan", key=key, found=stated, expected=expected)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from models_zoo.model import Model
 from planner.one_job.search.spaces.constraints import Constraints, Number
 from planner.one_job.tools.base.shape import Job, Shape, experts_of
 from profiles.cluster import DeviceSlot
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 FEWEST_TOKENS = 1024
@@ -37,7 +38,8 @@ MOST_SAMPLES = 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """What plans are made of. `slots` are the devices that may be used, all of one type; `memory_below`: a plan must
-    need less of a device's memory than so many bytes, whatever the device has."""
+    need less of a device's memory than so many bytes, whatever the device has. `more_memory_bytes`: devices have so
+    much more memory, 0 or more, than the cluster's, by whose prices plans are priced all the same."""
 
     model: Model
     slots: tuple[DeviceSlot, ...]
@@ -48,6 +50,7 @@ class Space:
     dtype: DType
     constraints: Constraints
     memory_below: int | None = None
+    more_memory_bytes: int = 0
     job: Job | None = None
 
     @property
@@ -149,7 +152,7 @@ def _remove(space: Space, columns: dict[str, NDArray[np.int64]], removed: dict[s
         keep(columns["samples"] <= max(1, most), "micro-batches of more than 128 Ki tokens a rank")
     for name in ("tp", "cp", "pp", "dp", "ep", "etp", "micro_batch", "micro_batches", "devices"):
         if any(name in stated for stated in (limits.fix, limits.least, limits.most)):
-            keep(_permitted(space, columns, name), f"your constraints on {name.replace('_', '-')}")
+            keep(permitted(space, columns, name, limits), f"your constraints on {name.replace('_', '-')}")
     _share_tokens(space, columns)
     tool = limits.training_tool
     if tool is not None:
@@ -172,7 +175,10 @@ def _share_tokens(space: Space, columns: dict[str, NDArray[np.int64]]) -> None:
     columns["sequence_parallel"] = np.concatenate([shares.astype(np.int64), np.zeros(len(both), dtype=np.int64)])
 
 
-def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number) -> NDArray[np.bool_]:
+def permitted(
+    space: Space, columns: Mapping[str, NDArray[np.int64]], name: Number, limits: Constraints
+) -> NDArray[np.bool_]:
+    """Return of each way whether `limits` permit its number of that name."""
     if name == "micro_batch":
         values = columns["samples"]
     elif name == "micro_batches":
@@ -181,7 +187,7 @@ def _permitted(space: Space, columns: dict[str, NDArray[np.int64]], name: Number
         values = columns["tp"] * columns["cp"] * columns["dp"] * columns["pp"]
     else:
         values = columns[name]
-    least, most = space.constraints.bounds(name)
+    least, most = limits.bounds(name)
     return np.asarray((values >= least) & (values <= most))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from models_zoo.layers import (
     Activation,
@@ -17,6 +17,7 @@ from models_zoo.layers import (
 )
 from models_zoo.model import Model, TokenInput
 from planner.one_job.tools.base.export_records import CannotExpress
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

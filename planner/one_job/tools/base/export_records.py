@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from models_zoo.user_code import NO_CODE, UserCode
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode
 from planner.shared.options.common import Launcher
 from planner.shared.options.estimate import EstimateOptions
+from profiles.records import dataclass
 
 Stated = dict[str, Any]
 """Options of `estimate` by name: those that settings fix, and no others."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
 from planner.shared.plan import Plan
+from profiles.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

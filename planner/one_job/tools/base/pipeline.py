@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from estimator.pricing.build import Ranges
@@ -12,6 +12,7 @@ from estimator.pricing.recipe import Setup
 from models_zoo.layers import Embedding, Head
 from models_zoo.model import Model
 from planner.one_job.tools.base.shape import Shape
+from profiles.records import dataclass
 
 MOST_STAGES = 10_000
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ from typing import Any
 from models_zoo.hugging_face.keys import Keys, describe
 from planner.one_job.tools.base.import_records import not_understood
 from profiles.errors import InputError
+from profiles.records import dataclass
+from profiles.tables import read_tables
 from profiles.yaml_files import read_yaml
 
 
@@ -39,7 +39,7 @@ class KnownSettings:
 
 def load_data(name: str) -> dict[str, Any]:
     """Return a data file below `tools`, by its path there."""
-    return tomllib.loads(Path(__file__).parents[1].joinpath(name).read_text(encoding="utf-8"))
+    return read_tables(Path(__file__).parents[1] / name)
 
 
 @cache

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from estimator.frontends.load import load_any_model
 from estimator.pricing.recipe import GradDType, Recipe
 from models_zoo.layers import Attention, Embedding, Experts, Head, TransformerBlock
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.tools.base.export_records import CannotExpress
-from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Offload, Plan, PlanStage, RankAxis
+from planner.shared.plan_checks import load_plan_model
 from planner.shared.plan_parts import PlanRecipe, PlanSoftware
-from profiles.errors import InputError
+from profiles.records import dataclass
 from profiles.vocabulary import Degrees, RecomputeKind
 
 MEGATRON_ORDER: tuple[RankAxis, ...] = ("tp", "cp", "dp", "pp")
@@ -277,23 +275,6 @@ def _check_ranks(plan: Plan, tool: str, sizes: dict[str, int]) -> None:
 def _few(ranks: Iterable[int]) -> str:
     listed = list(ranks)
     return ", ".join(map(str, listed[:6])) + (", ..." if len(listed) > 6 else "")
-
-
-def load_plan_model(plan: Plan, code: UserCode = NO_CODE) -> Model:
-    """Return the model that the plan names. Raise InputError where it is no longer the one of the plan, or is made by
-    code that is not among that of the user's own which the plan may run."""
-    reference = plan.model.reference
-    model = load_any_model(reference, code, where="plan", key="model.reference")
-    sizes = model_sizes(model, parameters=plan.model.sizes.parameters)
-    if sizes != plan.model.sizes:
-        name = next(
-            part.name for part in fields(sizes) if getattr(sizes, part.name) != getattr(plan.model.sizes, part.name)
-        )
-        said = f"{name}={getattr(plan.model.sizes, name)}"
-        raise InputError(
-            where="plan", key="model.sizes", found=said, expected=f"{getattr(sizes, name)}, as {reference} has now"
-        )
-    return model
 
 
 def chunks_of(plan: Plan, model: Model) -> tuple[Chunk, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +11,7 @@ from planner.one_job.tools.base.export_records import CannotExpress
 from planner.one_job.tools.base.pipeline import Division
 from planner.one_job.tools.base.shape import MEGATRON_ORDER, Job, Shape
 from planner.shared.plan import RankAxis
+from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 

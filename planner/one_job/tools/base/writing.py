@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import groupby
 
@@ -13,10 +13,12 @@ from planner.one_job.tools.base.decoder import Decoder, decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext, ExportFile
 from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.python_text import comment
-from planner.one_job.tools.base.shape import Chunk, Shape, load_plan_model, recipe_of, shape_of, stage_shape
+from planner.one_job.tools.base.shape import Chunk, Shape, recipe_of, shape_of, stage_shape
 from planner.one_job.tools.base.tool import TrainingTool, load
 from planner.shared.plan import Plan
+from planner.shared.plan_checks import load_plan_model
 from planner.shared.plan_parts import PlanRecipe
+from profiles.records import dataclass
 
 SCRIPT = "train.py"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from planner.one_job.tools.base.settings import load_data
 from planner.one_job.tools.megatron.shell import unknown_variable
 from profiles.errors import InputError
 from profiles.numerals import read_number
+from profiles.records import dataclass
 
 Kind = Literal["flags", "values", "lists"]
 Role = Literal["used", "unfused_attention", "not_modelled", "refused", "renamed", "without_effect"]

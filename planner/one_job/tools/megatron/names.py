@@ -6,11 +6,11 @@ Core's fields are Megatron-LM's arguments with dashes for underscores.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from estimator.pricing.recipe import OptimizerName, ZeroStage
+from profiles.records import dataclass
 from profiles.vocabulary import DType
 
 DEGREES = {

@@ -9,11 +9,12 @@ are not read.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from planner.one_job.tools.megatron.expressions import evaluate_expression
 from planner.one_job.tools.megatron.shell_text import ASSIGNMENT, Statement, Words, read_statements
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?:\[[@*]\])?(?::?-(?P<default>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*|\d)")
 _ARITHMETIC = re.compile(r"\$\(\((?P<inside>[^()]*)\)\)")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from profiles.errors import InputError
+from profiles.records import dataclass
 
 Words = tuple[str, ...]
 

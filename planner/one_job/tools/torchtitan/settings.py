@@ -6,7 +6,6 @@ Names as in torchtitan 0.2.2 (config/job_config.py) and 0.3.0 (config/configs.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from models_zoo.model import Model
@@ -17,6 +16,7 @@ from planner.one_job.tools.base.tool import backwards
 from planner.one_job.tools.base.writing import Task
 from planner.one_job.tools.torchtitan.flavors import Release, find_flavor
 from planner.one_job.tools.torchtitan.rules import DEGREES_NAMED, SCHEDULES
+from profiles.records import dataclass
 
 HEADS = {"0.2": "output", "0.3": "lm_head"}
 """What the output projection is called."""

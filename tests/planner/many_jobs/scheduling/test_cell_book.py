@@ -131,7 +131,8 @@ def test_kept_for_the_next_run(tmp_path: Path) -> None:
     assert second._cells == first._cells
     assert [second.options(workload, "a40", count) for count in (1, 2, 4)] == options
     assert second.data_parallel_s(workload, "a40", 4) == belief
-    assert not _book("a40:3x2").load(path)
+    with pytest.raises(InputError, match="found Cells of another cluster"):
+        _book("a40:3x2").load(path)
     for broken in ("", "{}", json.dumps({"schema": "cellplan.plan/1"}), path.read_text(encoding="utf-8")[:-40]):
         path.write_text(broken, encoding="utf-8")
         with pytest.raises(InputError, match=r"cells\.json"):

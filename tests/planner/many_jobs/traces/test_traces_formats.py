@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,19 @@ def test_wrong_entries_of_philly(tmp_path: Path, change: dict[str, Any], message
     lenient = read_trace(written(tmp_path, text), lenient=True)
     assert [row.job_id for row in lenient.rows] == ["a"]
     assert lenient.reasons == {"malformed": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace('"vc"', '"status": "Pass", "vc"', 1), "found the key 'status' twice in one object"),
+        (lambda text: text.replace('"b"', '"a"'), r"line 1: job 2, job_id: found 'a' again \(first in line 1\)"),
+    ],
+)
+def test_what_is_there_twice_in_one_line_of_philly(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+    jobs = [philly_job(name, attempt("2017-10-07 01:12:09", "2017-10-07 01:13:23", 8)) for name in "ab"]
+    with pytest.raises(InputError, match=message):
+        read_trace(written(tmp_path, change(json.dumps(jobs))))
 
 
 @pytest.mark.parametrize("cut", [0.2, 0.5, 0.9])

@@ -17,11 +17,12 @@ from planner.one_job.tools.base.decoder import decoder_of
 from planner.one_job.tools.base.export_records import CannotExpress, ExportContext
 from planner.one_job.tools.base.nodes import nodes_of
 from planner.one_job.tools.base.python_text import Code, call, comment, literal
-from planner.one_job.tools.base.shape import chunks_of, load_plan_model, shape_of
+from planner.one_job.tools.base.shape import chunks_of, shape_of
 from planner.one_job.tools.base.writing import launcher_lines
 from planner.one_job.tools.megatron.fields import split_fields
 from planner.one_job.tools.megatron.write import pattern
 from planner.shared.plan import Plan
+from planner.shared.plan_checks import load_plan_model
 from profiles.errors import InputError
 
 

@@ -16,12 +16,13 @@ from bench.exports.plans import make_plan
 from models_zoo.catalogue import load_model
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.tools.base.export_records import Export, ExportContext
-from planner.one_job.tools.base.shape import load_plan_model, stage_shape
+from planner.one_job.tools.base.shape import stage_shape
 from planner.one_job.tools.base.writing import write_plan
 from planner.one_job.tools.catalogue import TOOLS
 from planner.one_job.tools.jax_mesh import JAX_MESH, stage_axes
 from planner.shared.model_sizes import model_sizes
 from planner.shared.plan import Plan, PlanStage, Sharding
+from planner.shared.plan_checks import load_plan_model
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, setup_of
 from tests.planner.shared.plan_examples import example_plan, example_stage
 
@@ -52,7 +53,7 @@ def small_plan(**options: Any) -> Plan:
 def uneven_plan() -> Plan:
     """Stage 0 has dp 2, stage 1 tp 2; the sizes are gpt-tiny's own."""
     plan = example_plan()
-    sizes = model_sizes(load_model("gpt-tiny"), parameters=4_000_000)
+    sizes = model_sizes(load_model("gpt-tiny"), parameters=4_240_896)
     return replace(plan, model=replace(plan.model, sizes=sizes, seq_len=128))
 
 

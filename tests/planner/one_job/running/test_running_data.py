@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -163,9 +164,9 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "two dimensions": (lambda f: _save(f / "t.npy", [[1, 2]] * 9), "found 2 dimensions of int64"),
     "one number": (lambda f: _save(f / "t.npy", 3), "found 0 dimensions of int64"),
     "no integers": (lambda f: _save(f / "t.npy", [True] * 20), "found 1 dimensions of bool"),
-    "missing": (lambda f: f / "none.npy", "found No such file or directory, expected a file of tokens"),
-    "missing raw": (lambda f: f / "none.bin", "found No such file or directory, expected a file of tokens"),
-    "a folder": (lambda f: f, "found Is a directory, expected a file of tokens"),
+    "missing": (lambda f: f / "none.npy", "found an error (No such file or directory), expected a file of tokens"),
+    "missing raw": (lambda f: f / "none.bin", "found an error (No such file or directory), expected a file of tokens"),
+    "a folder": (lambda f: f, "found a folder, expected a file of tokens"),
     "text called .npy": (lambda f: _write(f / "t.npy", b"1 2 3 4"), "expected a NumPy file of integers"),
     "nothing called .npy": (lambda f: _write(f / "t.npy", b""), "expected a NumPy file of integers"),
     "an archive called .npy": (lambda f: _zip(f / "t.npy"), "expected a NumPy file of integers"),
@@ -186,6 +187,20 @@ def test_a_file_that_cannot_be_is_refused_by_its_name(tmp_path: Path, name: str)
     assert told.startswith(f"{path}: found ")
     assert message in told
     assert told.count(str(path)) == 1
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("t.npy", "t.bin"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(InputError, match="found a pipe, expected a file of tokens"):
+            load_tokens(tmp_path / name, GPT, seq_len=8)
+
+
+def test_only_tokens_that_are_trained_on_are_looked_at(tmp_path: Path) -> None:
+    path = _save(tmp_path / "t.npy", [*range(17), 10**6, 1])
+    assert load_tokens(path, GPT, seq_len=8, samples=2).samples(0, 2).inputs.shape == (2, 8)
+    with pytest.raises(InputError, match="found tokens from 0 to 1000000"):
+        load_tokens(path, GPT, seq_len=8, samples=3)
 
 
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:

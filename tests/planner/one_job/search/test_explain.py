@@ -22,8 +22,8 @@ from planner.one_job.search.sensitivity import (
     lacking_bytes,
     least_memory,
     spare_bytes,
+    variants,
     with_links,
-    with_memory,
 )
 from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.request import SearchRequest, read_search
@@ -31,15 +31,17 @@ from planner.one_job.search.varied import (
     ALL,
     FEWEST_FAMILIES,
     lifted,
-    map_groups,
     neighbours,
     search_again,
     with_batch,
     with_cluster,
     with_constraints,
+    with_device,
+    with_memory,
     with_node,
 )
 from planner.shared.options.search import SearchOptions
+from profiles.cluster import map_groups
 from profiles.errors import NothingFits
 from profiles.vocabulary import LinkTable
 
@@ -103,7 +105,7 @@ def test_runners_up_are_the_best_of_what_they_are_named_for() -> None:
 def test_a_runner_up_leaves_the_choice_that_it_is_named_for() -> None:
     request, best, _ = explained()
     own = best.winner.found
-    for variant in neighbours(request, own, best.winner.space.device):
+    for variant in neighbours(request, own):
         again = search_again(variant.request, best, None)
         if again is None:
             continue
@@ -137,6 +139,19 @@ def test_more_of_anything_is_never_worse_and_the_table_is_sorted() -> None:
     changes = [one.change for one in explanation.sensitivities]
     assert changes == sorted(changes)
     assert all(one.change <= 1e-9 for one in explanation.constraints)
+
+
+def test_what_is_priced_once_for_all_searches_is_priced_as_for_each_alone() -> None:
+    request, best, _ = explained()
+    for _, variant in variants(request, best):
+        (part,) = variant.request.spaces
+        assert part.pricing is request.spaces[0].pricing
+        alone = replace(part, evaluator=replace(part.evaluator, pricing=Pricing()))
+        expected = find_best(replace(variant.request, spaces=(alone,)))
+        again = find_best(variant.request)
+        assert again.winner.found.value == expected.winner.found.value, variant.name
+        assert again.winner.evaluation == expected.winner.evaluation, variant.name
+        assert again.counts == expected.counts, variant.name
 
 
 def test_a_slow_network_binds() -> None:
@@ -179,6 +194,16 @@ def test_where_no_memory_helps_that_is_said_of_however_much() -> None:
     found = least_memory(request, best)
     assert found is not None
     assert (found.name, found.change) == ("however much more memory", 0.0)
+
+
+@pytest.mark.parametrize("more_gib", [0.5, 1.0, 2.0, 8.0])
+def test_more_memory_is_that_of_larger_devices(more_gib: float) -> None:
+    request, more = with_memory(request_of(), "a100-80gb", -77 * GIB), round(more_gib * GIB)
+    larger = with_device(request, "a100-80gb", lambda base: replace(base, memory_bytes=base.memory_bytes + more))
+    best, expected = find_best(with_memory(request, "a100-80gb", more)), find_best(larger)
+    assert best.winner.found.value == expected.winner.found.value
+    assert best.winner.evaluation.memory == expected.winner.evaluation.memory
+    assert best.winner.evaluation.device_memory_bytes == expected.winner.evaluation.device_memory_bytes
 
 
 def test_spare_memory_is_what_can_be_taken_away() -> None:

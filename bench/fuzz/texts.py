@@ -1,0 +1,142 @@
+"""What the examples' files of other programs hold: launchers' settings, traces, logs."""
+
+from __future__ import annotations
+
+CLUSTER = """schema: cellplan.cluster/1
+sites:
+  - name: north
+    nodes:
+      - {count: 1, device: a100-80gb, devices: 4, island: {link: nvswitch3, size: 4}, nics: {count: 2, link: ib-hdr200}}
+      - count: 1
+        device: {name: wafer, memory_bytes: 80000000000, memory_bandwidth_bytes_per_s: 1e12, peak_flops_per_s: {bf16: 1e14, fp32: 1e13}}
+        devices: 2
+        island: {link: {bandwidth_bytes_per_s: 1e11, latency_s: 1e-6}, size: 2}
+        nics: {count: 2, link: {name: fast, kind: ethernet, bandwidth_bytes_per_s: 5e10, latency_s: 2e-6, efficiency: 0.9}}
+        host_link: pcie5-x16
+    fabric: {link: ib-hdr200, oversubscription: 1.0, pods: 1}
+  - name: south
+    nodes:
+      - {count: 1, device: a100-80gb, devices: 4, free: 4, price_per_device_hour: 1.9}
+links_between_sites:
+  - {between: [north, south], bandwidth_bytes_per_s: 1.25e9, latency_s: 5.0e-3}
+"""  # noqa: E501
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 512,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 128,
+    "hidden_act": "silu",
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "tie_word_embeddings": False,
+}
+MEGATRON = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 256 --num-attention-heads 4"
+    " --seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 --global-batch-size 16"
+    " --tensor-model-parallel-size 2 --bf16 --vocab-size 512 --train-iters 10\n"
+)
+TITAN = """[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 2048
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+[activation_checkpoint]
+mode = "full"
+"""
+DEEPSPEED = {
+    "train_batch_size": 16,
+    "train_micro_batch_size_per_gpu": 1,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 1, "reduce_bucket_size": 500000000},
+    "gradient_accumulation_steps": 2,
+}
+NCCL = """# nThread 1 nGpus 2 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+# all_reduce_perf
+#  Rank  0 Group  0 Pid  10 on  host device  0 [0x00] NVIDIA A100
+#  Rank  1 Group  0 Pid  10 on  host device  1 [0x01] NVIDIA A100
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+        1024           256     float     sum      -1     5.00    0.20    0.20      0     5.10    0.20    0.20      0
+     1048576        262144     float     sum      -1    50.00   20.97   20.97      0    51.00   20.56   20.56      0
+"""
+RUNS = """id,model,gpu,gpus,nodes,tp,pp,dp,micro_batch,global_batch,seq_len,iter_time_s,precision,peak_mem_gb
+A-1,gpt2-350m,a100-80gb,8,1,1,1,8,4,64,1024,0.5,bf16,20
+A-2,gpt2-350m,a100-80gb,8,1,2,1,4,4,64,1024,0.6,bf16,18
+"""
+FAILURES = "time_s,pool,node,repair_s\n100,a100-80gb,0,3600\n5000,a100-80gb,1,60\n"
+PHILLY = [
+    {
+        "status": "Pass",
+        "vc": "v",
+        "user": "u",
+        "jobid": f"application_{number}",
+        "submitted_time": f"2017-10-0{number} 01:00:00",
+        "attempts": [
+            {
+                "start_time": f"2017-10-0{number} 01:01:00",
+                "end_time": f"2017-10-0{number} 02:00:00",
+                "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}],
+            }
+        ],
+    }
+    for number in (1, 2)
+]
+HELIOS = (
+    "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+    "1,u,v,1,4,1,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:10,2020-04-01 01:00:10,3600,10\n"
+)
+SACCT = (
+    "JobID|User|Account|Submit|Start|End|Elapsed|State|AllocTRES|NNodes|AllocCPUS|ReqMem\n"
+    "1|u|a|2024-01-01T00:00:00|2024-01-01T00:00:10|2024-01-01T01:00:10|01:00:00|COMPLETED|gres/gpu=1|1|4|4G\n"
+)
+PAI = "job,worker,1.0,Terminated,100.0,4000.0,600.0,29.0,100.0,V100\n"
+QUEUES = "a: {share: 0.5}\nb: {share: 0.5}\n"
+MEASURED = [
+    {
+        "link": "north--south",
+        "op": "send_recv",
+        "ranks": 2,
+        "nodes": 2,
+        "points": [[1024, 0.01], [1048576, 0.9]],
+        "alpha_s": 0.01,
+        "beta_s_per_byte": 8e-7,
+        "fit_error": 0.1,
+        "source": "fuzz",
+    }
+]
+NANOTRON = """general: {project: debug, run: tiny}
+model:
+  dtype: bfloat16
+  make_vocab_size_divisible_by: 1
+  model_config: {hidden_act: silu, hidden_size: 16, intermediate_size: 64, is_llama_config: true, max_position_embeddings: 256,
+    num_attention_heads: 4, num_hidden_layers: 2, num_key_value_heads: 4, tie_word_embeddings: true, vocab_size: 256}
+optimizer: {accumulate_grad_in_fp32: true, optimizer_factory: {name: adamW, torch_adam_is_fused: true}, zero_stage: 0}
+parallelism: {dp: 2, expert_parallel_size: 1, pp: 2, pp_engine: 1f1b, tp: 2, tp_mode: REDUCE_SCATTER}
+tokens: {batch_accumulation_per_replica: 1, micro_batch_size: 2, sequence_length: 256, train_steps: 15}
+"""  # noqa: E501
+FOUNDRY = """variables: {max_seq_len: 256}
+max_seq_len: ${variables.max_seq_len}
+model: {name: mpt_causal_lm, init_device: meta, d_model: 128, n_heads: 4, n_layers: 2, expansion_ratio: 4,
+  max_seq_len: "${variables.max_seq_len}", vocab_size: 512, attn_config: {attn_impl: flash}}
+optimizer: {name: decoupled_adamw, lr: 1.2e-4}
+global_train_batch_size: 16
+device_train_microbatch_size: 2
+precision: amp_bf16
+fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
+"""
+JOBS = "job,inst,user,Terminated,100.0,4000.0\n"
+LINKS = {
+    "schema": "cellplan.links/1",
+    "measurements": [
+        {"between": ["north", "south"], "at_s": 5, "bandwidth_bytes_per_s": 1.1e9, "latency_s": 0.005},
+        {"between": ["north", "south"], "at_s": 8, "bandwidth_bytes_per_s": 0},
+    ],
+}

@@ -1,0 +1,77 @@
+"""The Python interface: a function for each command, with the command's arguments as keywords, or its record of
+options (`planner.shared.options`).
+
+Each returns a record or a value that `json.dumps` takes, prints nothing and reads no environment; the command line
+parses and prints. Heavy modules are imported inside the functions, so that this one costs nothing to import.
+
+Raises, everywhere: `profiles.errors.InputError` (wrong input), `NothingFits`, `MachineError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.api.catalogue import hardware_list, hardware_show, models_list, models_show
+from planner.api.many_jobs import jct_evaluate, jct_predict, jct_train, place, simulate, simulate_sweep
+from planner.api.measured import (
+    comm_fit,
+    comm_measure,
+    comm_show,
+    profile,
+    profiles_export,
+    profiles_import,
+    profiles_show,
+)
+from planner.api.one_job import (
+    compare,
+    estimate,
+    export,
+    export_formats,
+    front,
+    plan,
+    run,
+    side_by_side,
+    smallest,
+    timeline,
+    validate,
+)
+
+__all__ = (
+    "comm_fit",
+    "comm_measure",
+    "comm_show",
+    "compare",
+    "estimate",
+    "export",
+    "export_formats",
+    "front",
+    "hardware_list",
+    "hardware_show",
+    "jct_evaluate",
+    "jct_predict",
+    "jct_train",
+    "models_list",
+    "models_show",
+    "place",
+    "plan",
+    "profile",
+    "profiles_export",
+    "profiles_import",
+    "profiles_show",
+    "request_schema",
+    "run",
+    "side_by_side",
+    "simulate",
+    "simulate_sweep",
+    "smallest",
+    "timeline",
+    "validate",
+)
+
+
+def request_schema(command: str) -> dict[str, Any]:
+    """Return the JSON Schema of the options that the function called `command` takes: `estimate(**request)` is what it
+    answers."""
+    from planner.shared.options.record import schema_of
+
+    return schema_of(globals()[command].options)

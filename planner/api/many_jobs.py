@@ -1,0 +1,94 @@
+"""Jobs on a cluster: where one runs, how all fare under a policy, when they will end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.shared.options.call import takes
+from planner.shared.options.jct import JctEvaluateOptions, JctPredictOptions, JctTrainOptions
+from planner.shared.options.search import PlaceOptions
+from planner.shared.options.simulate import SimulateOptions, SweepOptions
+
+if TYPE_CHECKING:
+    from planner.many_jobs.simulation.run import Simulated
+
+
+@takes(PlaceOptions)
+def place(options: PlaceOptions) -> dict[str, Any]:
+    """Return over which sites of the cluster a job of `devices` devices runs, on which of them, under which plan, and
+    what else could be done: `alternatives` other ways at most are planned.
+
+    `local` is the site that the job is submitted at; `method` how sites are chosen; `types` the device types to take
+    (none: any). `comm` are files of measured links, `links` the state that they are added to, ages counted to `now`
+    (seconds since 1970; None: by the clock). `output` is a file for the plan; where the links are not the cluster
+    file's, a cluster file is written beside it. NothingFits where sites or memory do not suffice.
+    """
+    from planner.many_jobs.placement.alternatives import other_ways
+    from planner.many_jobs.placement.describing import describe_placed, save_placed
+    from planner.many_jobs.placement.placing import place_model
+
+    placed = place_model(options)
+    plan = placed.plan if options.output is None else save_placed(placed, options.output)[0]
+    return describe_placed(placed, plan, other_ways(placed, options))
+
+
+@takes(SimulateOptions)
+def simulate(options: SimulateOptions) -> Simulated:
+    """Replay a trace on a cluster under a policy of `planner.many_jobs.policies.catalogue` (or
+    `package.module:Class`) with its options, and return what it comes to.
+
+    `planner.many_jobs.simulation.result.Summary` says what the figures are. `jobs_csv`, `series_csv`, `timeline` and
+    `plot` are files to write; `bound` adds what no policy can beat. With `checkpoint` the run writes there what it
+    takes to go on, every `checkpoint_every_s` seconds and when `stop` says that it must end (KeyboardInterrupt); with
+    `resume` it goes on from that file, where there is one, to the very result of a run without a stop.
+    """
+    from planner.many_jobs.simulation.run import simulate_trace
+
+    return simulate_trace(options)
+
+
+@takes(SweepOptions)
+def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
+    """Run `simulate` for each policy, seed and load, in `workers` processes of this machine or on the Ray cluster at
+    `ray`, and return `runs` (a summary of each) and `means` over the seeds with half the width of their 95% confidence
+    intervals."""
+    from planner.many_jobs.simulation.sweep import simulate_sweep as sweep
+
+    return sweep(options)
+
+
+@takes(JctTrainOptions)
+def jct_train(options: JctTrainOptions) -> dict[str, Any]:
+    """Train a predictor of completion times on a trace and write it to `output`; return what it rests on.
+
+    `cap` is the last, open one of the intervals of 600 s. Nothing is used that was not known at `until_s` on the
+    trace's clock (None: all of it). `search` parameter sets are drawn at random and compared on chronological splits.
+    """
+    from planner.many_jobs.jct.commands import train_file
+
+    return train_file(options)
+
+
+@takes(JctPredictOptions)
+def jct_predict(options: JctPredictOptions) -> dict[str, Any]:
+    """Return what the model in a file says of the jobs of `trace`: the likely interval, a point for the loss, a 90%
+    interval.
+
+    Each job is predicted from what is known at its submission: itself, and the jobs of `trace` and of the files in
+    `history` before it. `from_s`: only jobs submitted from then on.
+    """
+    from planner.many_jobs.jct.commands import predict_file
+
+    return predict_file(options)
+
+
+@takes(JctEvaluateOptions)
+def jct_evaluate(options: JctEvaluateOptions) -> dict[str, Any]:
+    """Return how good predictions of a trace are, beside baselines: the last share `tested` of its jobs in `origins`
+    blocks, each predicted by a model of what was known when it begins. `network` and `quantiles` set the paper's neural
+    network and intervals of quantile boosters beside it. Errors are in intervals of 600 s; see
+    `planner.many_jobs.jct.evaluation`.
+    """
+    from planner.many_jobs.jct.commands import evaluate_file
+
+    return evaluate_file(options)

@@ -1,0 +1,196 @@
+"""The plan of one job: estimated, searched, run, validated, written for a tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.shared.options.call import takes
+from planner.shared.options.code import CodeOfFileOptions
+from planner.shared.options.estimate import EstimateOptions
+from planner.shared.options.running import ExportOptions, RunOptions, ValidateOptions
+from planner.shared.options.search import FrontOptions, PlanOptions, SideBySideOptions, SmallestOptions
+
+if TYPE_CHECKING:
+    from estimator.profiling.setting import Framework
+    from planner.one_job.planning.answer import PlanAnswer
+    from planner.one_job.planning.choices import Choice
+    from planner.one_job.planning.plan_comparison import PlanComparison
+    from planner.one_job.timeline.events import Timeline
+    from planner.shared.plan import Plan
+
+
+@takes(EstimateOptions)
+def estimate(options: EstimateOptions) -> dict[str, Any]:
+    """Return how fast the model trains on the cluster: its Cells, or one explicit plan.
+
+    Without a degree of parallelism among the options, the Cells, one for each device type and stage count. With any, or
+    with a `plan` file in place of model and options (`cluster` may then stand for the file's), that one plan: its
+    record, and the estimate with time and memory taken apart; `output` and `timeline` are files to write them to. With
+    `launcher` (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present
+    settings, compared with the best plan that the launcher can run, and `model` may be left out where these say it.
+
+    `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
+    catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
+    can be had or the plan does not fit.
+    """
+    if options.launcher is not None:
+        from planner.one_job.importing.best import best_of_setting
+        from planner.one_job.importing.estimate import estimate_imported
+
+        find_best = best_of_setting(options.launcher[0], store=options.store, profiles=options.profiles)
+        return estimate_imported(options, find_best=find_best)
+    if options.explicit:
+        from planner.one_job.cells.estimating_plan import estimate_plan
+
+        return estimate_plan(options)
+    from planner.one_job.cells.estimating import estimate_cells
+
+    return estimate_cells(options)
+
+
+@takes(PlanOptions)
+def plan(options: PlanOptions) -> PlanAnswer:
+    """Return the best plan on the cluster's free devices, proved to be the best of the space that the options leave
+    open, with what vouches for it.
+
+    With `search="cells"` it is the best Cell's best assembly, as Crius estimates it, and with `search="crius"` that
+    Cell tuned as Crius does. `profile_budget` seconds may be spent on running candidate plans on local workers. With
+    `explain` also why: what binds, what the best plans without one of its choices lose, what more hardware or a larger
+    batch would bring, what the constraints among the options cost, each a search of its own. With `compare` also what
+    the plan in that file does otherwise. `output` and `timeline` are files to write. Failures as of `estimate`.
+    """
+    from planner.one_job.planning.answer import answer_plan
+
+    return answer_plan(options)
+
+
+@takes(FrontOptions)
+def front(options: FrontOptions) -> tuple[Choice, ...]:
+    """Return the plans that no other one beats in both time and devices, or time and memory of a device; the fastest
+    first."""
+    from planner.one_job.planning.choices import front as find_front
+
+    return find_front(options)
+
+
+@takes(SmallestOptions)
+def smallest(options: SmallestOptions) -> Choice:
+    """Return the best plan on the fewest of the cluster's devices on which an iteration takes at most `meet_s`
+    seconds."""
+    from planner.one_job.planning.choices import smallest as find_smallest
+
+    return find_smallest(options)
+
+
+@takes(SideBySideOptions)
+def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
+    """Return the best plan on the cluster, and on each of the clusters `beside` it."""
+    from planner.one_job.planning.choices import side_by_side as find_side_by_side
+
+    return find_side_by_side(options)
+
+
+def compare(
+    plan: Plan | Path,
+    other: Path,
+    *,
+    profiles: Framework | None = None,
+    store: Path | None = None,
+    code: tuple[str, ...] = (),
+) -> PlanComparison:
+    """A plan (or that of a file) beside the plan in the file `other`, which is estimated again: what it does otherwise,
+    and what of an iteration and of memory takes more. `code` as in `timeline`."""
+    from planner.one_job.planning.plan_comparison import compare_with_file
+    from planner.shared.plan_file import load_plan
+
+    first_plan = load_plan(plan) if isinstance(plan, Path) else plan
+    user_code = CodeOfFileOptions(code=code).user_code
+    return compare_with_file(first_plan, other, store=store, profiles=profiles, code=user_code)
+
+
+def timeline(
+    plan: Plan | Path,
+    *,
+    output: Path | None = None,
+    profiles: Framework | None = None,
+    store: Path | None = None,
+    code: tuple[str, ...] = (),
+) -> Timeline:
+    """When each stage of a plan, or of the plan in a file, works on which micro-batch, as `estimate` has it.
+
+    `output` is a file to write it to: a picture (.svg) or a trace for Perfetto (.json, .json.gz). `store` and
+    `profiles` (whose measured layer times count) as in `estimate`. `code` is what the plan may run of the caller's own.
+    """
+    from planner.one_job.timeline.events import make_timeline
+    from planner.one_job.timeline.save import save_timeline, timeline_form
+    from planner.shared.inputs import open_existing
+    from planner.shared.plan_file import load_plan
+
+    if output is not None:
+        timeline_form(output)
+    where, read = (str(plan), load_plan(plan)) if isinstance(plan, Path) else ("plan", plan)
+    with open_existing(store) as opened:
+        user_code = CodeOfFileOptions(code=code).user_code
+        drawn = make_timeline(read, where=where, store=opened, profiles=profiles, code=user_code)
+    if output is not None:
+        save_timeline(drawn, output)
+    return drawn
+
+
+@takes(RunOptions)
+def run(options: RunOptions) -> dict[str, Any] | None:
+    """Train some iterations with exactly the plan in `file`, and set what was measured beside the estimate.
+
+    Each rank is a process of this machine, or this process is one rank of `world`; of those, rank 0 alone returns
+    something. `warm_up` iterations come before the `steps` that are measured; `losses` holds all of them. `data` is
+    a file of tokens (`data_dtype` where it is raw), None random samples. On a CPU a worker computes with `threads`,
+    on cores of its own where `pin` and there are enough. After `timeout` seconds without any rank getting on it is
+    given up. `profile` first measures on one device what the store lacks for the estimate; `learn` puts what the
+    run measured into the store; `trace` is a file for Perfetto.
+    """
+    from planner.one_job.running.run import run_plan
+
+    return run_plan(options)
+
+
+@takes(ValidateOptions)
+def validate(options: ValidateOptions) -> dict[str, Any]:
+    """Predict every run of the CSV table at `path` from its configuration alone, beside what was measured.
+
+    Rows with errors, groups with statistics and baselines, and what could not be predicted with the reason; see
+    `planner.one_job.validation`. `store` holds measured profiles, which win over the operator model. `plot` is a file
+    for the picture, coloured by `group` (None: by source).
+    """
+    from planner.one_job.validation.plot import save_plot
+    from planner.one_job.validation.run import validate_runs
+    from planner.shared.inputs import open_existing
+    from planner.shared.pictures import picture_format
+
+    if options.plot is not None:
+        picture_format(options.plot, where="validate")  # what cannot be drawn is said before the work, not after it
+    with open_existing(options.store) as opened:
+        result = validate_runs(options.path, store=opened, progress=options.progress)
+    if options.plot is not None:
+        save_plot(options.plot, result["rows"], by=options.group or "source")
+    return result
+
+
+@takes(ExportOptions)
+def export(options: ExportOptions) -> dict[str, Any]:
+    """Write the plan in a file as what a tool is started with; return its files and what the user should know of them.
+
+    `to` is a format of `export_formats`; `script` the training script that a launcher starts; `output` a file, or a
+    folder where there are several. NothingFits where the tool cannot run the plan, with the key of the plan, the
+    nearest plan that it runs and both times; `nearest` exports that one instead. `store` as in `estimate`.
+    """
+    from planner.one_job.exporting.exporting import export_plan
+
+    return export_plan(options)
+
+
+def export_formats() -> list[dict[str, str]]:
+    """Return the formats that a plan is exported in, each with a line about it."""
+    from planner.one_job.exporting.exporting import list_formats
+
+    return list_formats()
