@@ -79,9 +79,9 @@ def divisible(ranks: tuple[RankShards, ...], kinds: tuple[RecomputeKind, ...]) -
     dearer = {kind: np.minimum.reduce([each.dearer_s for each in longer[kind]]) for kind in wanted}
     spares = [kind for kind in wanted if (saved[kind] > 0).any()]
     if NONE in kinds or not wanted:
-        # Nothing recomputed comes first; what saves nothing is no better.
+        # Nothing recomputed comes first.
         nothing = {NONE: np.zeros(len(blocks))}
-        saved, dearer = nothing | {kind: saved[kind] for kind in spares}, nothing | dearer
+        saved, dearer = nothing | saved, nothing | dearer
     return Divisible(
         layer_s=layer_s,
         counts=counts,
