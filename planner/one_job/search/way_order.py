@@ -66,7 +66,8 @@ class WayOrder:
             left = self._order[self._position :]
             left = left[: np.searchsorted(self.bounds[left], below)]
             some = left[: min(count, int(np.searchsorted(self.bounds[left], until, side="right")))]
-            unknown = np.unique(self._layout[some][~self._is_exact[self._layout[some]]])
+            # `np.unique` of numbers alone would load numpy's masked arrays.
+            unknown = np.flatnonzero(np.bincount(self._layout[some][~self._is_exact[self._layout[some]]]))
             if not len(unknown):
                 self._order, self._position = left, len(some)
                 return [int(way) for way in some]
