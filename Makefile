@@ -11,6 +11,8 @@ BIN := $(VENV)/bin
 RUN_STAMP := $(VENV)/installed-to-run
 DEV_STAMP := $(VENV)/installed-to-develop
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# pip compiles what it copies, and leaves what is installed in place to the first command.
+COMPILE := $(BIN)/python -m compileall -q profiles models_zoo estimator planner
 REQUIREMENTS := pyproject.toml constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
@@ -72,9 +74,11 @@ $(BIN)/pip:
 $(RUN_STAMP): $(REQUIREMENTS) | $(BIN)/pip
 	@echo "installing cellplan and torch into $(VENV); the first time takes some minutes"
 	@$(PIP_INSTALL) -e '.[torch]'
+	@$(COMPILE)
 	@touch $@
 
 $(DEV_STAMP): $(REQUIREMENTS) | $(BIN)/pip
 	@echo "installing cellplan, torch and the development tools into $(VENV); the first time takes some minutes"
 	@$(PIP_INSTALL) -e '.[torch,dev]'
+	@$(COMPILE)
 	@touch $(RUN_STAMP) $@

@@ -19,6 +19,7 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
+_BLOCK_BYTES = 2**20
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -57,8 +58,11 @@ def read_bytes(path: str | Path, *, limit: Limit) -> bytes:
     """Return the bytes of a regular file. Raise InputError if it cannot be read or is beyond `limit`, before reading it
     where its size says so."""
     with open_regular(path) as file:
-        limit.check(os.fstat(file.fileno()).st_size, where=str(path))
-        content = file.read(limit.most + 1)  # a file of the system may hold more than its size says
+        size = os.fstat(file.fileno()).st_size
+        limit.check(size, where=str(path))
+        content = file.read(size)  # never the limit itself: Python sets aside what it is asked for
+        while len(content) <= limit.most and (more := file.read(_BLOCK_BYTES)):  # files of the system have more
+            content += more
     if len(content) > limit.most:
         raise limit.error(where=str(path))
     return content

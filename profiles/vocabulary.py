@@ -46,10 +46,13 @@ NARROW_DTYPES: tuple[DType, ...] = ("fp8", "int8", "fp8_block", "mxfp8", "nvfp4"
 """Those that only the operands of products with weights are in; all else stays in bf16."""
 
 
+_HELD_BYTES = {dtype: max(2, int(width)) for dtype, width in DTYPE_BYTES.items()}
+
+
 def held_bytes(dtype: DType) -> int:
     """Return the bytes of a weight, gradient or activation as held and sent: of narrow types only the operands of
     matrix products are, what stays is bf16."""
-    return max(2, int(DTYPE_BYTES[dtype]))
+    return _HELD_BYTES[dtype]
 
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "zb-h1", "dualpipe"]
@@ -185,6 +188,10 @@ class Operator:
     narrow_input: bool = False
     narrow_gradient: bool = False
     wide: bool = False
+
+    def __hash__(self) -> int:
+        # Told apart by all fields, hashed by those in which most differ: searches look up times by the million.
+        return hash((self.name, self.shape, self.forward_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

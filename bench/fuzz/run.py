@@ -85,9 +85,12 @@ def _prepare(examples: Path, case: Case, scratch: Path) -> _Child:
     folder = scratch / case.name.replace("/", "-")
     folder.mkdir()
     for path in examples.iterdir():
-        if path.is_file():
+        if path.suffix == ".sqlite":
             shutil.copy(path, folder / path.name)
+        elif path.is_file():  # what we write takes the place of a file, and leaves the file
+            os.link(path, folder / path.name)
     for name, content in case.files:
+        (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
     os.mkfifo(folder / "pipe")
     return _Child(

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from estimator.bulk.records import BatchedDegrees, Family
@@ -55,6 +56,13 @@ EXPLAINED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("explain opt-6.7b on 8 A100 of 40 GB", ("opt-6.7b", "--cluster", "a100-40gb:2x4", "--global-batch", "64")),
     ("explain llama3-70b on 128 H100", ("llama3-70b", "--cluster", "h100:16x8")),
 )
+STARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("help", ("--help",)),
+    ("one plan of llama3-8b", ("estimate", "llama3-8b", "--cluster", "h100:8x8", "--tp", "8", "--json")),
+    ("Cells of llama3-8b", ("estimate", "llama3-8b", "--cluster", "h100:8x8", "--json")),
+    ("models", ("models", "list", "--json")),
+)
+"""What is hardly more than starting."""
 MOST_TIMES = 8.0
 """A plan that is explained takes at most so many times as long."""
 OTHERS = "llm-analysis 760, Calculon 20-120, SimuMax 2-8 plans a second, by their own accounts"
@@ -79,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows["commands"] = time_commands(chosen, arguments.repeats, baseline=arguments.baseline)
     if explained:
         rows["explained"] = explain(explained, arguments.repeats, baseline=arguments.baseline)
+    if not arguments.only or "start" in arguments.only:
+        rows["starts"] = time_starts(arguments.repeats, baseline=arguments.baseline)
     if arguments.only:
         return 0
     rows["growth"] = grow(arguments.repeats)
@@ -148,14 +158,44 @@ def explain(
     return rows
 
 
+def time_starts(repeats: int, *, baseline: Path | None = None) -> list[dict[str, Any]]:
+    """CPU seconds of commands that hardly compute, as an installed package has them: from compiled modules."""
+    print(f"\nstarts, least of {repeats} after one that compiles\n")
+    print("| command | CPU | baseline |")
+    print("| :-- | --: | --: |")
+    rows = []
+    for name, words in STARTS:
+        command = [sys.executable, "-m", "planner.cli.main", *words]
+        best_s, before_s = float("inf"), float("inf")
+        with TemporaryDirectory() as ours, TemporaryDirectory() as theirs:
+            for turn in range(repeats + 1):
+                took_s = run_command(command, compiled=ours)[0]
+                best_s = min(best_s, took_s) if turn else best_s
+                if baseline is not None:
+                    took_s = run_command(command, baseline, compiled=theirs)[0]
+                    before_s = min(before_s, took_s) if turn else before_s
+        before = f"{before_s:.2f} s" if baseline is not None else "-"
+        print(f"| {name} | {best_s:.2f} s | {before} |", flush=True)
+        rows.append({"name": name, "cpu_s": best_s})
+        if baseline is not None:
+            rows[-1]["baseline_cpu_s"] = before_s
+    return rows
+
+
 def plan_command(*words: str) -> list[str]:
     """The command of a plan, as this Python runs it."""
     return [sys.executable, "-m", "planner.cli.main", "plan", *words, "--json"]
 
 
-def run_command(words: Sequence[str], tree: Path | None = None) -> tuple[float, int, str]:
-    """CPU seconds, peak bytes and output of a process of its own; of the code in `tree` where that is given."""
-    where = None if tree is None else {**os.environ, "PYTHONPATH": str(tree.resolve())}
+def run_command(
+    words: Sequence[str], tree: Path | None = None, *, compiled: str | None = None
+) -> tuple[float, int, str]:
+    """CPU seconds, peak bytes and output of a process of its own; of the code in `tree`, with its compiled modules in
+    the folder `compiled`, where these are given."""
+    where = dict(os.environ) if tree is None else {**os.environ, "PYTHONPATH": str(tree.resolve())}
+    if compiled is not None:
+        where = {**where, "PYTHONPYCACHEPREFIX": compiled}
+        where.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=tree, env=where)
     assert process.stdout is not None
     text = process.stdout.read().decode()

@@ -12,7 +12,7 @@ from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
-from estimator.bulk.stage_kind import StageKind
+from estimator.bulk.stage_kind import StageKind, StageSeat
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
@@ -204,27 +204,18 @@ class BulkEvaluator:
 
     def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
         """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""
-        stage = self._stage(degrees, placement.stage(number, degrees.stage_devices))
-        setup = Setup(
-            model=self.model,
-            cluster=self.cluster,
-            recipe=self.recipe,
-            stages=(stage,),
-            micro_batch=degrees.samples * degrees.dp,
-        )
-        alone = stage_device(setup, stage)
-        workers = workers if alone.contention else 1
-        device = alone.among(workers)
-        if device.peak(setup.recipe.dtype) is None:
+        seat = self.pricing.remember(self._seat, replace(degrees, samples=1), placement, number, workers)
+        stage, alone, device = seat.stage, seat.alone, seat.device
+        if device.peak(self.recipe.dtype) is None:
             have = ", ".join(name for name, _ in device.peak_flops_per_s)
             return Infeasible(
-                reason=f"{device.name} has no {setup.recipe.dtype} rate (it has {have})", lacking="support"
+                reason=f"{device.name} has no {self.recipe.dtype} rate (it has {have})", lacking="support"
             )
-        on_axis = self.links.on_axes_of(stage)
+        setup = self._alone(stage, degrees)
 
         def make() -> RankShards:
-            machine = stage_machine(setup, device, self.pricing, on_axis)
-            return self._rank_shards(setup, stage, machine, slowed(self.pricing.lookup, alone, workers))
+            machine = stage_machine(setup, device, self.pricing, seat.on_axis)
+            return self._rank_shards(setup, stage, machine, slowed(self.pricing.lookup, alone, seat.workers))
 
         # How ranks hold layers and how long these take depends on nothing else of evaluator, setup and stage.
         shards = self.pricing.keep(
@@ -232,22 +223,38 @@ class BulkEvaluator:
                 BulkEvaluator._rank_shards,
                 self._work,
                 replace(alone, memory_bytes=1),
-                workers,
+                seat.workers,
                 setup.samples_per_rank(stage),
                 setup.micro_batches == 1,
                 stage.sequence_parallel,
-                *(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
+                *seat.places,
             ),
             make,
         )
         refused = shards.refused()
-        if refused is not None:
-            return refused
-        return StageKind(
-            setup=setup,
+        return StageKind(setup=setup, seat=seat, shards=shards) if refused is None else refused
+
+    def _alone(self, stage: StageSetup, degrees: BatchedDegrees) -> Setup:
+        """The job with one stage alone."""
+        return Setup(
+            model=self.model,
+            cluster=self.cluster,
+            recipe=self.recipe,
+            stages=(stage,),
+            micro_batch=degrees.samples * degrees.dp,
+        )
+
+    def _seat(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageSeat:
+        """Where that stage sits."""
+        stage = self._stage(degrees, placement.stage(number, degrees.stage_devices))
+        alone = stage_device(self._alone(stage, degrees), stage)
+        workers = workers if alone.contention else 1
+        return StageSeat(
             stage=stage,
-            shards=shards,
             links=self.links,
-            on_axis=on_axis,
-            memory_bytes=alone.memory_bytes,
+            on_axis=self.links.on_axes_of(stage),
+            alone=alone,
+            device=alone.among(workers),
+            workers=workers,
+            places=tuple(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
         )

@@ -18,7 +18,6 @@ from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.bulk.whole_layers import Rerun, WholeLayers
 from estimator.pricing.amounts import Floats
 from estimator.pricing.memory import FIRM_SHARE, Holdings, standing_bytes
-from models_zoo.layers import Embedding
 from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
@@ -80,7 +79,9 @@ def divisible(ranks: tuple[RankShards, ...], kinds: tuple[RecomputeKind, ...]) -
     dearer = {kind: np.minimum.reduce([each.dearer_s for each in longer[kind]]) for kind in wanted}
     spares = [kind for kind in wanted if (saved[kind] > 0).any()]
     if NONE in kinds or not wanted:
-        saved[NONE] = dearer[NONE] = np.zeros(len(blocks))
+        # Nothing recomputed comes first.
+        nothing = {NONE: np.zeros(len(blocks))}
+        saved, dearer = nothing | saved, nothing | dearer
     return Divisible(
         layer_s=layer_s,
         counts=counts,
@@ -89,7 +90,7 @@ def divisible(ranks: tuple[RankShards, ...], kinds: tuple[RecomputeKind, ...]) -
         kept_bytes=float((kept / layer_s).min()),
         spared_bytes=max((float((saved[kind] / layer_s).max()) for kind in spares), default=0.0),
         again_s=min((_least_each(dearer[kind], saved[kind]) for kind in spares), default=0.0),
-        whole=_whole_layers(ranks[0], counts, (layer_s, np.maximum(forward_s, 0.0), kept), saved, dearer),
+        whole=_whole_layers(ranks[0], blocks, counts, (layer_s, np.maximum(forward_s, 0.0), kept), saved, dearer),
     )
 
 
@@ -118,17 +119,26 @@ def _longer(
 
 def _whole_layers(
     shards: RankShards,
+    blocks: list[int],
     counts: NDArray[np.int64],
     each: tuple[Floats, Floats, Floats],
     saved: Mapping[RecomputeKind, Floats],
     dearer: Mapping[RecomputeKind, Floats],
 ) -> tuple[tuple[int | None, WholeLayers], ...]:
     """The most frequent layers alone, and all layers, by what each kind takes, of it forward, and keeps; with what
-    memory holds loosely beside what is kept and what lives while a stage's last layer runs."""
+    memory holds loosely beside what is kept and what lives while a chunk's last such layer runs: by then the layers
+    after it have given back no more than they keep."""
     features = shards.features
     loose = FIRM_SHARE if features.fragmentation >= features.activation_fragmentation else 0.0
     kept_share, lives_share = 1 + loose * features.activation_fragmentation, 1 + loose * features.fragmentation
-    beside = {kind: lives_share * _least_beside_bytes(shards, kind) for kind in saved}
+    plain: list[Variant] = [(kind, False) for kind in blocks]
+    again: list[Variant] = [(kind, True) for kind in blocks]
+    beside = {
+        kind: lives_share * np.minimum(shards.beside_bytes(plain, kind), shards.beside_bytes(again, kind))
+        for kind in saved
+    }
+
+    layer_s_of_all = each[0]
 
     def layers_of(places: slice) -> WholeLayers:
         layer_s, forward_s, kept = (float(amounts[places].min()) for amounts in each)
@@ -140,8 +150,8 @@ def _whole_layers(
             reruns=tuple(
                 Rerun(
                     saved_bytes=kept_share * float(saved[kind][places].max()),
-                    again_s=float(dearer[kind].min()),
-                    beside_bytes=beside[kind],
+                    again_s=_again_s(places, layer_s_of_all, dearer[kind]),
+                    beside_bytes=float(beside[kind][places].min()),
                     counted=kind == "full",
                 )
                 for kind in saved
@@ -153,11 +163,11 @@ def _whole_layers(
     return (alone, (None, layers_of(slice(None)))) if len(counts) > 1 else (alone,)
 
 
-def _least_beside_bytes(shards: RankShards, recompute: RecomputeKind) -> int:
-    """What lives at least beside what is kept while the last layer of a chunk with a block runs."""
-    last = [number for number, kind in enumerate(shards.layers.kinds) if not isinstance(kind.layer, Embedding)]
-    again = [(number, True) for number in last if shards.layers.kinds[number].recomputable and recompute != NONE]
-    return shards.beside_bytes([*((number, False) for number in last), *again], recompute)
+def _again_s(places: slice, layer_s: Floats, dearer_s: Floats) -> float:
+    """Seconds that one more layer takes at least for being computed again, in stages of which those at `places` are
+    counted: where it is another one in their stead, that one's own passes are not counted, and more than make up."""
+    of_these = float(dearer_s[places].min())
+    return of_these if (layer_s + dearer_s >= of_these).all() else float(dearer_s.min())
 
 
 def standing_of_each(layers: Divisible, kind: StageKind, rule: StateRule) -> Floats:

@@ -7,12 +7,11 @@ the sums of gradients and the step. Whatever is already no better than what is a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.least_sums import least_sums_s, once_of_each_s
+from estimator.bulk.least_sums import least_sums
 from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_of_each
 from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.bulk.shards import RankShards
@@ -122,7 +121,7 @@ def least_of_ways_s(
     bands: dict[int, list[int]] = {}
     # Pipelines of about as many stages are rows of one array.
     for number, way in enumerate(ways):
-        bands.setdefault((way.degrees.pp - 1).bit_length(), []).append(number)
+        bands.setdefault(((way.degrees.pp - 1).bit_length() + 1) // 2, []).append(number)
     for numbers in bands.values():
         for number, bounds in zip(
             numbers, _least_alike_s([ways[n] for n in numbers], kinds, spare_bytes, with_sums), strict=True
@@ -198,11 +197,8 @@ class _Band:
         schedule = way.schedules[self.lanes.schedule[self.cases.lane[case]]]
         overlapped = "dp" in way.overlap_under(state.zero)
         beside = passes_beside(schedule.name, way.degrees.pp, schedule.chunks, way.micro_batches)
-        # Where the optimizer's state is changes no sum.
-        on_device = replace(state, offload=frozenset()) if state.offload else state
-        whole_s = min(remember(least_sums_s, kind, on_device, overlapped, beside) for kind in way.kinds)
-        each_s = [remember(once_of_each_s, rank, kind, state, overlapped, beside) for kind in way.kinds]
-        return whole_s, np.minimum.reduce(each_s)
+        sums = [remember(least_sums, rank, kind, state, overlapped, beside) for kind in way.kinds]
+        return min(each.whole_s for each in sums), np.minimum.reduce([each.each_s for each in sums])
 
     def _ranks_of(self, chosen: Integers) -> tuple[list[Divisible], Integers]:
         """The layers of the chosen cases' ways, and of each case which of them."""
@@ -211,18 +207,17 @@ class _Band:
 
     def _standing_bytes(self, chosen: Integers) -> Floats:
         """Bytes of state that one layer of each kind holds at least, (chosen, kinds)."""
-        numbers = self.cases.way[chosen].tolist()
-        return np.array(
-            [
-                self._standing_of(number, self.ways[number].states[state])
-                for number, state in zip(numbers, self.cases.state[chosen].tolist(), strict=True)
-            ]
-        )
+        most = int(self.cases.state.max()) + 1
+        pairs, places = np.unique(self.cases.way[chosen] * most + self.cases.state[chosen], return_inverse=True)
+        held = [self._standing_of(pair // most, pair % most) for pair in pairs.tolist()]
+        return np.array(held)[places]
 
-    def _standing_of(self, number: int, state: StateRule) -> Floats:
+    def _standing_of(self, number: int, rule: int) -> Floats:
         way, rank = self.ways[number], self.held[number]
         assert rank is not None
-        return way.pricing.remember(standing_of_each, rank, way.kinds[0], state)
+        kind, state = way.kinds[0], way.states[rule]
+        # What a rank holds does not depend on its micro-batch.
+        return way.pricing.keep((standing_of_each, kind.seat, state), lambda: standing_of_each(rank, kind, state))
 
 
 def _of_kind(of_each: Floats, kind: int | None) -> Floats:

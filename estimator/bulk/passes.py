@@ -5,24 +5,24 @@ The same rules as `estimator.pricing.pass_time.PassSum`, whose sums are linear i
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from estimator.pricing.amounts import Floats
 from estimator.pricing.host_time import HOST_WORK, HostWork
-from estimator.pricing.pass_time import Machine, PassSum, PassTime, finish_pass
+from estimator.pricing.pass_time import SECONDS, Machine, PassSum, finish_pass
 
-SECONDS = tuple(part.name for part in fields(PassTime))
 HIDABLE = ("cp_s", "tp_s", "ep_s")
 NAMES = (*SECONDS, *HOST_WORK, *(f"hidable_{axis}" for axis in HIDABLE))
 
 
 def vector_of(total: PassSum) -> tuple[float, ...]:
     """A sum as a vector in the order of NAMES."""
-    driven = (float(getattr(total.host, name)) for name in HOST_WORK)
-    hidable = (total.hidable_s[axis] for axis in HIDABLE)
-    return (*(total.seconds[name] for name in SECONDS), *driven, *hidable)
+    seconds, driven, hidable_s = total.seconds, total.host, total.hidable_s
+    return (
+        *[seconds[name] for name in SECONDS],
+        *[float(getattr(driven, name)) for name in HOST_WORK],
+        *[hidable_s[axis] for axis in HIDABLE],
+    )
 
 
 def finish(sums: Floats, machine: Machine) -> tuple[Floats, Floats]:

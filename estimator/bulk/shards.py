@@ -235,9 +235,9 @@ class RankShards:
         """Return the bytes that one layer of each variant keeps for a micro-batch."""
         return self.chunks([((variant, 1),) for variant in variants], recompute).saved_bytes
 
-    def beside_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> int:
-        """Return the bytes that live at least while one layer of any of these variants runs."""
-        return min(self._priced(variant, recompute).extra_bytes for variant in variants)
+    def beside_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> Floats:
+        """Return the bytes that live while one layer of each variant runs, beside what is kept."""
+        return np.array([self._priced(variant, recompute).extra_bytes for variant in variants], dtype=np.float64)
 
     def holdings_of_one(self, kinds: Sequence[int]) -> Holdings:
         """Return what a rank holds of one layer of each of these kinds."""

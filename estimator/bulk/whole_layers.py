@@ -8,6 +8,8 @@ any kind (tests: `test_bulk_pipelines`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +67,9 @@ class HeldStages:
     sums_s: Floats
 
 
+Record = TypeVar("Record", WholeLayers, HeldStages)
+
+
 def join_layers(each: Sequence[WholeLayers], places: Integers) -> WholeLayers:
     """Return the layers of many pipelines, of each those at its place in `each`; all have as many and the same
     reruns."""
@@ -97,55 +102,92 @@ def least_with_whole_layers_s(layers: WholeLayers, held: HeldStages) -> Floats:
     many, so that where stages wait all of these but the last stand before the last.
     """
     least = np.full(held.stages.shape, np.inf)
-    for rerun in layers.reruns:
-        bound = _counted_s(layers, rerun, held) if rerun.counted else _all_again_s(layers, rerun, held)
-        least = np.minimum(least, bound)
+    for number in range(len(layers.reruns)):
+        least = _least_under_s(layers, number, held, least)
     return least
 
 
-def _all_again_s(layers: WholeLayers, rerun: Rerun, held: HeldStages) -> Floats:
-    """With all layers computed again, or none of them where that saves nothing."""
+def _least_under_s(layers: WholeLayers, rerun_number: int, held: HeldStages, least: Floats) -> Floats:
+    """What is less under one kind of recomputation than `least`: for one number of layers of the fullest stage after
+    another, as long as that can be."""
+    rerun, count = layers.reruns[rerun_number], layers.count
+    each_s = np.asarray(held.micro_batches * layers.layer_s)
+    again_s = np.asarray(held.micro_batches * rerun.again_s)
+    number = -(-count // held.stages)
+    rows = np.flatnonzero(_at_least_s(rerun, number, each_s, again_s) < least)
+    if not len(rows):
+        return least
+    least, all_again = least.copy(), np.zeros_like(held.flying)
+    all_again[rows] = _most_again(only(layers, rows), rerun_number, only(held, rows))
+    rows = rows[all_again[rows].sum(axis=-1) >= count]
+    for _ in range(LOOKED_AT):
+        if not len(rows):
+            return least
+        some, these, most, fullest = only(layers, rows), only(held, rows), all_again[rows], number[rows]
+        fits = _enough(most, fullest, count)
+        again = _fewest_again(some, rerun_number, these, fullest, most) if rerun.counted else fullest
+        took = _slowest_s(some, these, fullest, np.asarray(again * some.reruns[rerun_number].again_s))
+        least[rows] = np.where(fits, np.minimum(took, least[rows]), least[rows])
+        number = number + 1
+        rows = rows[_at_least_s(rerun, number[rows], each_s[rows], again_s[rows]) < least[rows]]
+    least[rows] = np.minimum(least[rows], _at_least_s(rerun, number, each_s, again_s)[rows])
+    return least
+
+
+def _at_least_s(rerun: Rerun, number: Integers, each_s: Floats, again_s: Floats) -> Floats:
+    """What a stage of so many layers takes at least, one of them computed again, or all."""
+    return np.asarray(number * each_s + (1 if rerun.counted else number) * again_s)
+
+
+def only(record: Record, rows: Integers) -> Record:
+    """Return the pipelines at these places of `record`, ascending."""
+    if len(rows) == len(record.layer_s if isinstance(record, WholeLayers) else record.stages):  # type: ignore[arg-type]
+        return record
+    if isinstance(record, WholeLayers):
+        reruns = tuple(
+            replace(
+                rerun,
+                **{name: getattr(rerun, name)[rows] for name in ("saved_bytes", "again_s", "beside_bytes")},
+            )
+            for rerun in record.reruns
+        )
+        return replace(
+            record,
+            reruns=reruns,
+            **{name: getattr(record, name)[rows] for name in ("layer_s", "forward_s", "kept_bytes")},
+        )
+    return replace(record, **{part.name: getattr(record, part.name)[rows] for part in fields(record)})
+
+
+def _most_again(layers: WholeLayers, rerun_number: int, held: HeldStages) -> Floats:
+    """How many layers each stage holds at most that computes all of them again."""
+    rerun = layers.reruns[rerun_number]
     kept = _by_stage(np.maximum(0.0, layers.kept_bytes - rerun.saved_bytes))
     load = _by_stage(held.standing_bytes) + held.flying * kept
-    most = _most_layers(_room_bytes(layers, rerun, held), load, layers.count)
-    fewest = -(-layers.count // held.stages)
-    each_s = held.micro_batches * (layers.layer_s + rerun.again_s)
-    least = _beyond(most, layers.count, (fewest + LOOKED_AT) * each_s)
-    for more in reversed(range(LOOKED_AT)):
-        number = fewest + more
-        fits = _enough(most, number, layers.count)
-        least = np.where(fits, np.minimum(_slowest_s(layers, held, number, number * each_s), least), least)
-    return least
+    return _most_layers(_room_bytes(layers, rerun, held), load, layers.count)
 
 
-def _counted_s(layers: WholeLayers, rerun: Rerun, held: HeldStages) -> Floats:
-    """With some layers of each stage computed again, as few as can be for each number of layers of the fullest."""
+def _fewest_again(
+    layers: WholeLayers, rerun_number: int, held: HeldStages, number: Integers, all_again: Floats
+) -> Integers:
+    """How many layers of each stage are computed again at least, where none holds more than `number` of them, and
+    `all_again` fit where all are."""
+    rerun = layers.reruns[rerun_number]
     standing, kept = _by_stage(held.standing_bytes), _by_stage(layers.kept_bytes)
-    saved = np.minimum(_by_stage(rerun.saved_bytes), kept)
     room, load = _room_bytes(layers, rerun, held), standing + held.flying * kept
-    # Of stages that compute all of them again, and of those that hold more.
-    all_again = _most_layers(room, standing + held.flying * (kept - saved), layers.count)
-    spared = held.most_flying * saved
+    spared = held.most_flying * np.minimum(_by_stage(rerun.saved_bytes), kept)
 
-    def most(again: Integers) -> Floats:
-        count = _by_stage(again)
-        more = _most_layers(room + spared * count, load, layers.count)
-        return np.where(all_again < count, all_again, np.maximum(more, np.minimum(all_again, count)))
+    def enough(again: Integers) -> NDArray[np.bool_]:
+        counted = _by_stage(again)
+        more = np.maximum(_most_layers(room + spared * counted, load, layers.count), np.minimum(all_again, counted))
+        return _enough(np.where(all_again < counted, all_again, more), number, layers.count)
 
-    fewest = -(-layers.count // held.stages)
-    each_s, again_s = held.micro_batches * layers.layer_s, held.micro_batches * rerun.again_s
-    least = _beyond(all_again, layers.count, (fewest + LOOKED_AT) * each_s + again_s)
-    for more in reversed(range(LOOKED_AT)):
-        number = fewest + more
-        fits = _enough(all_again, number, layers.count)
-        low, high = np.ones_like(number), number
-        for _ in range(int(number.max()).bit_length()):
-            middle = (low + high) // 2
-            enough = _enough(most(middle), number, layers.count)
-            low, high = np.where(enough, low, np.minimum(middle + 1, high)), np.where(enough, middle, high)
-        took = _slowest_s(layers, held, number, number * each_s + high * again_s)
-        least = np.where(fits, np.minimum(took, least), least)
-    return least
+    low, high = np.ones_like(number), number
+    for _ in range(int(number.max()).bit_length()):
+        middle = (low + high) // 2
+        held_so = enough(middle)
+        low, high = np.where(held_so, low, np.minimum(middle + 1, high)), np.where(held_so, middle, high)
+    return high
 
 
 def _by_stage(amounts: Amount | Integers) -> Floats:
@@ -169,14 +211,11 @@ def _enough(most: Floats, number: Integers, count: int) -> NDArray[np.bool_]:
     return np.asarray(np.minimum(most, number[..., None]).sum(axis=-1) >= count)
 
 
-def _beyond(most: Floats, count: int, least_s: Floats) -> Floats:
-    """What holds of stages with more layers than are looked at; infinite where no number fits."""
-    return np.where(most.sum(axis=-1) >= count, least_s, np.inf)
-
-
-def _slowest_s(layers: WholeLayers, held: HeldStages, number: Integers, stage_s: Floats) -> Floats:
-    """Seconds until the last of the fullest stages has ended, which hold `number` of layers: its passes `stage_s`, and
-    the first micro-batch before it forward and backward, or forward and then its sums."""
-    before = np.where(held.waits, np.maximum(0, layers.count - held.stages * (number - 1) - 1) * number, 0)
-    once_s = np.maximum(before * layers.layer_s, before * layers.forward_s + number * held.sums_s)
-    return np.asarray(stage_s + once_s)
+def _slowest_s(layers: WholeLayers, held: HeldStages, number: Integers, again_s: Floats) -> Floats:
+    """Seconds until the last of the fullest stages has ended, which hold `number` of layers and take `again_s` of a
+    micro-batch to compute some again: its passes, and before it the first micro-batch forward and backward through the
+    others, or forward and then its sums."""
+    others = np.where(held.waits, np.maximum(0, layers.count - held.stages * (number - 1) - 1), 0)
+    stage_s = number * layers.layer_s + again_s
+    before_s = np.maximum(others * stage_s, others * number * layers.forward_s + number * held.sums_s)
+    return np.asarray(held.micro_batches * stage_s + before_s)

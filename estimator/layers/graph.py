@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from estimator.layers.shards import shard_layer
 from models_zoo.layers import Embedding, Head, Layer, SharedWeights, TracedLayer, TransformerBlock
@@ -99,6 +100,7 @@ def cut_bytes(model: Model, index: int, shard: Shard) -> int:
     return output + _local(model, model.layers[start - 1], shard).output_bytes
 
 
+@lru_cache(maxsize=1024)
 def shared_weights(model: Model, tp: int, *, vocabulary_multiple: int = 1) -> tuple[SharedWeights, ...]:
     """Return the groups of weights that several layers hold, each with a rank's share of it at `tp`.
 

@@ -44,8 +44,13 @@ class HostWork:
 
     def add(self, other: HostWork, times: int = 1) -> None:
         """Add `times` of `other`."""
-        for name in HOST_WORK:
-            setattr(self, name, getattr(self, name) + times * getattr(other, name))
+        self.kernels += times * other.kernels
+        self.inner += times * other.inner
+        self.calls += times * other.calls
+        self.backward_calls += times * other.backward_calls
+        self.collectives += times * other.collectives
+        self.checkpoints += times * other.checkpoints
+        self.steps += times * other.steps
 
 
 HOST_WORK = tuple(part.name for part in fields(HostWork))

@@ -68,6 +68,10 @@ class PassTime:
         return self.tp_s + self.cp_s + self.ep_s
 
 
+SECONDS = tuple(part.name for part in fields(PassTime))
+"""The kinds of seconds of a pass."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pace:
     """What of a `Machine` an operator's time depends on: one for all machines alike in it, told apart as itself."""
@@ -162,7 +166,7 @@ class PassSum:
     """Adds up a pass; local to one call. What it adds is linear in the layers, `finish` is not."""
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys((part.name for part in fields(PassTime)), 0.0)
+        self.seconds = dict.fromkeys(SECONDS, 0.0)
         self.host = HostWork()
         self.hidable_s = {"cp_s": 0.0, "tp_s": 0.0, "ep_s": 0.0}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimator.schedules.orders import shape_of, turn, warm_up
+from estimator.schedules.orders import shape_of, warm_up
 from profiles.vocabulary import ScheduleName
 
 
@@ -27,8 +27,9 @@ def in_flight(schedule: ScheduleName, *, stage: int, stages: int, chunks: int, m
         return float(stages - stage), float(stage + 1)
     if shape.schedule == "interleaved":
         most = min(warm_up(shape, stage) + 1, micro_batches * chunks)
-        taken = [turn(shape, n)[0] for n in range(most)]
-        return tuple(float(taken.count(chunk)) for chunk in range(chunks))
+        # As `turn` has it: each chunk in turn as many as there are stages.
+        rounds, rest = divmod(most, stages * chunks)
+        return tuple(float(rounds * stages + min(max(0, rest - chunk * stages), stages)) for chunk in range(chunks))
     if schedule == "zb-h1":
         return (float(min(micro_batches, stages)),)
     return (float(min(micro_batches, warm_up(shape, stage) + 1)),)

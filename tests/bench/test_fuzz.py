@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,9 +13,30 @@ import pytest
 
 from bench.fuzz.examples import SMALL, all_examples
 from bench.fuzz.mutate import LEFT_OUT, options_of, spoil_bytes, spoil_lines, spoil_value, spoil_words
+from bench.fuzz.options import COMMANDS as LINES
+from bench.fuzz.options import option_cases
 from bench.fuzz.texts import CONFIG
 from planner.cli.main import COMMANDS, main
 from planner.many_jobs.traces.read import SMALL_TRACE
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_thousand_cases_hold() -> None:
+    """In a process of its own, of which each case is a fork; slow machines are given all the time they need."""
+    words = [sys.executable, "-m", "bench.fuzz", "--cases", "1000", "--seed", "0", "--workers", "2"]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
+    assert "1000 cases of seed 0: 0 failed" in ended.stdout
+
+
+def test_each_option_of_each_command_has_wrong_values() -> None:
+    cases = list(option_cases())
+    assert {line.split()[0] for line in LINES} == set(COMMANDS)
+    assert len({case.name for case in cases}) == len(cases)
+    asked = {(case.words[:2], case.option) for case in cases if case.words[0] == "simulate"}
+    valued = {flag for flag, has_value, _ in options_of(("simulate",)) if has_value}
+    assert {option for _, option in asked} == valued
 
 
 def test_the_same_seed_spoils_in_the_same_way() -> None:

@@ -26,7 +26,7 @@ from profiles.errors import InputError
 from profiles.files import read_json, write_atomically
 from profiles.limits import LIMITS
 
-SCHEMA = "cellplan.simulation-checkpoint/1"
+SCHEMA = "cellplan.simulation-checkpoint/2"
 
 _STATE_FIELDS = tuple(
     name for name in ActiveJob.__slots__ if name not in ("clock", "grant", "index", "job", "placement")
@@ -46,7 +46,7 @@ class CheckpointWriter:
     def write(self, *, now: bool = False) -> None:
         """Write if the last time is long enough ago, or `now`; MachineError if that fails."""
         if now or time.monotonic() - self.written_s >= self.file.every_s:
-            write_atomically(self.file.path, json.dumps(_document(self.run, self.fingerprint), allow_nan=False))
+            write_atomically(self.file.path, _sealed(_document(self.run, self.fingerprint)))
             self.written_s = time.monotonic()
 
 
@@ -102,6 +102,13 @@ def _document(run: RunState, run_hash: str) -> dict[str, Any]:
     }
 
 
+def _sealed(document: dict[str, Any]) -> str:
+    """The document's text with a hash of it in front: of a run that stands in the middle, most figures have no bounds
+    by which a changed one could be told."""
+    text = json.dumps(document, allow_nan=False)
+    return f'{{"sha256": "{sha256(text.encode()).hexdigest()}", {text[1:]}'
+
+
 def _write_state(state: ActiveJob) -> dict[str, Any]:
     grant = state.grant
     return {
@@ -139,6 +146,9 @@ def resume(run: RunState) -> bool:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         stated = document.get("schema") if isinstance(document, dict) else "something else"
         raise InputError(where=where, key="schema", found=stated, expected=SCHEMA)
+    stated_hash = document.pop("sha256", None)
+    if sha256(json.dumps(document).encode()).hexdigest() != stated_hash:
+        raise InputError(where=where, key="sha256", found="a checkpoint that was changed", expected="it as written")
     if document.get("fingerprint") != fingerprint(run):
         stated = "a run of other jobs, pools, policy or settings"
         raise InputError(where=where, key="fingerprint", found=stated, expected="a checkpoint of this run")

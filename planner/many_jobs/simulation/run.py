@@ -33,6 +33,7 @@ from profiles.cluster import SiteLink
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError, MachineError
 from profiles.files import check_folder, write_atomically
+from profiles.numerals import read_number
 from profiles.records import dataclass
 
 SCOPE = (
@@ -309,11 +310,12 @@ def read_failure_option(text: str | None, *, seed: int) -> Failures | None:
         return None
     mtbf, colon, repair = text.partition(":")
     try:
-        figures = float(mtbf), float(repair)
+        figures = read_number(mtbf), read_number(repair)
     except ValueError:
         return read_failures(Path(text))
-    if not (colon and 0 < figures[0] < float("inf") and 0 < figures[1] < float("inf")):
-        raise InputError(where="simulate", key="--failures", found=text, expected="two times in seconds above 0")
+    if not (colon and all(1 <= figure < float("inf") for figure in figures)):
+        expected = "two times in seconds, each at least 1, or the path of a CSV file"
+        raise InputError(where="simulate", key="--failures", found=text, expected=expected)
     return Failures(mtbf_s=figures[0], repair_s=figures[1], seed=seed)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from estimator.bulk.bounds import Coarse, coarsely, least_by_cut_s, least_under_s
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.layers import ModelLayers
-from estimator.bulk.open_ways import WAITING, OpenSchedule, OpenWay, least_in_turn, least_of_ways_s
+from estimator.bulk.open_ways import OpenSchedule, OpenWay, least_in_turn, least_of_ways_s
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places
 from estimator.bulk.records import BatchedDegrees, Family, StateRule
@@ -31,19 +31,23 @@ from planner.one_job.search.spaces.cuts import Cut, cuts_of, most_apart
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
 from planner.one_job.search.spaces.space import (
     Space,
-    fewest_replicas,
     recompute_rules,
     schedules_of,
     ways_of,
 )
+from planner.one_job.search.way_order import WayOrder
 from profiles.records import dataclass
 from profiles.vocabulary import Infeasible
 
 RUNNERS_UP = 5
-FIRST_OPENED, MOST_OPENED = 16, 512
+FIRST_OPENED, MOST_OPENED = 32, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
-SUMMED = 32
-"""So many schedules of ways are bounded with sums together."""
+FIRST_SUMMED, MOST_SUMMED = 8, 128
+"""So many schedules of ways are bounded with sums together, in the same way."""
+AHEAD = 1.02
+"""What is opened or bounded with sums together with the most promising has bounds of at most so many times its."""
+MOST_DIVES = 8
+"""So often a good plan is looked for before it is known to be promising enough."""
 MOST_MISSES = 2000
 """Families in which the nearest miss is looked for, where nothing fits."""
 
@@ -153,16 +157,14 @@ class _Search:
         self.families = self.plans = self.out_of_memory = self.serial = 0
         self.opened: set[int] = set()
         self.plunged: set[tuple[int, Part]] = set()
-        # Of each way: whether a schedule is open whose stages do not wait for those before them.
-        self.free: NDArray[np.bool_] = np.zeros(len(self.ways), dtype=np.bool_)
+        self.summed_together = FIRST_SUMMED
+        self.order = WayOrder(space, self.ways, evaluator, self.slots, weight)
 
     def run(self, most_families: int | None) -> tuple[SearchResult, ...]:
-        bounds = self._bounds()
-        order = np.argsort(bounds, kind="stable")
         waiting: list[_Item] = []
-        position, together = 0, FIRST_OPENED
-        while position < len(order) or waiting:
-            ahead = float(bounds[order[position]]) if position < len(order) else math.inf
+        together = FIRST_OPENED
+        while True:
+            ahead = self.order.ahead
             if waiting and waiting[0].bound <= ahead:
                 item = heapq.heappop(waiting)
             elif math.isinf(ahead):
@@ -172,9 +174,11 @@ class _Search:
             if self._close(item.bound if item else ahead, most_families):
                 break
             if item is None:
-                some = order[position : position + together]
-                self._open([way for way in some.tolist() if not self._is_way_settled(bounds[way], way)], waiting)
-                position += len(some)
+                below = max((part.value for part in self.parts if not part.closed), default=math.inf) * (1 - ROUNDING)
+                until = max(ahead, waiting[0].bound) * AHEAD if waiting else math.inf
+                some = self.order.take(together, below=below, until=until)
+                bounds = self.order.bounds
+                self._open([way for way in some if not self._is_way_settled(float(bounds[way]), way)], waiting)
                 if self.whole or all(part.value < math.inf for part in self.parts):
                     together = min(2 * together, MOST_OPENED)
             elif self._is_settled(item, item.bound):
@@ -230,36 +234,10 @@ class _Search:
             if not asking.part.closed and any(state in asking.states for state in states)
         ]
 
-    def _bounds(self) -> NDArray[np.float64]:
-        """Of each way: no plan of it has a smaller value, by compute alone."""
-        columns = self.ways.columns
-        names = ("tp", "cp", "ep", "etp", "samples", "sequence_parallel")
-        if not len(self.ways):
-            return np.zeros(0)
-        keys, where = np.unique(np.stack([columns[name] for name in names]), axis=1, return_inverse=True)
-        once = np.array(
-            [
-                self.evaluator.compute_alone_s(_degrees(dict(zip(names, map(int, key), strict=True))), self.slots)
-                for key in keys.T
-            ]
-        )[where.ravel()]
-        pp, dp = columns["pp"], columns["dp"]
-        micro_batches = self.space.global_batch // (dp * columns["samples"])
-        schedules = self.space.constraints.schedules
-        free = np.full(len(pp), any(name not in (*WAITING, "interleaved") for name in schedules))
-        if "interleaved" in schedules:
-            free |= micro_batches % pp == 0
-        self.free = free
-        least_s = least_in_turn(once, pp, micro_batches, ~free)
-        devices = columns["tp"] * columns["cp"] * dp * pp
-        weights = {count: self.weight(count) for count in set(devices.tolist())}
-        factor = np.array([weights[int(count)] for count in devices])
-        return np.asarray((least_s + self.evaluator.pricing.parameters.of("iteration_s")) * factor)
-
     def _plunge(self, waiting: list[_Item]) -> None:
         """Plunge into the most promising schedule of a way for each part, once."""
         if self.whole:
-            if waiting:
+            if waiting and len(self.plunged) < MOST_DIVES:
                 self._plunge_into(waiting[0], self.whole)
             return
         for part in self.parts:
@@ -319,11 +297,13 @@ class _Search:
     def _sum(self, item: _Item, waiting: list[_Item]) -> None:
         """The most promising schedules, bounded with the sums of gradients."""
         some, kept = [item], list[_Item]()
-        while waiting and len(some) < SUMMED:
+        until = item.bound * AHEAD
+        while waiting and len(some) < self.summed_together and waiting[0].bound <= until:
             other = heapq.heappop(waiting)
             if self._is_settled(other, other.bound):
                 continue
             (kept if other.summed else some).append(other)
+        self.summed_together = min(2 * self.summed_together, MOST_SUMMED)
         for other in kept:
             heapq.heappush(waiting, other)
         left = [
@@ -379,7 +359,7 @@ class _Search:
             states=(),
             below_s=self._below_s(holding, degrees),
         )
-        waits = not self.free[way]
+        waits = not self.order.free[way]
         passes_s = float(least_in_turn(open_way.once_s, degrees.pp, open_way.micro_batches, waits))
         least_s = passes_s + self.evaluator.pricing.parameters.of("iteration_s")
         if self._is_way_settled(least_s * self._factor(degrees), way):
@@ -551,10 +531,3 @@ class _Search:
         best = self.parts[0].best
         others = sorted((plan for plan in self.by_way.values() if plan is not best), key=lambda other: other.value)
         return tuple(others[:RUNNERS_UP])
-
-
-def _degrees(numbers_of: dict[str, int]) -> BatchedDegrees:
-    """With one stage and as few replicas as share the experts."""
-    numbers = {name: numbers_of[name] for name in ("tp", "cp", "ep", "etp", "samples")}
-    replicas = fewest_replicas(numbers_of["tp"] * numbers_of["cp"], numbers_of["ep"] * numbers_of["etp"])
-    return BatchedDegrees(pp=1, dp=replicas, sequence_parallel=bool(numbers_of["sequence_parallel"]), **numbers)

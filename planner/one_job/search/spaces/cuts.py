@@ -46,6 +46,7 @@ def most_apart(model: Model, *, pp: int, vpp: int, everything: bool = False) -> 
     return 3
 
 
+@lru_cache(maxsize=64)
 def _blocks_differ(model: Model) -> bool:
     ends = isinstance(model.layers[0], Embedding) + isinstance(model.layers[-1], Head)
     return len(set(model.layers)) > ends + 1

@@ -14,6 +14,7 @@ from dataclasses import field
 from planner.one_job.tools.megatron.expressions import evaluate_expression
 from planner.one_job.tools.megatron.shell_text import ASSIGNMENT, Statement, Words, read_statements
 from profiles.errors import InputError
+from profiles.limits import LIMITS
 from profiles.records import dataclass
 
 _VARIABLE = re.compile(r"\$\{(?P<braced>\w+)(?:\[[@*]\])?(?::?-(?P<default>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*|\d)")
@@ -72,7 +73,11 @@ def read_command(text: str, *, where: str) -> Command:
     """
     script = _Script()
     for statement in read_statements(text, where=where):
-        _read(statement, script)
+        try:
+            _read(statement, script)
+        except InputError as error:
+            place = f"{where}, line {statement.line}"
+            raise InputError(where=place, key=error.key, found=error.found, expected=error.expected) from None
     open_block = next((block for block in script.blocks), None)
     if open_block is not None:
         place = f"{where}, line {open_block.line}"
@@ -109,7 +114,7 @@ def _read(statement: Statement, script: _Script) -> None:
     assigned = _read_assignments(statement, words, script)
     if words[assigned:] and _reads(script):
         used: set[str] = set()
-        expanded = tuple(part for word in words[assigned:] for part in _expand(word, script.variables, used))
+        expanded = _expand_all(words[assigned:], script.variables, used)
         if expanded and expanded[0].startswith("-") and script.commands:
             before, used_before = script.commands.pop()
             expanded, used = (*before, *expanded), used | used_before
@@ -146,13 +151,14 @@ def _reads(script: _Script) -> bool | None:
 def _assign(script: _Script, name: str, value: Words, *, append: bool, is_array: bool) -> None:
     used: set[str] = set()
     if is_array:
-        new = tuple(part for item in value for part in _expand(item, script.variables, used))
+        new = _expand_all(value, script.variables, used)
     else:
         new = (" ".join(_expand(value[0], script.variables, used)),)
     if append:
         old = script.variables.get(name, ())
         used |= script.made_of.get(name, set())
         new = (*old, *new) if is_array else ("".join((*old, *new)),)
+    LIMITS.line_bytes.check(sum(map(len, new)), where="variable", key=name)
     script.variables[name] = new
     script.made_of[name] = used
 
@@ -255,6 +261,18 @@ def _test(words: Words, script: _Script) -> bool | None:
 # Variables
 
 
+def _expand_all(words: Words, variables: dict[str, Words], used: set[str]) -> Words:
+    """The words that `words` stand for. Raise InputError where they are more than a line holds."""
+    expanded: list[str] = []
+    size = 0
+    for word in words:
+        parts = _expand(word, variables, used)
+        size += sum(map(len, parts)) + len(parts)
+        LIMITS.line_bytes.check(size, where="words", key=word[:40])
+        expanded += parts
+    return tuple(expanded)
+
+
 def _expand(word: str, variables: dict[str, Words], used: set[str]) -> list[str]:
     """The words that `word` stands for, its variables substituted where they are known. Adds their names to `used`."""
     whole = _VARIABLE.fullmatch(word)
@@ -270,11 +288,17 @@ def _expand(word: str, variables: dict[str, Words], used: set[str]) -> list[str]
 
 
 def _substitute(word: str, variables: dict[str, Words], used: set[str]) -> str:
+    size = 0
+
     def value(match: re.Match[str]) -> str:
+        nonlocal size
         name = match["braced"] or match["plain"]
         used.add(name)
         if name in variables:
-            return " ".join(variables[name])
+            text = " ".join(variables[name])
+            size += len(text)
+            LIMITS.line_bytes.check(size, where="word", key=name)
+            return text
         return match[0] if match["default"] is None else _substitute(match["default"], variables, used)
 
     def sum_of(match: re.Match[str]) -> str:

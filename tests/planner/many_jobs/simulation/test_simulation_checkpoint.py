@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -120,6 +122,14 @@ def test_every_policy_resumes(tmp_path: Path, name: str) -> None:
     assert text_of(again(False, make_policy(name))) == text_of(whole)
 
 
+def _without(whole: str, key: str) -> str:
+    """The checkpoint without a key, its hash as if it had been written so."""
+    document = json.loads(whole)
+    del document["sha256"], document[key]
+    text = json.dumps(document)
+    return json.dumps({"sha256": sha256(text.encode()).hexdigest(), **document})
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path, jobs = tmp_path / "c.json", draw_jobs(Random(1), 8)
 
@@ -143,7 +153,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         ('{"schema": "x"}', "schema"),
         ("[]", "schema"),
         ("{", "JSON"),
-        (whole.replace('"next_round"', '"other"'), "a whole checkpoint"),
+        (whole.replace('"next_round"', '"other"'), "a checkpoint that was changed"),
+        (whole.replace('"stalled": 0', '"stalled": 1'), "a checkpoint that was changed"),
+        (whole.replace('"sha256"', '"sha"'), "a checkpoint that was changed"),
+        (_without(whole, "next_round"), "a whole checkpoint"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=words):

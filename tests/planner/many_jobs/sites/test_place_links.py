@@ -52,10 +52,11 @@ def table_of(link: str, *, width: float = 5e8, alpha: float = 3e-3) -> LinkTable
 
 
 def place(folder: Path, **words: Any) -> dict[str, Any]:
+    now = {"now": NOW} if {"links", "comm"} & set(words) else {}
     return api.place(
         "gpt-tiny",
         cluster=three_sites(folder),
-        **{"devices": 18, "alternatives": 0, "now": NOW, "all_sites": True, **words},
+        **{"devices": 18, "alternatives": 0, "all_sites": True, **now, **words},
     )
 
 

@@ -123,3 +123,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_expressions_are_whole_numbers_and_lists(text: str, value: object) -> None:
     assert evaluate_expression(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X=aa\n" + "X=$X$X\n" * 40,
+        "X=aa\n" + "X=($X $X)\n" * 40,
+        "X=aa\n" + "X=($X ${X[@]})\n" * 40,
+        "X=" + "a" * 10**6 + "\n" + "X+=$X\n" * 40,
+        "X=" + "a" * 10**6 + "\ntorchrun train.py --a " + "$X " * 1000 + "\n",
+    ],
+)
+def test_variables_that_double_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match=r"run\.sh, line \d+.* characters in a line"):
+        read_command(text + "torchrun train.py $X --num-layers 4\n", where="run.sh")

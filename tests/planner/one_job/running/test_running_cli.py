@@ -313,7 +313,10 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
     "a wrong key": (_wrong_key, "wrong.json: stages[0].tp: found 'two'"),
     "what run cannot do": (_offloading, "offloading.json: stages[0].offload: found activations, expected none"),
     "a short file": (_short_file, "short.npy: found 3 tokens, expected at least 17, one sample"),
-    "no data": (lambda folder: [folder / "tp2.json", "--data", folder / "none.bin"], "none.bin: found No such file"),
+    "no data": (
+        lambda folder: [folder / "tp2.json", "--data", folder / "none.bin"],
+        "none.bin: found an error (No such",
+    ),
     "data for images": (_images, "found data for wide-resnet-tiny, which takes images"),
     "a wrong dtype": (
         lambda folder: [folder / "tp2.json", "--data", folder / "x", "--data-dtype", "float32"],

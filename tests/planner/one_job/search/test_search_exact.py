@@ -6,14 +6,17 @@ import math
 import random
 from itertools import groupby
 
+import numpy as np
 import pytest
 
 from estimator.bulk.evaluator import BulkEvaluator
+from estimator.bulk.places import Places
 from estimator.bulk.records import Family
 from estimator.pricing.outcome import Evaluation
 from planner.one_job.search.exact import search
 from planner.one_job.search.spaces.found import Found
 from planner.one_job.search.spaces.space import Space, ways_of
+from planner.one_job.search.way_order import WayOrder
 from tests.search_examples import every_plan, plain_degrees, random_search
 from tests.seeds import seeds
 
@@ -71,6 +74,28 @@ def test_ways_are_those_of_plain_loops(seed: int) -> None:
     assert len(set(found)) == len(found)
     assert set(found) == set(plain_degrees(space))
     assert ways.considered == len(ways) + sum(ways.removed.values())
+
+
+@pytest.mark.parametrize("seed", seeds(60, share=6))
+def test_ways_come_in_the_order_of_their_compute_and_none_too_late(seed: int) -> None:
+    space, evaluator = random_search(random.Random(3000 + seed))
+    ways, slots = ways_of(space), Places(space.slots)
+    order = WayOrder(space, ways, evaluator, slots, lambda devices: 1.0 + devices % 2)
+    first = order.bounds.copy()
+    below = math.inf if seed % 2 else float(np.quantile(first, 0.7)) if len(first) else math.inf
+    taken: list[int] = []
+    while order.ahead < below:
+        ahead, some = order.ahead, order.take(random.Random(seed).randint(1, 7), below=below)
+        assert all(order.bounds[way] >= ahead * (1 - 1e-12) for way in some)
+        taken += some
+    # With more samples a layout takes no longer for each: what was taken for a bound was one.
+    exact = WayOrder(space, ways, evaluator, slots, lambda devices: 1.0 + devices % 2)
+    while exact.ahead < math.inf:
+        exact.take(len(ways), below=math.inf)
+    finite = np.isfinite(exact.bounds)
+    assert (first[finite] <= exact.bounds[finite] * (1 + 1e-12)).all()
+    assert sorted(taken) == np.flatnonzero(finite & (exact.bounds < below)).tolist()
+    assert exact.bounds[taken] == pytest.approx(sorted(exact.bounds[taken]), rel=1e-12)
 
 
 def _feasible_search() -> tuple[Space, BulkEvaluator]:
