@@ -134,8 +134,8 @@ def least_of_ways_s(
 class _Band:
     """Ways of about as many stages, the layers that their ranks hold (None: nothing can be said), lanes and cases."""
 
-    ways: list[OpenWay]
-    held: list[Divisible | None]
+    ways: Sequence[OpenWay]
+    held: Sequence[Divisible | None]
     lanes: _Lanes
     cases: _Cases
 

@@ -190,9 +190,9 @@ for words in ([*plan, "-o", "plan.json"], [*fit, "store"], [*plan, "--store", "n
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    """A file system of two pages, for this process alone."""
+    """A file system of one page, for this process alone."""
     (tmp_path / "disk").mkdir()
-    mounted = f"mount -t tmpfs -o size=8k,nr_inodes=9 none {tmp_path / 'disk'} && echo mounted >&2 &&"
+    mounted = f"mount -t tmpfs -o size=4k,nr_inodes=9 none {tmp_path / 'disk'} && echo mounted >&2 &&"
     run = f'exec "{sys.executable}" -c "$0" {tmp_path / "disk"} {nccl_file(tmp_path)}'
     command = ["unshare", "--mount", "sh", "-c", f"{mounted} {run}", ON_A_FULL_DISK]
     if shutil.which("unshare") is None:
@@ -202,6 +202,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     )
     if "mounted" not in done.stderr:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+
     _, plan, after_plan, store, after_store, after_none = done.stderr.splitlines()
     assert plan == "cellplan: error: plan.json: could not be written: No space left on device"
     assert after_plan == "4 []"

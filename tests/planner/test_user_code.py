@@ -25,6 +25,11 @@ from profiles.errors import InputError, MachineError
 from tests.hostile_modules import RUNAWAY
 from tests.imports import PRODUCT, ROOT
 
+JAX_WARNS = r"ignore:os.fork\(\) was called:RuntimeWarning"
+"""JAX warns of every fork once another test has imported it: a policy decides in one."""
+
+pytestmark = pytest.mark.filterwarnings(JAX_WARNS)
+
 HOSTILE = "tests.hostile_modules"
 CLUSTER = "a100-80gb:1x2"
 TRACE = ROOT / "planner" / "many_jobs" / "traces" / "small.csv"
@@ -379,7 +384,7 @@ def test_code_is_reached_by_one_gate() -> None:
         "joblib": set(),
         "marshal": set(),
         "allow_pickle": set(),
-        "exec(": set(),
+        "exec(": {"profiles/records.py"},  # methods of records, from their fields' names, as the library has it
     }
     texts = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
