@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -183,8 +184,9 @@ def test_nothing_is_left_after_an_exception_not_even_a_worker() -> None:
     def fail_inside() -> None:
         with emulated_network(cluster_of("four-sites")) as network:
             started.append(subprocess.Popen([*network.seats[0].prefix, "sleep", "600"]))
-            while b"sleep" not in Path(f"/proc/{started[0].pid}/cmdline").read_bytes():
-                pass
+            # Only once `ip` has given way to it is it in the namespace: `ip`'s own words name it too.
+            while not Path(f"/proc/{started[0].pid}/cmdline").read_bytes().startswith(b"sleep"):
+                time.sleep(0.001)
             raise MachineError("of the run")
 
     with pytest.raises(MachineError, match="of the run"):
