@@ -91,7 +91,7 @@ def _others(setup: Setup, said: str) -> Iterator[_Other]:
     """The setups with one thing other that `said`, the sentences of what was assumed, names the option of."""
     recipe = setup.recipe
     for assumed, flag, alternative, changed in _other_recipes(setup, recipe):
-        if f"{flag}" in said:
+        if flag in said:
             yield _Other(assumed=assumed, flag=flag, alternative=alternative, setup=replace(setup, recipe=changed))
     if "--micro-batch)" in said and setup.micro_batches % 2 == 0 and setup.stages[0].shares is None:
         samples = setup.samples_per_rank(setup.stages[0])

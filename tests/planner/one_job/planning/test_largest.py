@@ -46,12 +46,15 @@ def test_a_hasty_answer_has_not_the_last_word(seed: int) -> None:
     def why_not(size: int) -> str | None:
         return None if size <= most else f"{size} is too large"
 
+    def same(size: int) -> int:
+        return size
+
     largest, chosen = largest_number(
         "seq-len",
         candidates,
         asked,
         why_not,
-        lambda size: size,
+        same,
         fits_surely=lambda size: size <= most and size not in missed,
     )
     fitting = [size for size in candidates if size <= most]
@@ -91,16 +94,15 @@ def _stdout(options: EstimateOptions, of: str) -> str:
 
 
 def test_the_longest_sequence_of_all_plans_is_that_of_a_scan() -> None:
-    options = SearchOptions("llama3.2-1b", cluster="t4:1x2", global_batch=4, recompute="full", no_offload=True)
+    options = SearchOptions("llama3.2-1b", cluster="t4:1x1", global_batch=4, optimizer="adam8bit", no_offload=True)
     answer = find_largest(_largest(options, "seq-len"))
-    fits = [n for n in range(512, 7 * 1024 + 1, 512) if why_none_fits(replace(options, seq_len=n)) is None]
-    assert answer.largest.value == max(fits)
+    fits = [n for n in range(512, 6 * 1024, 512) if why_none_fits(replace(options, seq_len=n)) is None]
+    assert answer.largest.value == max(fits) < 5 * 1024
     assert answer.plan.model.seq_len == max(fits)
-    assert why_none_fits(replace(options, seq_len=max(fits) + 512)) is not None
 
 
 def test_the_largest_micro_batch_of_all_plans_is_that_of_a_scan() -> None:
-    options = SearchOptions("llama3.2-1b", cluster="t4:1x2", global_batch=12, seq_len=2048, no_offload=True)
+    options = SearchOptions("llama3.2-1b", cluster="t4:1x2", global_batch=12, seq_len=2048, fix=("pp=1",))
     answer = find_largest(_largest(options, "micro-batch"))
     fits = [n for n in (1, 2, 3, 4, 6, 12) if why_none_fits(replace(options, micro_batch=n)) is None]
     assert answer.largest.value == max(fits)
@@ -137,7 +139,7 @@ def test_where_nothing_fits_the_answer_says_so(capsys: pytest.CaptureFixture[str
     assert "lacks" in value["largest"]["next_reason"]
     with pytest.raises(NothingFits) as failure:
         find_largest(LargestOptions("llama3-405b", cluster="t4:1x1", largest="micro-batch"))
-    assert failure.value.result["largest"]["value"] is None  # type: ignore[index, call-overload]
+    assert failure.value.result["largest"]["value"] is None  # type: ignore[index]
 
 
 def test_what_cannot_be_asked_together_is_refused() -> None:
