@@ -11,7 +11,7 @@ import pytest
 
 from planner.cli import main as cli
 from planner.one_job.explicit.estimate import estimate_explicit
-from planner.one_job.explicit.largest import Largest, family_of, largest_number, last_holding, length_candidates
+from planner.one_job.explicit.largest import family_of, largest_number, last_holding, length_candidates
 from planner.one_job.explicit.request import read_explicit
 from planner.one_job.planning.largest import find_largest, why_none_fits
 from planner.shared.options.estimate import EstimateOptions
@@ -49,7 +49,7 @@ def test_a_hasty_answer_has_not_the_last_word(seed: int) -> None:
     def same(size: int) -> int:
         return size
 
-    answer: tuple[Largest, int | None] = largest_number(
+    answer = largest_number(
         "seq-len",
         candidates,
         asked,
