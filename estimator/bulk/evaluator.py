@@ -11,12 +11,11 @@ from estimator.bulk.layers import ModelLayers, read_layers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
-from estimator.bulk.shards import RankShards
+from estimator.bulk.shards import RankShards, make_rank_shards
 from estimator.bulk.stage_kind import StageKind, StageSeat
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import features_of
 from estimator.pricing.pass_time import Machine
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
@@ -100,15 +99,19 @@ class BulkEvaluator:
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
             return Infeasible(reason=reason, lacking="divisibility")
         alone = replace(degrees, pp=1)
-        contends = any(group.device.contention for site in self.cluster.sites for group in site.nodes)
-        workers = most_on_one_node(placement.slots[: size * degrees.pp]) if contends else 1
+        workers = most_on_one_node(placement.slots[: size * degrees.pp]) if self._contends else 1
         kinds = []
-        for number in dict.fromkeys(placement.classes(size, degrees.pp)):
+        for number in placement.different(size, degrees.pp):
             kind = self.pricing.remember(self._kind, alone, placement, number, workers)
             if isinstance(kind, Infeasible):
                 return kind
             kinds.append(kind)
         return tuple(kinds)
+
+    @cached_property
+    def _contends(self) -> bool:
+        """Whether workers on a node slow each other."""
+        return any(group.device.contention for site in self.cluster.sites for group in site.nodes)
 
     def once_s(self, degrees: BatchedDegrees, placement: Placement) -> float:
         """Return seconds of one micro-batch through all layers forward and backward on the fastest ranks of the
@@ -192,15 +195,7 @@ class BulkEvaluator:
         return place_in_order(self.cluster, slots if tp == 1 else whole_groups(slots, tp))
 
     def _rank_shards(self, setup: Setup, stage: StageSetup, machine: Machine, lookup: Lookup) -> RankShards:
-        return RankShards(
-            pricing=self.pricing,
-            layers=self.layers,
-            setup=setup,
-            stage=stage,
-            machine=machine,
-            lookup=lookup,
-            features=features_of(setup.recipe),
-        )
+        return make_rank_shards(self.pricing, self.layers, setup, stage, machine, lookup)
 
     def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
         """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
@@ -87,12 +88,12 @@ def _content(kind_of_layer: tuple[int, ...], first: int, end: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _composition(run: tuple[int, ...], can_recompute: tuple[bool, ...], recomputed: int) -> Composition:
-    counts: dict[Variant, int] = {}
-    left = recomputed
-    for kind in run:
-        again = left > 0 and can_recompute[kind]
-        left -= again
-        counts[kind, again] = counts.get((kind, again), 0) + 1
+    if not recomputed:
+        return tuple(((kind, False), count) for kind, count in Counter(run).items())
+    places = [place for place, kind in enumerate(run) if can_recompute[kind]][:recomputed]
+    end = places[-1] + 1 if places else 0
+    counts = Counter((kind, can_recompute[kind]) for kind in run[:end])
+    counts.update((kind, False) for kind in run[end:])
     return tuple(counts.items())
 
 

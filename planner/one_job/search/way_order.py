@@ -59,6 +59,10 @@ class WayOrder:
         """No plan of a way that is left has a smaller value; infinite where none is left."""
         return float(self.bounds[self._order[self._position]]) if self._position < len(self._order) else math.inf
 
+    def bound_of(self, way: int, once_s: float) -> float:
+        """Return what no plan of a way falls below, whose micro-batches take so long through all layers at least."""
+        return float(once_s * self._turns[way] + self._besides[way])
+
     def take(self, count: int, *, below: float, until: float = math.inf) -> list[int]:
         """Return the next ways, so many at most, and no longer have them: those with a bound of no more than `until`,
         which may be none of them; those with a bound of `below` or more are given up."""
