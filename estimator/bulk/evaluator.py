@@ -119,6 +119,37 @@ class BulkEvaluator:
         kinds = self.kinds(degrees, placement)
         return math.inf if isinstance(kinds, Infeasible) else min(sum(kind.shards.whole_s("none")) for kind in kinds)
 
+    def sits_alike(self, slots: Sequence[DeviceSlot]) -> bool:
+        """Return whether stages on `slots` in turn sit alike again and again, however many work on a node."""
+        return self.placement(1, slots).period is not None and not self._contends
+
+    def seated_once_s(self, degrees: BatchedDegrees, samples: int, slots: Sequence[DeviceSlot]) -> float:
+        """Return seconds of a micro-batch of so many samples a rank through all layers forward and backward, with no
+        gradients to add to, on the fastest ranks of any stages of these degrees on `slots` in turn, which sit alike
+        (`sits_alike`); infinite where a layer cannot be held so."""
+        placement, size = self.placement(1, slots), degrees.stage_devices
+        alone = replace(degrees, pp=1, samples=1)
+        every = (
+            self.pricing.remember(self._seated_once_s, alone, samples, placement, number)
+            for number in placement.different(size, len(placement.slots) // size)
+        )
+        return min(every, default=math.inf)
+
+    def _seated_once_s(self, degrees: BatchedDegrees, samples: int, placement: Placement, number: int) -> float:
+        seat = self.pricing.remember(self._seat, degrees, placement, number, 1)
+        if seat.device.peak(self.recipe.dtype) is None:
+            return math.inf
+        batch = samples * degrees.dp
+        setup = Setup(
+            model=self.model,
+            cluster=self.cluster,
+            recipe=replace(self.recipe, global_batch=batch),
+            stages=(seat.stage,),
+            micro_batch=batch,
+        )
+        shards = self._seated(seat, setup)
+        return sum(shards.whole_s("none")) if shards.refused() is None else math.inf
+
     def compute_alone_s(self, degrees: BatchedDegrees, slots: Sequence[DeviceSlot]) -> float:
         """Return seconds of one micro-batch through all layers forward and backward, with no communication but that of
         tensor-parallel ranks inside an island, no recomputation, no gradients to add to and no other worker: the least
@@ -200,34 +231,27 @@ class BulkEvaluator:
     def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
         """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""
         seat = self.pricing.remember(self._seat, replace(degrees, samples=1), placement, number, workers)
-        stage, alone, device = seat.stage, seat.alone, seat.device
+        device = seat.device
         if device.peak(self.recipe.dtype) is None:
             have = ", ".join(name for name, _ in device.peak_flops_per_s)
             return Infeasible(
                 reason=f"{device.name} has no {self.recipe.dtype} rate (it has {have})", lacking="support"
             )
-        setup = self._alone(stage, degrees)
-
-        def make() -> RankShards:
-            machine = stage_machine(setup, device, self.pricing, seat.on_axis)
-            return self._rank_shards(setup, stage, machine, slowed(self.pricing.lookup, alone, seat.workers))
-
-        # How ranks hold layers and how long these take depends on nothing else of evaluator, setup and stage.
-        shards = self.pricing.keep(
-            (
-                BulkEvaluator._rank_shards,
-                self._work,
-                replace(alone, memory_bytes=1),
-                seat.workers,
-                setup.samples_per_rank(stage),
-                setup.micro_batches == 1,
-                stage.sequence_parallel,
-                *seat.places,
-            ),
-            make,
-        )
+        setup = self._alone(seat.stage, degrees)
+        shards = self._seated(seat, setup)
         refused = shards.refused()
         return StageKind(setup=setup, seat=seat, shards=shards) if refused is None else refused
+
+    def _seated(self, seat: StageSeat, setup: Setup) -> RankShards:
+        """The layers as ranks of the only stage of `setup` hold them, which sits there."""
+
+        def make() -> RankShards:
+            machine = stage_machine(setup, seat.device, self.pricing, seat.on_axis)
+            return self._rank_shards(setup, seat.stage, machine, slowed(self.pricing.lookup, seat.alone, seat.workers))
+
+        # How ranks hold layers and how long these take depends on nothing else of evaluator, setup and stage.
+        key = BulkEvaluator._seated, seat.passes, setup.samples_per_rank(seat.stage), setup.micro_batches == 1
+        return self.pricing.keep(key, make)
 
     def _alone(self, stage: StageSetup, degrees: BatchedDegrees) -> Setup:
         """The job with one stage alone."""
@@ -251,5 +275,12 @@ class BulkEvaluator:
             alone=alone,
             device=alone.among(workers),
             workers=workers,
-            places=tuple(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
+            passes=self.pricing.stands_for(
+                BulkEvaluator._seat,
+                self._work,
+                replace(alone, memory_bytes=1),
+                workers,
+                stage.sequence_parallel,
+                *(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
+            ),
         )

@@ -138,32 +138,38 @@ class RankShards:
 
     def chunks(self, compositions: Sequence[Composition], recompute: RecomputeKind) -> Chunks:
         """What passes through chunks of these compositions take."""
+        priced: dict[Composition, tuple[float, ...]] = self.pricing.keep((RankShards.chunks, self, recompute), dict)
+        missing = [composition for composition in compositions if composition not in priced]
+        if missing:
+            priced.update(zip(missing, zip(*self._chunks(missing, recompute), strict=True), strict=True))
+        columns = np.array([priced[composition] for composition in compositions]).T
+        forward_s, backward_s, weight_s, saved_bytes, extra_bytes, freed_bytes = columns
+        return Chunks(
+            forward_s=forward_s,
+            backward_s=backward_s,
+            weight_s=weight_s,
+            saved_bytes=saved_bytes,
+            extra_bytes=extra_bytes,
+            freed_bytes=freed_bytes,
+        )
+
+    def _chunks(self, compositions: Sequence[Composition], recompute: RecomputeKind) -> tuple[list[float], ...]:
+        """By figure in the order of `Chunks`, of each composition."""
         variants = list({variant: None for composition in compositions for variant, _ in composition})
-        priced = [self._priced(variant, recompute) for variant in variants]
+        priced = {variant: self._priced(variant, recompute) for variant in variants}
         place = {variant: number for number, variant in enumerate(variants)}
         counts = np.zeros((len(compositions), len(variants)))
         for row, composition in enumerate(compositions):
             for variant, count in composition:
                 counts[row, place[variant]] = count
-        forward_s, backward_s, weight_s = self._passes_s(counts, priced)
-        saved = np.array([layer.work.saved_bytes for layer in priced], dtype=np.float64)
+        passes_s = self._passes_s(counts, list(priced.values()))
+        saved = np.array([layer.work.saved_bytes for layer in priced.values()], dtype=np.float64)
+        alone = {variant: (layer.work.saved_bytes, layer.extra_bytes) for variant, layer in priced.items()}
         moments = [
-            fullest_moment(
-                [
-                    (priced[place[variant]].work.saved_bytes, priced[place[variant]].extra_bytes, count)
-                    for variant, count in composition
-                ]
-            )
-            for composition in compositions
+            fullest_moment([(*alone[variant], count) for variant, count in composition]) for composition in compositions
         ]
-        return Chunks(
-            forward_s=forward_s,
-            backward_s=backward_s,
-            weight_s=weight_s,
-            saved_bytes=counts @ saved,
-            extra_bytes=np.array([extra for extra, _ in moments], dtype=np.float64),
-            freed_bytes=np.array([freed for _, freed in moments], dtype=np.float64),
-        )
+        extra, freed = ([float(figure) for figure in figures] for figures in zip(*moments, strict=True))
+        return *(seconds.tolist() for seconds in passes_s), (counts @ saved).tolist(), extra, freed
 
     def passes_s(self, counts: Floats, variants: Sequence[tuple[int, RecomputeKind]]) -> tuple[Floats, Floats]:
         """Return seconds forward and backward of a micro-batch through layers, of each row of `counts` (n, variants) of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 from estimator.bulk.records import StateRule
@@ -23,7 +22,8 @@ ANY_RANGES: Ranges = ((0, 1),)
 class StageSeat:
     """Where stages of some degrees sit that sit alike, whatever a micro-batch of theirs is: one of them as if it held
     all layers, who times its collectives, its device alone and `device` as it is among the other workers on a node, and
-    what decides the times of the axes whose collectives stand in passes."""
+    what stands for all that decides how long its ranks' passes
+    take, beside their samples (`Pricing.stands_for`)."""
 
     stage: StageSetup
     links: LinkTimes
@@ -31,10 +31,15 @@ class StageSeat:
     alone: Device
     device: Device
     workers: int
-    places: tuple[Hashable, ...]
+    passes: object
 
     def under(self, ranges: Ranges, state: StateRule) -> StageSetup:
         """Return the stage with `ranges` of layers under a rule of state."""
+        if ranges is ANY_RANGES:
+            return self.links.pricing.remember(self._under, ranges, state)
+        return self._under(ranges, state)
+
+    def _under(self, ranges: Ranges, state: StateRule) -> StageSetup:
         return replace(self.stage, chunks=ranges, zero=state.zero, shard=state.shard, offload=state.offload)
 
     def on_axis_under(self, state: StateRule) -> TimeOnAxis:

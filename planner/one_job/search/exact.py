@@ -205,13 +205,11 @@ class _Search:
         node = replace(promising, leaves=sorted(leaf for leaf in promising.leaves if leaf.state in rules))
         if node.least_s is None:
             self._cut(node)
-        while node.least_s is not None and node.leaves:
-            shared = [each for each in self._share(node) if not self._is_settled(each, each.bound)]
-            fitting = [each for each in shared if each.by_state_s is not None and math.isfinite(each.bound)]
-            if fitting:
-                self._price(fitting[0], coarsely=True)
-            if fitting or node.coarse is None:
-                return
+        if node.least_s is not None and node.leaves:
+            shared = (each for each in self._share(node) if math.isfinite(each.bound))
+            fitting = next((each for each in shared if not self._is_settled(each, each.bound)), None)
+            if fitting is not None:
+                self._price(fitting, coarsely=True)
 
     def _open_next(self, ahead: float) -> None:
         """The ways that come next, each schedule under every rule of state, bounded together."""
@@ -221,8 +219,11 @@ class _Search:
         opened = [each for way in ways for each in self._opened(way)]
         least = self.opener.least_s([each.open for each in opened], with_sums=False)
         for each, least_s in zip(opened, least, strict=True):
-            bounds = (least_s * self.opener.factor(each.open.degrees)).tolist()
-            for schedule, of_states in zip(each.open.schedules, bounds, strict=True):
+            bounds = least_s * self.opener.factor(each.open.degrees)
+            wanted = max(asked.part.wanted_below for asked in each.asking)
+            # Of most schedules nothing can be better.
+            for number in np.flatnonzero((bounds.min(axis=1) < wanted) | math.isinf(wanted)).tolist():
+                schedule, of_states = each.open.schedules[number], bounds[number].tolist()
                 asking = tuple(asked for asked in each.asking if asked.part.permits_chunks(schedule.chunks))
                 leaves = open_leaves(each.open.states, of_states, asking)
                 if leaves:
@@ -300,25 +301,30 @@ class _Search:
         return True
 
     def _share(self, node: Node) -> list[Node]:
-        """The cuts that can still be better, bounded under the next of the rules of state, as a node of their own; and
-        the node itself where rules are left."""
+        """The cuts that can still be better, bounded under each rule of state that is left: a node for each, the most
+        promising first; where none fits one for all, of which the nearest miss is asked for."""
         assert node.least_s is not None
-        factor, spare_bytes = self.opener.factor(node.open.degrees), self.opener.spare_bytes
-        if node.coarse is None and not self._look_coarsely(node, node.least_s * factor):
+        factor = self.opener.factor(node.open.degrees)
+        if not self._look_coarsely(node, node.least_s * factor):
             return []
         assert node.coarse is not None
-        leaves = [heapq.heappop(node.leaves)]
-        # Where none fits the nearest miss is asked for, of all at once.
-        while math.isinf(leaves[0].bound) and node.leaves:
-            leaves.append(heapq.heappop(node.leaves))
+        leaves = sorted(node.leaves)
         states = tuple(leaf.state for leaf in leaves)
-        by_state = np.column_stack([least_under_s(node.coarse, state, spare_bytes=spare_bytes) for state in states])
-        shared = replace(node, number=self._next(), leaves=[], states=states, by_state_s=by_state)
-        shared.bound = max(node.bound, float(by_state.min()) * factor)
-        if not node.leaves:
-            return [shared]
-        node.bound = max(node.bound, node.leaves[0].bound)
-        return [shared, node]
+        least_s = least_under_s(node.coarse, states, spare_bytes=self.opener.spare_bytes)
+        bounds = np.maximum(least_s.min(axis=0) * factor, [max(node.bound, leaf.bound) for leaf in leaves])
+        missing = np.flatnonzero(np.isinf(bounds)).tolist()
+        groups = [[number] for number in np.flatnonzero(np.isfinite(bounds)).tolist()] + ([missing] if missing else [])
+        return [
+            replace(
+                node,
+                bound=float(bounds[group[0]]),
+                number=self._next(),
+                leaves=[],
+                states=tuple(states[number] for number in group),
+                by_state_s=least_s[:, group],
+            )
+            for group in groups
+        ]
 
     def _look_coarsely(self, node: Node, bounds: Floats) -> bool:
         """Whether cuts of a node are left by their bounds, which are then all that it has, with what their bounds under
