@@ -6,6 +6,9 @@ from collections import Counter
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
 from estimator.pricing.recipe import Recipe
 from estimator.pricing.wide_layers import narrow_layers
 from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
@@ -60,6 +63,11 @@ class ModelLayers:
     def recomputable(self, first: int, end: int) -> int:
         """Return how many of layers [first, end) recomputation counts."""
         return self._counted[end] - self._counted[first]
+
+    @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """How many layers there are of each kind."""
+        return np.bincount(self.kind_of_layer, minlength=len(self.kinds)).astype(np.float64)
 
     @cached_property
     def _can_recompute(self) -> tuple[bool, ...]:

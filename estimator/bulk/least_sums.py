@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 
@@ -14,11 +13,9 @@ from estimator.pricing.amounts import Floats
 from estimator.pricing.gradient_sync import Hiding, exposed_sync_s, hiding_of
 from estimator.pricing.optimizers import OPTIMIZERS
 from profiles.records import dataclass
-from profiles.vocabulary import RecomputeKind
 
 AT_ONCE = Hiding(sums=1.0, gathers=1.0)
 """What hides does so beside the passes that are given."""
-RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,15 +145,15 @@ def _shares(rank: Divisible, kind: StageKind) -> _Shares:
         (np.asarray(getattr(rank.holdings, name)), float(getattr(everything, name)))
         for name in ("dense_learning", "experts_learning")
     ]
-    passes = [shards.whole_s(recompute) for recompute in RECOMPUTE_KINDS]
+    forward_s, backward_s = shards.longest_s()
     # What is measured of a step, or multiplied in it, is not shared out by parameters.
     multiplies = OPTIMIZERS[kind.setup.recipe.optimizer].orthogonal_iterations > 0
     return _Shares(
         shares=np.minimum.reduce([part / whole for part, whole in pairs if whole > 0] or [np.zeros(len(rank.counts))]),
         by_parameters=not (multiplies or any(shards.profiles(0, layers))),
         lasts_s=rank.layer_s + max(float(rerun.again_s) for _, whole in rank.whole for rerun in whole.reruns),
-        forward_s=max(ahead for ahead, _ in passes),
-        backward_s=max(back for _, back in passes),
+        forward_s=forward_s,
+        backward_s=backward_s,
     )
 
 

@@ -30,7 +30,7 @@ from profiles.vocabulary import RecomputeKind
 WAITING: tuple[ScheduleName, ...] = ("gpipe", "1f1b")
 """Schedules whose stages wait for all stages before them (`least_in_turn`)."""
 
-FEW_PLACES = 40_000
+FEW_PLACES = 12_000
 """Arrays of so many places take hardly longer than shorter ones."""
 
 Integers = NDArray[np.int64]
@@ -121,16 +121,21 @@ def least_in_turn(once_s: Amount, stages: int | Integers, micro_batches: int | I
 
 
 def least_of_ways_s(
-    ways: Sequence[OpenWay], kinds: tuple[RecomputeKind, ...], *, spare_bytes: int = 0, with_sums: bool = True
+    ways: Sequence[OpenWay],
+    kinds: tuple[RecomputeKind, ...],
+    *,
+    spare_bytes: int = 0,
+    with_sums: bool = True,
+    known_s: Sequence[Floats] | None = None,
 ) -> list[Floats]:
     """Return of each way, (schedules, states): no plan takes less under these kinds of recomputation; infinite where
     none fits. `spare_bytes` of each device's memory stay free. `with_sums`: of gradients, and the step, which are most
-    of the work."""
+    of the work. `known_s` is what was returned without them."""
     least: list[Floats] = [np.zeros(0)] * len(ways)
     for numbers in _bands(ways):
-        for number, bounds in zip(
-            numbers, _least_alike_s([ways[n] for n in numbers], kinds, spare_bytes, with_sums), strict=True
-        ):
+        some = [ways[number] for number in numbers]
+        known = None if known_s is None else np.concatenate([known_s[number].ravel() for number in numbers])
+        for number, bounds in zip(numbers, _least_alike_s(some, kinds, spare_bytes, with_sums, known), strict=True):
             least[number] = bounds
     return least
 
@@ -246,7 +251,11 @@ def _of_kind(of_each: Floats, kind: int | None) -> Floats:
 
 
 def _least_alike_s(
-    ways: list[OpenWay], kinds: tuple[RecomputeKind, ...], spare_bytes: int, with_sums: bool
+    ways: list[OpenWay],
+    kinds: tuple[RecomputeKind, ...],
+    spare_bytes: int,
+    with_sums: bool,
+    known_s: Floats | None,
 ) -> list[Floats]:
     """`least_of_ways_s` of ways of about as many stages."""
     pricing = ways[0].pricing
@@ -256,6 +265,8 @@ def _least_alike_s(
     least = np.asarray(least_in_turn(once_s[lanes.way], lanes.stages, lanes.micro_batches, lanes.waits))[cases.lane]
     known = np.array([each is not None for each in held])
     iteration_s = pricing.parameters.of("iteration_s")
+    if known_s is not None:
+        least = np.maximum(least, known_s - iteration_s)
 
     def still() -> Integers:
         """The cases that can still be better, of ways of which more can be said."""
@@ -267,8 +278,9 @@ def _least_alike_s(
     chosen = still()
     if len(chosen):
         band = _Band(ways=ways, held=held, lanes=lanes, cases=cases, standing_bytes=_standing_bytes(ways, held))
-        raise_to(band.whole_layers_s(chosen, None), chosen)
-        chosen = still()
+        if known_s is None:
+            raise_to(band.whole_layers_s(chosen, None), chosen)
+            chosen = still()
     if len(chosen):
         work_s, in_memory_s = band.in_memory_s(chosen, once_s)
         raise_to(in_memory_s, chosen)

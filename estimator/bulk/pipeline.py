@@ -126,7 +126,7 @@ class Pipeline:
 
     def classes(self, cuts: Sequence[tuple[Ranges, ...]]) -> Classes:
         """Return the different stages of `cuts`."""
-        return stage_classes(self.layers, self.kind_of_stage, cuts)
+        return stage_classes(self.layers, self.kind_of_stage, tuple(cuts))
 
     def table(self, classes: Classes, rules: Sequence[Rule]) -> ChunkTable:
         """Return what the chunks of `classes` take and keep under each of `rules`."""

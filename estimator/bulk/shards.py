@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from profiles.records import dataclass
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind
 
 Integers = NDArray[np.int64]
+RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 Content = tuple[Composition, int]
 """How many layers of each variant, and how many parameters they share."""
 
@@ -223,11 +225,20 @@ class RankShards:
         """Seconds forward and backward of one micro-batch through all layers at once."""
         return self.pricing.remember(self._whole_s, recompute)
 
-    def _whole_s(self, recompute: RecomputeKind) -> tuple[float, float]:
-        counts = np.bincount(self.layers.kind_of_layer, minlength=len(self.layers.kinds)).astype(np.float64)
-        variants = [(kind, recompute if each.recomputable else "none") for kind, each in enumerate(self.layers.kinds)]
-        forward_s, backward_s = self.passes_s(counts[None, :], variants)
-        return float(forward_s[0]), float(backward_s[0])
+    def _whole_s(self, *kinds: RecomputeKind) -> tuple[float, float]:
+        """The longest under any of these kinds of recomputation."""
+        layers = self.layers.kinds
+        variants: list[tuple[int, RecomputeKind]] = [
+            (kind, recompute if each.recomputable else "none")
+            for recompute in kinds
+            for kind, each in enumerate(layers)
+        ]
+        forward_s, backward_s = self.passes_s(np.kron(np.eye(len(kinds)), self.layers.counts), variants)
+        return float(forward_s.max()), float(backward_s.max())
+
+    def longest_s(self) -> tuple[float, float]:
+        """Seconds forward and backward of one micro-batch through all layers at once, whatever is computed again."""
+        return self.pricing.remember(self._whole_s, *RECOMPUTE_KINDS)
 
     def sharding_s(
         self,

@@ -217,7 +217,7 @@ class _Search:
         until = max(ahead, self.waiting[0].bound) * AHEAD if self.waiting else math.inf
         ways = self.order.take(self.opened_together, below=below, until=until)
         opened = [each for way in ways for each in self._opened(way)]
-        least = self.opener.least_s([each.open for each in opened], with_sums=False)
+        least = self.opener.least_s([each.open for each in opened])
         for each, least_s in zip(opened, least, strict=True):
             bounds = least_s * self.opener.factor(each.open.degrees)
             wanted = max(asked.part.wanted_below for asked in each.asking)
@@ -264,16 +264,15 @@ class _Search:
         self.summed_together = min(2 * self.summed_together, MOST_SUMMED)
         for other in kept:
             heapq.heappush(self.waiting, other)
-        left = [
-            replace(
-                each.open,
-                schedules=(each.schedule,),
-                states=still_open(each),
-                below_s=self.opener.below_s([asking.part for asking in each.asking], each.open.degrees),
-            )
-            for each in some
-        ]
-        for each, open_way, least_s in zip(some, left, self.opener.least_s(left, with_sums=True), strict=True):
+        left, known_s = [], []
+        for each in some:
+            leaves = still_open(each)
+            below_s = self.opener.below_s([asking.part for asking in each.asking], each.open.degrees)
+            states = tuple(leaf.state for leaf in leaves)
+            left.append(replace(each.open, schedules=(each.schedule,), states=states, below_s=below_s))
+            known_s.append(np.array([leaf.bound for leaf in leaves]) / self.opener.factor(each.open.degrees))
+        least = self.opener.least_with_sums_s(left, known_s)
+        for each, open_way, least_s in zip(some, left, least, strict=True):
             bounds = (least_s[0] * self.opener.factor(open_way.degrees)).tolist()
             each.leaves, each.summed = open_leaves(open_way.states, bounds, each.asking), True
             if each.leaves:

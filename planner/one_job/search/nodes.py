@@ -69,13 +69,10 @@ def open_leaves(states: tuple[StateRule, ...], bounds: Sequence[float], asking: 
     return leaves
 
 
-def still_open(node: Node) -> tuple[StateRule, ...]:
+def still_open(node: Node) -> list[Leaf]:
     """Return the rules of state that are left of a node and can still be better."""
-    states = tuple(leaf.state for leaf in node.leaves)
-    wanted = _wanted_below(states, node.asking)
-    return tuple(
-        leaf.state for leaf, least in zip(node.leaves, wanted, strict=True) if leaf.bound < least or least == math.inf
-    )
+    wanted = _wanted_below(tuple(leaf.state for leaf in node.leaves), node.asking)
+    return [leaf for leaf, least in zip(node.leaves, wanted, strict=True) if leaf.bound < least or least == math.inf]
 
 
 def _wanted_below(states: tuple[StateRule, ...], asking: Sequence[Asking]) -> list[float]:

@@ -53,9 +53,13 @@ class WayOpener:
         opened = (self._on(way, degrees, placement, parts, is_worth) for placement in self._placements(degrees))
         return [each for each in opened if each is not None]
 
-    def least_s(self, ways: list[OpenWay], *, with_sums: bool) -> list[Floats]:
-        """Return what all schedules of ways take at least under each rule of state (`least_of_ways_s`)."""
-        return least_of_ways_s(ways, self._kinds, spare_bytes=self.spare_bytes, with_sums=with_sums)
+    def least_s(self, ways: list[OpenWay]) -> list[Floats]:
+        """Return what all schedules of ways take at least under each rule of state, sums apart (`least_of_ways_s`)."""
+        return least_of_ways_s(ways, self._kinds, spare_bytes=self.spare_bytes, with_sums=False)
+
+    def least_with_sums_s(self, ways: list[OpenWay], known_s: list[Floats]) -> list[Floats]:
+        """Return the same with sums, where `least_s` gave `known_s`."""
+        return least_of_ways_s(ways, self._kinds, spare_bytes=self.spare_bytes, known_s=known_s)
 
     def below_s(self, parts: Sequence[Part], degrees: BatchedDegrees) -> float:
         """Return what plans have to fall below to be better in one of the parts."""
