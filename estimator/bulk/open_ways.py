@@ -313,7 +313,7 @@ def _lanes(ways: Sequence[OpenWay], spare_bytes: int) -> _Lanes:
     most = max(way.degrees.pp for way in ways)
     by_stage = np.zeros((5, len(pairs), most))
     by_stage[1:3] = 1.0
-    rooms = [_room_bytes(way, spare_bytes) for way in ways]
+    rooms = [way.pricing.remember(_room_bytes, way.kinds, way.degrees.pp) - spare_bytes for way in ways]
     for row, (number, schedule) in enumerate(pairs):
         way = ways[number]
         stages = way.degrees.pp
@@ -375,15 +375,14 @@ def _standing_of_states(way: OpenWay, rank: Divisible) -> Floats:
     return keep((_standing_of_states, kind.seat, way.states), lambda: np.array([*map(of_state, way.states)]))
 
 
-def _room_bytes(way: OpenWay, spare_bytes: int) -> float:
+def _room_bytes(kinds: tuple[StageKind, ...], stages: int) -> float:
     """What a stage has for layers: all its device holds but what is there whatever they are."""
-    features = way.kinds[0].shards.features
+    features = kinds[0].shards.features
     return float(
         max(
             kind.memory_bytes
-            - outside_bytes(kind.setup, kind.stage, features, stages=way.degrees.pp)
+            - outside_bytes(kind.setup, kind.stage, features, stages=stages)
             - features.workspace_bytes
-            - spare_bytes
-            for kind in way.kinds
+            for kind in kinds
         )
     )

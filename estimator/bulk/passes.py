@@ -5,6 +5,8 @@ The same rules as `estimator.pricing.pass_time.PassSum`, whose sums are linear i
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
+
 import numpy as np
 
 from estimator.pricing.amounts import Floats
@@ -17,18 +19,14 @@ _KINDS = tuple(NAMES.index(name) for name in dict.fromkeys(KIND_FIELDS.values())
 _AXES = tuple(NAMES.index(name) for name in HIDABLE)
 _HOST = tuple(NAMES.index(name) for name in HOST_WORK)
 _RECOMPUTED, _CHECKPOINTS, _STEPS = (NAMES.index(name) for name in ("recompute_s", "checkpoints", "steps"))
+_seconds_of, _hidable_of, _work_of = itemgetter(*SECONDS), itemgetter(*HIDABLE), attrgetter(*HOST_WORK)
 NOTHING = (0.0,) * len(NAMES)
 """What no operator adds."""
 
 
 def vector_of(total: PassSum) -> tuple[float, ...]:
     """A sum as a vector in the order of NAMES."""
-    seconds, driven, hidable_s = total.seconds, total.host, total.hidable_s
-    return (
-        *[seconds[name] for name in SECONDS],
-        *[float(getattr(driven, name)) for name in HOST_WORK],
-        *[hidable_s[axis] for axis in HIDABLE],
-    )
+    return (*_seconds_of(total.seconds), *_work_of(total.host), *_hidable_of(total.hidable_s))
 
 
 def at_an_end(computed: tuple[float, ...]) -> tuple[float, ...]:
