@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,6 @@ class WayOrder:
         self._samples = columns["samples"]
         pp, dp = columns["pp"], columns["dp"]
         self._ranks = _numbered([columns[name] for name in RANKS])
-        self._layout = _numbered([self._ranks, self._samples])
         self._berth = _numbered([self._ranks, dp])
         self._cabin = _numbered([self._berth, self._samples])
         self._most_samples = np.zeros(int(self._ranks.max(initial=-1)) + 1, dtype=np.int64)
@@ -91,6 +91,10 @@ class WayOrder:
                 return [int(way) for way in some]
             self._tell(unknown, left)
             self._order, self._position = left[np.argsort(self.bounds[left], kind="stable")], 0
+
+    @cached_property
+    def _layout(self) -> Integers:
+        return _numbered([self._ranks, self._samples])
 
     def _tell(self, unknown: Integers, left: Integers) -> None:
         """More of what `unknown` ways take, and of those of the `left` that take as much."""
