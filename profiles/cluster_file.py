@@ -363,7 +363,9 @@ def _describe_device(device: Device) -> str | dict[str, Any]:
     if device.name in device_names() and load_device(device.name) == device:
         return device.name
     fields = {**asdict(device), "peak_flops_per_s": dict(device.peak_flops_per_s)}
-    return {key: value for key, value in fields.items() if key != "reference_node" and value is not None}
+    return {
+        k: value for k, value in fields.items() if k not in ("reference_node", "margin_bytes") and value is not None
+    }
 
 
 def _describe_link(link: Link) -> str | dict[str, Any]:

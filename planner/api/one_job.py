@@ -9,12 +9,13 @@ from planner.shared.options.call import takes
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.running import ExportOptions, RunOptions, ValidateOptions
-from planner.shared.options.search import FrontOptions, PlanOptions, SideBySideOptions, SmallestOptions
+from planner.shared.options.search import FrontOptions, LargestOptions, PlanOptions, SideBySideOptions, SmallestOptions
 
 if TYPE_CHECKING:
     from estimator.profiling.setting import Framework
     from planner.one_job.planning.answer import PlanAnswer
     from planner.one_job.planning.choices import Choice
+    from planner.one_job.planning.largest import LargestPlan
     from planner.one_job.planning.plan_comparison import PlanComparison
     from planner.one_job.timeline.events import Timeline
     from planner.shared.plan import Plan
@@ -30,6 +31,9 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
     `launcher` (`("megatron", ARGS)`, or `torchtitan` or `deepspeed` and a file) the plan is that launcher's present
     settings, compared with the best plan that the launcher can run, and `model` may be left out where these say it.
 
+    With `largest` it is the explicit plan at the longest sequence, the largest micro-batch or of the largest model of
+    the family that fits, and `largest` says which that is.
+
     `store` holds measured profiles and link tables; without it, or where it lacks something, the operator model and the
     catalogue's links stand in, and `assumptions` say so. NothingFits, which has the figures all the same, if no Cell
     can be had or the plan does not fit.
@@ -40,6 +44,10 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
 
         find_best = best_of_setting(options.launcher[0], store=options.store, profiles=options.profiles)
         return estimate_imported(options, find_best=find_best)
+    if options.largest is not None:
+        from planner.one_job.explicit.largest import estimate_largest
+
+        return estimate_largest(options)
     if options.explicit:
         from planner.one_job.cells.estimating_plan import estimate_plan
 
@@ -81,6 +89,15 @@ def smallest(options: SmallestOptions) -> Choice:
     from planner.one_job.planning.choices import smallest as find_smallest
 
     return find_smallest(options)
+
+
+@takes(LargestOptions)
+def largest(options: LargestOptions) -> LargestPlan:
+    """Return the longest sequence, the largest micro-batch or the largest model of the family for which any plan fits,
+    with the best plan there."""
+    from planner.one_job.planning.largest import find_largest
+
+    return find_largest(options)
 
 
 @takes(SideBySideOptions)

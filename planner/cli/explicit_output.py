@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from planner.cli.headline import print_assumptions
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
 from planner.shared.plan_file import parse_plan
@@ -13,7 +14,7 @@ from planner.shared.words import TIME_NAMES
 SMALLEST_SHARE = 0.0005
 """Of an iteration: what takes less is 0.0% of it."""
 
-MEMORY_COLUMNS = ("weights", "grads", "optim.", "activations", "temporary", "buffers", "reserve")
+MEMORY_COLUMNS = ("weights", "grads", "optim.", "activ.", "temp.", "buffers", "reserve")
 MEMORY_KEYS = ("weight", "gradient", "optimizer", "activation", "temporary", "communication", "reserve")
 
 
@@ -21,12 +22,11 @@ def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
     """The plan and its figures, time and memory as tables, the whole training, what was assumed and guessed."""
     estimate = result["estimate"]
     print_figures(parse_plan(json.dumps(result["plan"]), "plan"))
-    print()
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
     _print_memory(estimate)
     if estimate["training"] is not None:
         print_notes("the whole training:", describe_training(estimate["training"]))
-    print_notes("assumed:", estimate["assumptions"])
+    print_assumptions(estimate["assumptions"], every=guesses, effects=estimate.get("assumption_effects", ()))
     if guesses:
         print_guesses(estimate["guesses"])
 
@@ -43,14 +43,16 @@ def time_rows(estimate: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _print_memory(estimate: dict[str, Any]) -> None:
     """A row for each stage; of those alike, the first with how many."""
+    most = max(rank[name] for rank in estimate["memory"] for name in ("needed_bytes", "device_memory_bytes"))
+    unit, size = ("GiB", 2**30) if most >= 2**30 else ("MiB", 2**20)
+    digits = 1 if max(rank["needed_bytes"] for rank in estimate["memory"]) >= 10 * size else 2
     alike: dict[tuple[str, ...], list[int]] = {}
     for rank in estimate["memory"]:
-        sizes = tuple(f"{rank[f'{part}_bytes'] / 2**30:.2f}" for part in MEMORY_KEYS)
-        needed = (f"{rank[name] / 2**30:.1f}" for name in ("needed_bytes", "device_memory_bytes"))
-        alike.setdefault((*sizes, *needed), []).append(rank["stage"])
+        names = [*(f"{part}_bytes" for part in MEMORY_KEYS), "needed_bytes", "device_memory_bytes"]
+        alike.setdefault(tuple(f"{rank[name] / size:.{digits}f}" for name in names), []).append(rank["stage"])
     columns = ("stage", *MEMORY_COLUMNS, "in all", "device")
     print_table(
-        "Memory of a rank in GiB", columns, [(", ".join(spans(stages)), *cells) for cells, stages in alike.items()]
+        f"Memory of a rank in {unit}", columns, [(", ".join(spans(stages)), *cells) for cells, stages in alike.items()]
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from planner import api
 from planner.cli.arguments import add_options, chosen
 from planner.cli.choices import run_choice
 from planner.cli.output import print_json, print_written, progress, status
-from planner.shared.options.search import FrontOptions, PlanOptions, SideBySideOptions, SmallestOptions
+from planner.shared.options.search import FrontOptions, LargestOptions, PlanOptions, SideBySideOptions, SmallestOptions
 from profiles.errors import NothingFits
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`plan MODEL --cluster C -o plan.json`."""
-    add_options(parser, PlanOptions, FrontOptions, SmallestOptions, SideBySideOptions)
+    add_options(parser, PlanOptions, FrontOptions, SmallestOptions, SideBySideOptions, LargestOptions)
+    parser.add_argument("--assumptions", action="store_true", help="list all that was assumed")
     parser.set_defaults(run=_run)
 
 
@@ -31,7 +33,7 @@ def _run(arguments: Namespace) -> None:
     if arguments.json:
         print(answer.to_json(), end="")
         return
-    _print(answer, options)
+    _print(answer, options, every_assumption=arguments.assumptions)
     print_written(options.output, options.timeline)
 
 
@@ -51,11 +53,16 @@ def _ask(arguments: Namespace) -> PlanAnswer:
             raise
 
 
-def _print(answer: PlanAnswer, options: PlanOptions) -> None:
+def _print(answer: PlanAnswer, options: PlanOptions, *, every_assumption: bool) -> None:
     from planner.cli.explain_output import print_comparison, print_explanation
     from planner.cli.plan_output import print_plan
 
-    print_plan(answer.plan, answer.certificate)
+    print_plan(
+        answer.plan,
+        answer.certificate,
+        effects=[asdict(effect) for effect in answer.effects],
+        every_assumption=every_assumption,
+    )
     if answer.explanation is not None:
         print()
         print_explanation(answer.explanation)

@@ -164,6 +164,7 @@ def test_the_public_functions_are_these() -> None:
         "jct_evaluate",
         "jct_predict",
         "jct_train",
+        "largest",
         "models_list",
         "models_show",
         "place",

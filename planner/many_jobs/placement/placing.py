@@ -194,7 +194,13 @@ def between_sites_s(request: SearchRequest, across: Across) -> float:
 def _load_cluster(model: Model, options: PlaceOptions, store: ProfileStore | None) -> Cluster:
     tokens = token_count(model, options.seq_len)
     place = load_place(
-        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
+        options.cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
     )
     if options.free is None:
         return place

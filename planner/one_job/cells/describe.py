@@ -57,7 +57,9 @@ def _describe_layer(node: LayerNode) -> dict[str, Any]:
 
 def describe_device(device: Device) -> dict[str, Any]:
     """A device of the catalogue."""
-    return asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
+    values = asdict(device) | {"peak_flops_per_s": dict(device.peak_flops_per_s)}
+    del values["margin_bytes"]  # of a request, not of the device
+    return values
 
 
 def describe_profile(profile: Profile) -> dict[str, Any]:

@@ -69,7 +69,15 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         raise InputError(where="estimate", found=lacking, expected="a model and a cluster, or a plan file")
     model = load_any_model(reference, options.user_code)
     tokens = token_count(model, options.seq_len)
-    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
+    place = load_place(
+        cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
+    )
     assumptions = list(place.notes)
     global_batch = options.global_batch
     if global_batch is None:

@@ -10,7 +10,7 @@ from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
 BESIDE_A_FILE = (
-    *("plan", "cluster", "profiles", "store", "output", "timeline", "code", "user_code_limit"),
+    *("plan", "cluster", "profiles", "store", "output", "timeline", "code", "user_code_limit", "memory_margin"),
     *entries(WholeTrainingOptions),
 )
 """Options that a plan file leaves open."""
@@ -29,4 +29,11 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
             option_said = f"{getattr(options, name)} beside --plan"
             raise options.wrong(name, found=option_said, expected="none: the plan file fixes it")
     recorded, code = load_plan(options.plan), options.user_code
-    return read_plan(recorded, where=str(options.plan), store=store, cluster=options.cluster, code=code)
+    return read_plan(
+        recorded,
+        where=str(options.plan),
+        store=store,
+        cluster=options.cluster,
+        code=code,
+        margin=options.memory_margin,
+    )

@@ -11,6 +11,7 @@ from estimator.pricing.recipe import Setup
 from estimator.pricing.training import Training, estimate_training
 from estimator.pricing.upkeep import POWER_SHARE
 from planner.one_job.explicit.batch import refuse
+from planner.one_job.explicit.effects import Effect, assumption_effects
 from planner.one_job.explicit.evaluation import evaluate_with_store
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import ExplicitRequest, refuse_infeasible
@@ -40,12 +41,14 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
-    """A plan with what it is estimated to take. `shortfall` None: it fits."""
+    """A plan with what it is estimated to take. `shortfall` None: it fits; `effects` are the assumptions that move it
+    most."""
 
     plan: Plan
     evaluation: Evaluation
     training: Training | None
     shortfall: str | None
+    effects: tuple[Effect, ...] = ()
 
 
 def estimate_explicit(
@@ -69,6 +72,7 @@ def estimate_explicit(
         evaluation=evaluation,
         training=_training(setup, evaluation, whole),
         shortfall=_shortfall(setup, evaluation),
+        effects=assumption_effects(setup, evaluation, assumptions, evaluate),
     )
 
 
@@ -152,6 +156,7 @@ def describe_estimated(estimated: Estimated) -> dict[str, Any]:
                 for guess in evaluation.guesses
             ],
             "assumptions": list(plan.assumptions),
+            "assumption_effects": [asdict(effect) for effect in estimated.effects],
         },
     }
 

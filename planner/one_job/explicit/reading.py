@@ -22,10 +22,16 @@ OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
 def read_plan(
-    plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None, code: UserCode = NO_CODE
+    plan: Plan,
+    *,
+    where: str,
+    store: ProfileStore | None,
+    cluster: str | None = None,
+    code: UserCode = NO_CODE,
+    margin: str | None = None,
 ) -> ExplicitRequest:
     """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`. `code` is what of the
-    user's own it may run.
+    user's own it may run, `margin` what of each device's memory is to stay free.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
     which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
@@ -39,6 +45,7 @@ def read_plan(
             dtype=plan.model.dtype,
             seq_len=plan.model.seq_len or 0,
             optimizer=plan.optimizer,
+            margin=margin,
         )
     slots, said = _places(plan, place, where)
     setup = setup_of_plan(plan, model, place, slots, where=where)

@@ -62,7 +62,15 @@ def read_explicit(
     habits = model is None
     model = load_any_model(reference, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
-    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
+    place = load_place(
+        cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
+    )
     assumed = list(place.notes)
     grid = _grid(model, place, options, assumed)
     slots = place.free_slots[: grid.devices]

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from planner.one_job.explicit.effects import Effect
 from planner.one_job.planning.searching import plan_model
 from planner.one_job.search.certificate import Certificate, certify
 from planner.shared.inputs import open_existing
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class PlanAnswer:
     """`certificate` None: nothing vouches for the plan, as for a Cell's. The others are None where they are not asked
-    for."""
+    for; `effects` are the assumptions that move the plan's figures most."""
 
     plan: Plan
     certificate: Certificate | None
     explanation: Explanation | None = None
     comparison: PlanComparison | None = None
+    effects: tuple[Effect, ...] = ()
 
     def to_json(self) -> str:
         """Return it as text: the plan as in its file, or an object with the plan and what was asked besides."""
@@ -83,4 +85,5 @@ def _search(options: PlanOptions) -> PlanAnswer:
         explanation = explain_model(options)
         return PlanAnswer(plan=explanation.plan, certificate=explanation.certificate, explanation=explanation)
     planned = plan_model(options)
-    return PlanAnswer(plan=planned.plan, certificate=None if planned.best is None else certify(planned.best))
+    certificate = None if planned.best is None else certify(planned.best)
+    return PlanAnswer(plan=planned.plan, certificate=certificate, effects=planned.effects)

@@ -66,6 +66,7 @@ class Choice:
             "cluster": self.cluster,
             "devices": self.devices,
             "iteration_time_s": self.iteration_time_s,
+            "tokens_per_s_per_device": None if plan is None else plan.estimate.tokens_per_s_per_device,
             "tokens_per_s": None
             if plan is None or plan.estimate.tokens_per_s_per_device is None
             else plan.estimate.tokens_per_s_per_device * self.devices,

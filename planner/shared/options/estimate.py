@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, get_args
 
 from estimator.cells.rules import MicroBatchRule
 from planner.shared.options.code import CodeOfFileOptions
-from planner.shared.options.common import ClusterIfAny, Launcher, ModelIfAny, TimelineFile
+from planner.shared.options.common import LARGEST, ClusterIfAny, LargestOf, Launcher, ModelIfAny, TimelineFile
 from planner.shared.options.record import Option, Options
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, LARGE, SHARD_X_REPLICATE, words_of
@@ -85,6 +85,7 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFi
             RECOMPUTE,
         ),
     ] = "auto"
+    largest: Annotated[LargestOf | None, EXPLICIT(LARGEST)] = None
     plan: Annotated[Path | None, FILES("estimate the plan in this file, in place of MODEL and options")] = None
     output: Annotated[Path | None, FILES("write the explicit plan to this file", short="-o", writes="file")] = None
     timeline: TimelineFile = None
@@ -116,6 +117,11 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFi
         if self.launcher is not None and self.timeline is not None:
             expected = "`estimate --plan PLAN --timeline FILE` of what -o PLAN writes"
             raise self.wrong("timeline", found="--from too", expected=expected)
+        if self.largest is not None and (self.plan or self.launcher or not self.explicit):
+            expected = "MODEL with degrees (--tp, --pp, ...); over all plans `cellplan plan --largest` answers"
+            raise self.wrong("largest", found=self.largest, expected=expected)
+        if self.largest is not None and self.timeline is not None:
+            raise self.wrong("timeline", found="--largest too", expected="one of them")
         if self.timeline is not None and not self.explicit:
             expected = "one plan to draw: --plan, --tp, --pp, --dp or another degree; or `cellplan plan`"
             raise self.wrong("timeline", found="Cells", expected=expected)

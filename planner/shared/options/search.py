@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from estimator.cells.rules import MicroBatchRule
 from planner.shared.options.code import CodeOfFileOptions
-from planner.shared.options.common import ClusterName, ModelName, PlanOutput, TimelineFile, Tool
+from planner.shared.options.common import LARGEST, ClusterName, LargestOf, ModelName, PlanOutput, TimelineFile, Tool
 from planner.shared.options.record import HOOK, Option, ProgressHook
 from planner.shared.options.training import JOB, RECOMPUTE, CellOptions, TrainingOptions
 from planner.shared.options.values import AMOUNT, NATURAL, RATE, SECONDS
@@ -138,6 +138,14 @@ class SmallestOptions(SearchOptions):
     """The fewest devices on which an iteration takes so many seconds at most."""
 
     meet_s: Annotated[float, SEVERAL("the fewest devices on which an iteration takes so long", "S", SECONDS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargestOptions(SearchOptions):
+    """The longest sequence, the largest micro-batch or the largest model of a family for which any plan fits."""
+
+    largest: Annotated[LargestOf, SEVERAL(LARGEST)]
+    output: PlanOutput = None
 
 
 @dataclass(frozen=True, kw_only=True)

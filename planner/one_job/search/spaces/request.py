@@ -127,7 +127,13 @@ def _read_place(options: SpaceOptions, model: Model, store: ProfileStore | None)
     """The cluster, as far as it is said to be free, and what is assumed of it."""
     tokens = token_count(model, options.seq_len)
     place = load_place(
-        options.cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer
+        options.cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
     )
     assumed = list(place.notes)
     if options.free is not None:

@@ -94,7 +94,7 @@ def test_tables_for_people(trace: Path, model: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     assert "past-31 median by user-gpus" in printed
     assert "Quantile boosters'" in printed
-    assert max(map(len, printed.splitlines())) <= 100
+    assert max(map(len, printed.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,10 @@ def test_settings_are_the_explicit_plan_that_their_options_make(capsys: pytest.C
 
 def test_people_see_whose_setting_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shown = run(capsys, *SETTING)
-    assert shown.startswith("the megatron setting:\ngpt-tiny on h100:1x8: 16 samples an iteration on 8 h100\n")
-    assert max(len(line) for line in shown.splitlines()) <= 100
+    assert shown.startswith(
+        "the megatron setting:\ngpt-tiny on h100:1x8: 16 samples of 128 tokens an iteration on 8 h100\n"
+    )
+    assert max(len(line) for line in shown.splitlines()) <= 80
     script = tmp_path / "run.sh"
     script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {GPT_TINY}\n", encoding="utf-8")
     assert f"the megatron setting of {script}:" in " ".join(
@@ -80,7 +82,7 @@ def test_the_plan_is_written_with_the_model_that_it_needs(capsys: pytest.Capture
     assert load_plan(plan).model.reference == str(model)
     run(capsys, "--plan", str(plan), "-o", str(again))
     assert again.read_bytes() == plan.read_bytes()
-    named = " ".join(run(capsys, *setting).split())
+    named = " ".join(run(capsys, *setting, "--assumptions").split())
     assert "the model is not in the catalogue: -o PLAN writes its config.json beside the plan" in named
     assert "megatron-8x512 on h100:1x8: 16 samples an iteration on 8 h100" in named
 
