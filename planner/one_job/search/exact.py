@@ -30,7 +30,7 @@ from planner.one_job.search.way_order import WayOrder
 from profiles.records import dataclass
 
 RUNNERS_UP = 5
-FIRST_OPENED, MOST_OPENED = 32, 2048
+FIRST_OPENED, MOST_OPENED = 8, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
 FIRST_SUMMED, MOST_SUMMED = 8, 128
 """So many schedules of ways are bounded with sums together, in the same way."""
