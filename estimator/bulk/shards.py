@@ -232,7 +232,8 @@ class RankShards:
             for recompute in kinds
             for kind, each in enumerate(layers)
         ]
-        forward_s, backward_s = self.passes_s(np.kron(np.eye(len(kinds)), self.layers.counts), variants)
+        counts = np.asarray(np.kron(np.eye(len(kinds)), self.layers.counts), dtype=np.float64)
+        forward_s, backward_s = self.passes_s(counts, variants)
         return float(forward_s.max()), float(backward_s.max())
 
     def longest_s(self) -> tuple[float, float]:

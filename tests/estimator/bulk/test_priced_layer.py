@@ -12,7 +12,7 @@ from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards
 from estimator.pricing.memory_moment import layer_bytes
 from estimator.pricing.pass_time import PassSum
-from estimator.pricing.recipe import Recipe
+from estimator.pricing.recipe import Overlap, Recipe
 from estimator.pricing.software import load_frameworks
 from models_zoo.catalogue import load_model
 from profiles.cluster_file import load_cluster
@@ -25,12 +25,12 @@ KINDS: tuple[RecomputeKind, ...] = ("none", "selective", "full")
 
 def _shards(rng: random.Random) -> RankShards | None:
     model = load_model(rng.choice(["llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "bert-2.6b", "gpt-tiny"]))
-    overlaps = rng.sample(("dp", "tp", "p2p", "ep"), rng.randint(0, 4))
+    overlaps: tuple[Overlap, ...] = ("dp", "tp", "p2p", "ep")
     recipe = Recipe(
         global_batch=16,
         seq_len=model.seq_len,
         software=rng.choice(list(load_frameworks().values())).software,
-        overlap=frozenset(overlaps),
+        overlap=frozenset(rng.sample(overlaps, rng.randint(0, 4))),
     )
     evaluator = evaluator_of(model, load_cluster(rng.choice(["h100:2x4", "a100-80gb:1x8"])), recipe)
     tp = rng.choice([1, 2, 4])
