@@ -7,7 +7,10 @@ To a type checker it is `dataclasses.dataclass` itself, and `field`, `fields`, `
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
+from itertools import repeat
+from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
@@ -164,3 +167,33 @@ def _get_state(self: Any) -> list[Any]:
 def _set_state(self: Any, state: list[Any]) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace
+else:
+
+    def replace(record: Any, /, **changes: Any) -> Any:
+        """Return `record` with some fields changed, as the standard library does it, but sooner: searches ask for it by
+        the ten thousand. What a record makes itself its `__post_init__` makes anew. TypeError for a name that is none
+        of its fields."""
+        cls = record.__class__
+        copied = _COPIED.get(cls)
+        if copied is None:
+            names = tuple(field.name for field in dataclasses.fields(cls))
+            copied = _COPIED[cls] = names, attrgetter(*names, names[0]), hasattr(cls, "__post_init__")
+        names, values_of, has_more = copied
+        made = object.__new__(cls)
+        deque(map(_set_field, repeat(made), names, values_of(record)), maxlen=0)
+        for name, value in changes.items():
+            if name not in names:
+                raise TypeError(f"{cls.__name__}: found {name!r}, expected one of {', '.join(names)}")
+            _set_field(made, name, value)
+        if has_more:
+            made.__post_init__()
+        return made
+
+
+_COPIED: dict[type, tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], bool]] = {}
+"""Of the records that were changed: their fields, and whether they do more when they are made."""
+_set_field = object.__setattr__

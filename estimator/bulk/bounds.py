@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import exposed_sync_s
 from estimator.pricing.recipe import ScheduleName
 from estimator.schedules import lower_bounds
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import RecomputeKind
 
 PLAIN: Rule = ("none", None)

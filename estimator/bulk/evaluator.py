@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from estimator.bulk.layers import ModelLayers, read_layers
@@ -12,7 +11,7 @@ from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
 from estimator.bulk.shards import RankShards, make_rank_shards
-from estimator.bulk.stage_kind import StageKind, StageSeat
+from estimator.bulk.stage_kind import StageKind, StageSeat, fastest_once_s
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
@@ -25,7 +24,7 @@ from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.dispatchers import load_dispatcher
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp, Infeasible
 
 PASS_AXES: tuple[GroupAxis, ...] = ("tp", "cp", "ep", "etp")
@@ -117,7 +116,7 @@ class BulkEvaluator:
         """Return seconds of one micro-batch through all layers forward and backward on the fastest ranks of the
         pipeline, without recomputation; infinite where there is no such pipeline."""
         kinds = self.kinds(degrees, placement)
-        return math.inf if isinstance(kinds, Infeasible) else min(sum(kind.shards.whole_s("none")) for kind in kinds)
+        return math.inf if isinstance(kinds, Infeasible) else fastest_once_s(kinds)
 
     def sits_alike(self, slots: Sequence[DeviceSlot]) -> bool:
         """Return whether stages on `slots` in turn sit alike again and again, however many work on a node."""

@@ -16,7 +16,7 @@ from estimator.bulk.least_sums import SumsAsked, least_sums
 from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_of_each
 from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.bulk.shards import RankShards
-from estimator.bulk.stage_kind import StageKind
+from estimator.bulk.stage_kind import StageKind, fastest_once_s
 from estimator.bulk.whole_layers import HeldStages, join_layers, least_with_whole_layers_s
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.gradient_sync import passes_beside
@@ -72,7 +72,7 @@ class OpenWay:
     @property
     def once_s(self) -> float:
         """Seconds of a micro-batch through all layers forward and backward on the fastest ranks, nothing recomputed."""
-        return min(sum(kind.shards.whole_s("none")) for kind in self.kinds)
+        return fastest_once_s(self.kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

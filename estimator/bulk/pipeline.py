@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
 from estimator.schedules import flying_micro_batches, time_schedules
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

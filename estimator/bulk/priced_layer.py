@@ -3,7 +3,6 @@ computed again comes on top of the rest."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from operator import add
 
 from estimator.bulk.passes import NOTHING, at_an_end, repeat_forward, vector_of
@@ -16,7 +15,7 @@ from estimator.pricing.memory_moment import backward_bytes, layer_bytes
 from estimator.pricing.pass_time import Machine, PassSum
 from estimator.pricing.pricing import Pricing
 from models_zoo.layers import Layer
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Collective, DType, Infeasible, LayerTime, Operator, RecomputeKind, held_bytes
 
 Sums = tuple[float, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -24,7 +23,7 @@ from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.sharded_layers import sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind
 
 Integers = NDArray[np.int64]
@@ -233,7 +232,7 @@ class RankShards:
             for recompute in kinds
             for kind, each in enumerate(layers)
         ]
-        counts = np.kron(np.eye(len(kinds)), self.layers.counts).astype(np.float64)
+        counts = np.asarray(np.kron(np.eye(len(kinds)), self.layers.counts), dtype=np.float64)
         forward_s, backward_s = self.passes_s(counts, variants)
         return float(forward_s.max()), float(backward_s.max())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 from estimator.bulk.records import StateRule
 from estimator.bulk.shards import Content, RankShards
@@ -11,7 +11,7 @@ from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import OnceCost, price_once
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Device, LayerTime
 
 ANY_RANGES: Ranges = ((0, 1),)
@@ -116,3 +116,9 @@ class StageKind:
             self.on_axis_under(state),
             shards.pricing.parameters,
         )
+
+
+def fastest_once_s(kinds: Iterable[StageKind]) -> float:
+    """Return seconds of one micro-batch through all layers forward and backward on the fastest ranks of these stages,
+    nothing recomputed."""
+    return min(sum(kind.shards.whole_s("none")) for kind in kinds)

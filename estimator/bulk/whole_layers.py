@@ -8,14 +8,14 @@ any kind (tests: `test_bulk_pipelines`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.pricing.amounts import Amount, Floats
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Integers = NDArray[np.int64]
 LOOKED_AT = 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -16,7 +15,7 @@ from estimator.communication.levels import Level, effective, level_of, slowest_l
 from estimator.communication.site_routes import SiteRoutes
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
 """So many groups of so many ranks at most are kept for who asks again."""

@@ -5,7 +5,6 @@ DeepSeek-V3, section 2.2, equations 21 to 24. Megatron and the zoo alike keep th
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 from estimator.layers.block import Branches, block_piece, refuse_block
@@ -13,6 +12,7 @@ from estimator.layers.ends import embedding_piece, head_piece, padded_vocabulary
 from estimator.layers.parts import Piece, join, memory_pass, norm, whole_linear
 from estimator.layers.split import Split
 from models_zoo.layers import Embedding, Head, Prediction
+from profiles.records import replace
 from profiles.vocabulary import Infeasible
 
 

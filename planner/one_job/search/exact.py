@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,10 +26,10 @@ from planner.one_job.search.spaces.constraints import Constraints
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
 from planner.one_job.search.spaces.space import Space, recompute_rules, ways_of
 from planner.one_job.search.way_order import WayOrder
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 RUNNERS_UP = 5
-FIRST_OPENED, MOST_OPENED = 32, 2048
+FIRST_OPENED, MOST_OPENED = 8, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
 FIRST_SUMMED, MOST_SUMMED = 8, 128
 """So many schedules of ways are bounded with sums together, in the same way."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 
 from estimator.bulk.evaluator import BulkEvaluator
 from estimator.bulk.open_ways import OpenSchedule, OpenWay, least_of_ways_s
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places
 from estimator.bulk.records import BatchedDegrees, StateRule
+from estimator.bulk.stage_kind import fastest_once_s
 from estimator.pricing.amounts import Floats
 from planner.one_job.search.parts import Asking, Part
 from planner.one_job.search.spaces.cuts import Cut, cuts_of, most_apart
 from planner.one_job.search.spaces.found import ROUNDING
 from planner.one_job.search.spaces.space import Space, Ways, recompute_rules, schedules_of, state_rules
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Infeasible
 
 
@@ -103,7 +103,7 @@ class WayOpener:
         is_worth: Callable[[float], bool],
     ) -> OpenedWay | None:
         kinds = self.evaluator.kinds(degrees, placement)
-        if isinstance(kinds, Infeasible) or not is_worth(min(sum(kind.shards.whole_s("none")) for kind in kinds)):
+        if isinstance(kinds, Infeasible) or not is_worth(fastest_once_s(kinds)):
             return None
         schedules, asking = self._open_schedules(degrees), self._asking(degrees, parts)
         states = asking[0].states if len(asking) == 1 else _all_states(asking)

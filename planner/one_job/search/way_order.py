@@ -59,7 +59,7 @@ class WayOrder:
         self._besides = evaluator.pricing.parameters.of("iteration_s") * factor
         measured = evaluator.pricing.lookup is not nothing_measured or evaluator.pricing.link_tables
         # Where ranks sit is told once for all stages that sit alike; of other devices nobody knows that.
-        self._sits_alike = not measured and evaluator.sits_alike(slots) and not (space.node % columns["tp"]).any()
+        self._sits_alike = (space.node % columns["tp"] == 0) & (not measured and evaluator.sits_alike(slots))
         self._state = np.full(len(ways), GUESSED, dtype=np.int8)
         self.bounds: Floats = np.zeros(len(ways))
         if measured:
@@ -98,15 +98,15 @@ class WayOrder:
 
     def _tell(self, unknown: Integers, left: Integers) -> None:
         """More of what `unknown` ways take, and of those of the `left` that take as much."""
-        if not self._sits_alike:
-            self._tell_alone(left[_among(self._layout[left], self._layout[unknown])])
-            return
-        guessed = unknown[self._state[unknown] == GUESSED]
+        apart, alike = unknown[~self._sits_alike[unknown]], unknown[self._sits_alike[unknown]]
+        if len(apart):
+            self._tell_alone(left[_among(self._layout[left], self._layout[apart])])
+        guessed = alike[self._state[alike] == GUESSED]
         if len(guessed):
             guesses = left[self._state[left] == GUESSED]
             self._tell_seated(guesses[_among(self._berth[guesses], self._berth[guessed])])
-        else:
-            self._tell_exactly(left[_among(self._cabin[left], self._cabin[unknown])])
+        elif len(alike):
+            self._tell_exactly(left[_among(self._cabin[left], self._cabin[alike])])
 
     def _guess(self) -> None:
         """Bounds by ranks with the most samples alone."""
