@@ -14,7 +14,7 @@ from estimator.bulk.records import Family, Rule, StateRule
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import lower_bounds
+from estimator.schedules.closed_form import lower_bounds
 from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
