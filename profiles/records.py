@@ -100,11 +100,11 @@ def _make_record(plain: type, *, frozen: bool, slots: bool, kw_only: bool, eq: b
     explicit = set(vars(plain))
     if plain.__doc__ is None:
         plain.__doc__ = plain.__name__  # the library would write a signature
+    content: _Content | None = None
     if plain.__bases__ == (object,) and all(map(_is_simple, vars(plain).get("__annotations__", {"": None}).values())):
         content = _Content(plain, kw_only=kw_only, frozen=frozen)
         made = _with_content(plain, content, slots=slots)
     else:
-        content = None
         made = _with_fields(plain, slots=slots, kw_only=kw_only)
         made.__dataclass_params__.frozen = frozen  # type: ignore[attr-defined]
     for name, method in _methods(made, content, frozen=frozen, slots=slots, eq=eq):
@@ -224,12 +224,12 @@ def _init_by_content(written: _Written, content: _Content, *, frozen: bool) -> C
             else:
                 required.add("")  # no call gives it
         if args or written.is_worth_it() or not required <= values.keys() <= defaults.keys():
-            return written.now()(self, *args, **values)  # type: ignore[no-any-return]
+            written.now()(self, *args, **values)
+            return
         for name, default in defaults.items():
             set_value(self, name, values.get(name, default))
         if hasattr(self, "__post_init__"):
             self.__post_init__()
-        return None
 
     return init
 
@@ -239,7 +239,7 @@ def _eq_by_content(written: _Written, content: _Content) -> Callable[..., Any]:
 
     def eq(self: Any, other: Any) -> Any:
         if not written.calls:
-            names.extend(_compared(content.fields()))
+            names[:] = _compared(content.fields())
         if written.is_worth_it():
             return written.now()(self, other)
         if other.__class__ is not self.__class__:
@@ -252,11 +252,11 @@ def _eq_by_content(written: _Written, content: _Content) -> Callable[..., Any]:
 def _hash_by_content(written: _Written, content: _Content) -> Callable[..., Any]:
     names: list[str] = []
 
-    def hash_value(self: Any) -> int:
+    def hash_value(self: Any) -> Any:
         if not written.calls:
-            names.extend(_compared(content.fields(), hashed=True))
+            names[:] = _compared(content.fields(), hashed=True)
         if written.is_worth_it():
-            return written.now()(self)  # type: ignore[no-any-return]
+            return written.now()(self)
         return hash(tuple([getattr(self, name) for name in names]))
 
     return hash_value
