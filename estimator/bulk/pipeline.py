@@ -24,7 +24,7 @@ from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, r
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
-from estimator.schedules import flying_micro_batches, time_schedules
+from estimator.schedules.closed_form import flying_micro_batches, time_schedules
 from profiles.records import dataclass, replace
 
 

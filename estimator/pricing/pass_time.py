@@ -60,7 +60,7 @@ class PassTime:
     @property
     def total_s(self) -> float:
         """Seconds of the pass."""
-        return math.fsum(getattr(self, part.name) for part in fields(self) if part.name != "weight_s")
+        return math.fsum([getattr(self, name) for name in SECONDS if name != "weight_s"])
 
     @property
     def communication_s(self) -> float:

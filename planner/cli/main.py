@@ -36,8 +36,9 @@ COMMANDS = {
 
 MOST_LETTERS = 2000
 """Of a message."""
-OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""Python's own 700 has it look for garbage 140 times while a plan's modules are imported, which leave none."""
+OBJECTS_BETWEEN_COLLECTIONS = 200_000
+"""Python's own 700 has it look for garbage 140 times while a plan's modules are imported, which leave none; a plan of
+Llama-3 8B makes some 100,000."""
 
 
 class UsageError(Exception):
@@ -65,14 +66,17 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser(selected: str | None) -> Parser:
-    """The parser of the whole command line; of the sub-commands, `selected` alone knows its arguments."""
+def make_parser(selected: str | None, *, alone: bool = False) -> Parser:
+    """The parser of the whole command line; of the sub-commands, `selected` alone knows its arguments; if `alone`, it
+    is the only one there."""
     parser = Parser(
         prog="cellplan", description="How fast a large model would train on a cluster, and which parallel plan is best."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
+        if alone and name != selected:
+            continue
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name == selected:
             add_command_arguments(name, command)
@@ -90,9 +94,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 2 wrong input; 3 nothing fits; 4 the machine failed; 130 interrupted. What is not expected is our own bug
     and leaves with its traceback.
     """
-    if argv is None:  # the process is this command's alone
-        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    words = sys.argv[1:] if argv is None else list(argv)
+    if argv is not None:
+        return _status_of(argv)
+    # The process is this command's alone.
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    try:
+        return _status_of(sys.argv[1:])
+    finally:
+        gc.freeze()  # or Python looks once more through all that there is, before it leaves
+
+
+def _status_of(words: Sequence[str]) -> int:
     try:
         _run(words)
         print(end="", flush=True)
@@ -114,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> None:
-    parser = make_parser(next((word for word in words if not word.startswith("-")), None))
+    selected = next((word for word in words if not word.startswith("-")), None)
+    parser = make_parser(selected, alone=words[:1] == [selected] and selected in COMMANDS)
     try:
         arguments = parser.parse_args(words)
     except SystemExit:  # --help or --version is printed; errors are raised

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from estimator.pricing.evaluate import evaluate
 from estimator.pricing.outcome import Evaluation
 from estimator.pricing.recipe import Setup
-from estimator.schedules import simulate_schedule
+from estimator.schedules.simulate import simulate_schedule
 from planner.one_job.explicit.recording import record_plan
 from planner.one_job.explicit.request import canonical
 from planner.one_job.search.exact import SearchResult, search, search_parts
