@@ -9,6 +9,7 @@ from pathlib import Path
 
 from estimator.frontends.load import load_any_model
 from estimator.layers.graph import build_graph
+from models_zoo.catalogue import model_names
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode, names_code
 from planner.shared.inputs import load_any_place
@@ -38,6 +39,13 @@ def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan"
             raise InputError(
                 where=where, key="model.sizes", found=f"{name}={stated}", expected=f"{actual}, as {reference} has now"
             )
+    if plan.model.name != model.name and reference in model_names():
+        raise InputError(
+            where=where,
+            key="model.name",
+            found=repr(plan.model.name),
+            expected=f"{model.name}, as {reference} is called",
+        )
     return model
 
 

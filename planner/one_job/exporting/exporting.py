@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from models_zoo.user_code import names_code
+from planner.one_job.explicit.reading import refuse_optimizer
 from planner.one_job.exporting.formats import FORMATS, load_exporter
 from planner.one_job.exporting.nearest import Nearest, Search, find_nearest
 from planner.one_job.tools.base.export_records import CannotExpress, Export, ExportContext
@@ -55,6 +56,7 @@ def _check(plan: Plan, options: ExportOptions) -> None:
     """Raise InputError where the file's model or places are not those of what it names. A cluster manager's job does
     not need the model that a user's code makes."""
     where = str(options.plan)
+    refuse_optimizer(plan, where=where)
     if options.to in TOOLS or not names_code(plan.model.reference):
         load_plan_model(plan, options.user_code, where=where)
     check_places(plan, where=where)
