@@ -22,12 +22,12 @@ from planner.cli.main import asks_json, main
 from planner.shared.documents import answer_schema, command_of
 
 MOST_CPU_S = 5.0
-MOST_WALL_S = 120.0
+MOST_WALL_S = 300.0
 MOST_BYTES = 2**30
 """Beyond what the parent holds."""
 WORKING = ("run", "profile", "comm", "jct")
 """Commands that really compute, with torch and in processes: what they take, they may work at for longer."""
-MOST_WORK_S = 60.0
+MOST_WORK_S = 240.0
 MOST_WORK_BYTES = 2**35
 """Of addresses, of which torch takes many."""
 STATUSES = (0, 2, 3, 130)
