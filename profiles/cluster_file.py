@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
 from profiles.hardware import device_names, link_names, load_device, load_link
+from profiles.limits import LIMITS
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
 from profiles.yaml_files import read_yaml
 
@@ -115,7 +116,9 @@ def in_equal_blocks(nodes: NodeGroup) -> NodeGroup:
 def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
     groups: list[NodeGroup] = []
     notes: list[str] = []
-    for part in text.split("+"):
+    parts = text.split("+")
+    LIMITS.terms.check(len(parts), where="cluster")
+    for part in parts:
         match = _PART.fullmatch(part.strip())
         if match is None:
             raise InputError(where="cluster", found=repr(part), expected=_FORMS)

@@ -153,10 +153,12 @@ def test_the_public_functions_are_these() -> None:
     ]
     assert sorted(public) == sorted(api.__all__)
     assert sorted(public) == [
+        "answer_schema",
         "comm_fit",
         "comm_measure",
         "comm_show",
         "compare",
+        "describe_failure",
         "estimate",
         "export",
         "export_formats",
