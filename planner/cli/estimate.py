@@ -80,7 +80,8 @@ def print_cells(result: dict[str, Any], *, every_assumption: bool = True) -> Non
     best = next((cell for cell in result["cells"] if cell["best"]), None)
     length = f" of {result['seq_len']:,} tokens" if result["seq_len"] else ""
     about = f"{result['global_batch']:,} samples{length} an iteration in {result['dtype']}"
-    print_text(f"{result['model']} on {result['cluster']}: {about}; the best Cell (*):", indent="  ")
+    which = "the best Cell (*):" if best is not None else "no Cell fits"
+    print_text(f"{result['model']} on {result['cluster']}: {about}; {which}", indent="  ")
     if best is not None:
         print_headline(best, best["devices"])
         print_labelled("each stage", ["; ".join(_stages(best["split"]))])
@@ -89,7 +90,7 @@ def print_cells(result: dict[str, Any], *, every_assumption: bool = True) -> Non
             "rests on", [f"layer times {basis['compute']}, communication {basis['communication'] or 'not needed'}"]
         )
         print_labelled("time in", [", ".join(f"{name} {seconds}" for name, seconds, _ in time_rows(best)[:-1])])
-        print()
+    print()
     for (devices, device), cells in groupby(result["cells"], key=lambda cell: (cell["devices"], cell["device"])):
         title = f"Cells on {devices} x {device}, tokens/s and memory of one device"
         print_table(title, COLUMNS, [_row(cell) for cell in cells])

@@ -84,7 +84,7 @@ def describe_fit(fit: Mapping[str, Any], interval: Sequence[int]) -> list[str]:
     spare, share = fit["headroom_bytes"], fit["interval_share"]
     left = f"headroom {format_bytes(spare)}" if spare >= 0 else f"lacking {format_bytes(-spare)}"
     said = f"{fit['verdict']}: {share:.0%} of the interval fits, {left}"
-    if fit["verdict"] == "safe" or interval[0] <= 0:
+    if fit["verdict"] != "tight" or interval[0] <= 0:
         return [said]
     margin = math.ceil(100 * (1 - math.sqrt(interval[0] / interval[1])))
     return [said, f"--memory-margin {margin}% asks for a safe plan"]

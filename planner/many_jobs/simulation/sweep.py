@@ -63,10 +63,21 @@ def simulate_sweep(options: SweepOptions) -> dict[str, Any]:
     runs = run_sweep(requests, workers=options.workers, ray_address=options.ray, progress=options.progress)
     if options.csv is not None:
         write_atomically(options.csv, sweep_csv(runs))
-    notes = dict.fromkeys(note for run in runs for note in run["notes"])
     logged = next((run["as_logged"] for run in runs if run["as_logged"] is not None), None)
     told = [{name: value for name, value in run.items() if name not in SAID_ONCE} for run in runs]
-    return {"runs": told, "means": summarize(runs), "as_logged": logged, "notes": list(notes)}
+    return {"runs": told, "means": summarize(runs), "as_logged": logged, "notes": notes_of(runs)}
+
+
+def notes_of(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the notes of the runs, each once; before one that not all have, the loads (or the seeds) of those that
+    do."""
+    said = []
+    for note in dict.fromkeys(note for run in runs for note in run["notes"]):
+        those = [run for run in runs if note in run["notes"]]
+        name = "load" if {run["load"] for run in those} != {run["load"] for run in runs} else "seed"
+        values = ", ".join(dict.fromkeys(f"{run[name]:g}" for run in those))
+        said.append(note if len(those) == len(runs) else f"({name} {values}) {note}")
+    return said
 
 
 def run_sweep(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.many_jobs.traces.records import Trace, TraceRow
+from planner.shared.words import three_digits
 from profiles.records import dataclass
 
 
@@ -69,8 +70,8 @@ def overfilling(trace: Trace, devices: int) -> tuple[str, ...]:
         there = devices * (max(ends_s) - min(row.submit_time_s for row in trace.rows))
         if there > 0 and asked > there:
             said.append(
-                f"warning: the log asks for {asked / 3600:,.0f} device-hours, {asked / there:.2f} times what the"
-                " cluster has from its first submission to its last end: under every policy the queue grows"
+                f"warning: the log asks for {three_digits(asked / 3600)} device-hours, {asked / there:.2f} times what"
+                " the cluster has from its first submission to its last end: under every policy the queue grows"
             )
     return tuple(said)
 

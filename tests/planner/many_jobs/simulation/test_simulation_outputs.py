@@ -168,6 +168,10 @@ def test_sweep(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     alone = run_one(ReplayOptions(trace, cluster="a40:1x2", load=2.0, seed=1, policy="sjf"))
     for run in (alone, found["runs"][7]):
         del run["timing"]
+    assert found["as_logged"] is alone.pop("as_logged") is None
+    told = " ".join(found["notes"])
+    assert all(note in told for note in alone.pop("notes"))
+    assert "(load 2) warning: the log asks for" in told
     assert found["runs"][7] == alone
     rows = list(csv.DictReader(StringIO((tmp_path / "runs.csv").read_text())))
     assert [float(row["jct_mean_s"]) for row in rows] == [run["jct_mean_s"] for run in found["runs"]]

@@ -86,14 +86,8 @@ def test_few_are_told_and_none_that_hardly_matters() -> None:
 
 
 def test_what_somebody_said_is_no_assumption() -> None:
-    stated: dict[str, Any] = {
-        "software": "megatron-core",
-        "overlap": ("tp",),
-        "global_batch": 64,
-        "micro_batch": 1,
-        "grad_dtype": "fp32",
-    }
-    value = api.estimate("llama3-8b", cluster="h100:1x8", tp=2, zero=0, **stated)
+    stated: dict[str, Any] = {"software": "megatron-core", "overlap": ("tp",), "global_batch": 64, "micro_batch": 1}
+    value = api.estimate(EstimateOptions("llama3-8b", cluster="h100:1x8", tp=2, zero=0, **stated))
     flags = {effect["flag"] for effect in value["estimate"]["assumption_effects"]}
     assert not flags & {"--software", "--overlap", "--global-batch", "--micro-batch"}
 

@@ -43,23 +43,21 @@ def test_a_hasty_answer_has_not_the_last_word(seed: int) -> None:
     most, asked = rng.randint(0, 400), rng.randint(1, 400)
     missed = {size for size in candidates if rng.random() < 0.2}
 
-    def why_not(size: int | None) -> str | None:
-        return None if size is not None and size <= most else f"{size} is too large"
+    def why_not(size: int) -> str | None:
+        return None if size <= most else f"{size} is too large"
 
     def same(size: int) -> int:
         return size
 
-    def sure(size: int | None) -> bool:
-        return size is not None and size <= most and size not in missed
-
-    largest, chosen = largest_number(
+    answer = largest_number(
         "seq-len",
         candidates,
         asked,
         why_not,
         same,
-        fits_surely=sure,
+        fits_surely=lambda size: size <= most and size not in missed,
     )
+    largest, chosen = answer
     fitting = [size for size in candidates if size <= most]
     assert largest.value == chosen == (fitting[-1] if fitting else None)
     above = [size for size in candidates if size > most]
