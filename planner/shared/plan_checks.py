@@ -26,7 +26,7 @@ def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan"
     for named in code.of_file if not names_code(reference) else ():
         expected = f"{named}, which {code.option} names, or no {code.option}"
         raise InputError(where=where, key="model.reference", found=repr(reference), expected=expected)
-    model = load_any_model(reference, code, where=where, key="model.reference")
+    model = load_any_model(reference, code, where=where, key="model.reference", fetches=False)
     try:
         graph = build_graph(model, shard=Shard(seq_len=plan.model.seq_len or 0, dtype=plan.model.dtype), degrees=())
     except InputError as error:

@@ -1,0 +1,100 @@
+"""What a model's config says beside its layers, in the fields of Megatron Core: rotary base and scaling, the norms'
+epsilon, how the router chooses. What Megatron has no field for is noted by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models_zoo.model import RouterTraits
+from planner.one_job.tools.base.decoder import Decoder
+
+Fields = dict[str, Any]
+
+LLAMA_SCALING = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0}
+"""What Megatron takes for granted beside the factor (its rotary_pos_embedding.py)."""
+
+YARN_BETAS = {"beta_fast": 32.0, "beta_slow": 1.0}
+"""Likewise, of YaRN."""
+
+
+def rotary_fields(decoder: Decoder, notes: list[str]) -> Fields:
+    """Return base and scaling of rotary positions. Adds to `notes` what is not known or cannot be said."""
+    base = decoder.traits.rope_base
+    if base is None:
+        notes.append("the base and scaling of rotary positions are not part of a plan: add the model's own")
+        return {}
+    fields: Fields = {"rotary_base": _plain(base), **_scaling_fields(decoder, notes)}
+    return fields
+
+
+def norm_fields(decoder: Decoder) -> Fields:
+    """Return the norms' epsilon, nothing where nobody says it."""
+    epsilon = decoder.traits.norm_eps
+    return {} if epsilon is None else {"layernorm_epsilon": epsilon}
+
+
+def router_fields(decoder: Decoder, notes: list[str]) -> Fields:
+    """Return how experts are chosen. Adds to `notes` what of it Megatron cannot be told."""
+    experts, router = decoder.experts, decoder.traits.router
+    if experts is None:
+        return {}
+    if router is None or router.score is None:
+        return {"moe_router_pre_softmax": experts.top_k == 1}
+    softmax = router.score == "softmax"
+    if router.normalizes is None:
+        notes.append(
+            "whether the router's scores are made to sum to 1 is not in the config: check moe_router_pre_softmax"
+        )
+    if not softmax and router.normalizes is False and experts.top_k > 1:
+        notes.append("norm_topk_prob false: Megatron makes several sigmoid scores sum to 1")
+    return {
+        "moe_router_score_function": router.score,
+        "moe_router_pre_softmax": softmax and (router.normalizes is False or experts.top_k == 1),
+        **_chosen_fields(router),
+    }
+
+
+def _chosen_fields(router: RouterTraits) -> Fields:
+    return {
+        "moe_router_num_groups": router.groups,
+        "moe_router_group_topk": router.chosen_groups,
+        "moe_router_topk_scaling_factor": router.scale if router.scale not in (None, 1.0) else None,
+        "moe_router_enable_expert_bias": bool(router.balancing_bias) and router.score == "sigmoid",
+    }
+
+
+def _scaling_fields(decoder: Decoder, notes: list[str]) -> Fields:
+    scaling = dict(decoder.traits.rope_scaling)
+    kind, factor = scaling.get("rope_type"), scaling.get("factor")
+    if kind is None:
+        return {"rope_type": "rope"} if decoder.latent is not None else {}
+    if decoder.latent is not None and kind == "yarn" and isinstance(factor, float):
+        _note_others(scaling, YARN_BETAS, notes)
+        return {
+            "rope_type": "yarn",
+            "rotary_scaling_factor": _plain(factor),
+            "original_max_position_embeddings": _plain(scaling.get("original_max_position_embeddings")),
+            "mscale": scaling.get("mscale"),
+            "mscale_all_dim": scaling.get("mscale_all_dim"),
+        }
+    if decoder.latent is None and kind == "llama3" and isinstance(factor, float):
+        _note_others(scaling, LLAMA_SCALING, notes)
+        return {"use_rope_scaling": True, "rope_scaling_factor": factor}
+    if decoder.latent is None and kind == "linear" and isinstance(factor, float) and factor.is_integer():
+        return {"seq_len_interpolation_factor": int(factor)}
+    notes.append(
+        f"rope_scaling of type {kind} (factor {factor}) is not in this file: Megatron has no argument for it here"
+    )
+    return {"rope_type": "rope"} if decoder.latent is not None else {}
+
+
+def _note_others(scaling: dict[str, str | float], usual: dict[str, float], notes: list[str]) -> None:
+    """Note what of the scaling is other than Megatron takes it to be."""
+    other = {name: value for name, value in scaling.items() if name in usual and value != usual[name]}
+    if other:
+        stated, has = (", ".join(f"{name} {values[name]:g}" for name in other) for values in (other, usual))
+        notes.append(f"rope_scaling: {stated} cannot be said to Megatron, which has {has}")
+
+
+def _plain(value: str | float | None) -> int | float | str | None:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
