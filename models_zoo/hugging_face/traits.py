@@ -118,5 +118,5 @@ def _router(keys: Keys, family: str) -> RouterTraits | None:
         chosen_groups=keys.optional_size("topk_group") if groups not in (None, 1) else None,
         normalizes=usual.normalizes if keys.get("norm_topk_prob", None) is None else keys.flag("norm_topk_prob", False),
         scale=_number(keys, ("routed_scaling_factor", "router_scaling_factor")),
-        balancing_bias=usual.balancing_bias,
+        balancing_bias=True if keys.get("topk_method", None) == "noaux_tc" else usual.balancing_bias,
     )

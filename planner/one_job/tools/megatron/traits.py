@@ -1,5 +1,5 @@
-"""What a model's config says beside its layers, in the fields of Megatron Core: rotary base and scaling, the norms'
-epsilon, how the router chooses. What Megatron has no field for is noted by name."""
+"""What a model's config says beside its layers, in the fields of Megatron Core and back: rotary base and scaling, the
+norms' epsilon, how the router chooses. What Megatron has no field for is noted by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from models_zoo.model import RouterTraits
 from planner.one_job.tools.base.decoder import Decoder
+from planner.one_job.tools.megatron.arguments import Arguments
 
 Fields = dict[str, Any]
 
@@ -94,6 +95,34 @@ def _note_others(scaling: dict[str, str | float], usual: dict[str, float], notes
     if other:
         stated, has = (", ".join(f"{name} {values[name]:g}" for name in other) for values in (other, usual))
         notes.append(f"rope_scaling: {stated} cannot be said to Megatron, which has {has}")
+
+
+def carried_keys(arguments: Arguments) -> dict[str, Any]:
+    """Return what the arguments say of these in the keys of a `config.json`, so that another export says it too."""
+    keys: dict[str, Any] = {}
+    for name, key in (("rotary-base", "rope_theta"), ("norm-epsilon", "rms_norm_eps")):
+        if arguments.text(name) is not None:
+            keys[key] = arguments.number(name, 0.0)
+    if arguments.has("use-rope-scaling"):
+        factor = arguments.number("rope-scaling-factor", 8.0)
+        keys["rope_scaling"] = {"rope_type": "llama3", "factor": factor, **LLAMA_SCALING}
+    return keys | (_router_keys(arguments) if arguments.count("num-experts", least=0) else {})
+
+
+def _router_keys(arguments: Arguments) -> dict[str, Any]:
+    score = arguments.text("moe-router-score-function")
+    if score not in ("softmax", "sigmoid"):
+        return {}
+    normalizes = score == "sigmoid" or not arguments.has("moe-router-pre-softmax")
+    keys: dict[str, Any] = {"scoring_func": score, "norm_topk_prob": normalizes}
+    if arguments.text("moe-router-topk-scaling-factor") is not None:
+        keys["routed_scaling_factor"] = arguments.number("moe-router-topk-scaling-factor", 1.0)
+    if arguments.count("moe-router-num-groups") is not None:
+        keys |= {
+            "n_group": arguments.count("moe-router-num-groups"),
+            "topk_group": arguments.count("moe-router-group-topk"),
+        }
+    return keys | ({"topk_method": "noaux_tc"} if arguments.has("moe-router-enable-expert-bias") else {})
 
 
 def _plain(value: str | float | None) -> int | float | str | None:
