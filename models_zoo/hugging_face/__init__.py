@@ -15,7 +15,7 @@ from typing import Any
 from models_zoo.hugging_face import biased, experts, gated, hybrid
 from models_zoo.hugging_face.chain import Chain
 from models_zoo.hugging_face.described import described
-from models_zoo.hugging_face.fates import describe_fates
+from models_zoo.hugging_face.fates import NOTED, describe_fates
 from models_zoo.hugging_face.keys import Keys, describe, read_object
 from models_zoo.hugging_face.megatron import megatron
 from models_zoo.hugging_face.refused import refusal_of
@@ -66,8 +66,24 @@ POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_lengt
 OWN_FAMILIES: dict[str, tuple[str, Callable[[Keys], Chain]]] = {"megatron": ("Megatron", megatron)}
 """As `FAMILIES`, without a class of transformers."""
 
-ALIASES = {"gpt-sw3": "gpt2", "internlm3": "llama", "iquestcoder": "llama"}
-"""Architectures whose models are of another family's classes."""
+ALIASES = {
+    "gpt-sw3": "gpt2",
+    "internlm3": "llama",
+    "iquestcoder": "llama",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_5_moe_text": "qwen3_next",
+    "glm4v_text": "glm4",
+    "glm_image_text": "glm4",
+}
+"""Architectures whose (text) models have another family's layers."""
+
+TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where multimodal configs keep the keys of their text model."""
 
 TEXT_PART_OF = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 """The family of a multimodal model's `text_config` where that does not say its `model_type`."""
@@ -86,7 +102,7 @@ def load_config_model(path: Path) -> Model:
 
 def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
     """As `load_config_model`, of the keys themselves; `where` stands for the file in messages."""
-    keys, remarks = _text_part(Keys(where=where, values=values))
+    keys, remarks, parts = _text_part(Keys(where=where, values=values))
     family = _family(keys)
     title, read = {**FAMILIES, **OWN_FAMILIES}[family]
     chain = read(keys)
@@ -106,7 +122,7 @@ def config_model(values: Mapping[str, Any], *, where: str, name: str) -> Model:
         source="; ".join([f"{title} config {Path(where).name}", *remarks]),
         kind="config",
         tokens_from=_tokens_from(keys, seq_len, chain.positions),
-        notes=(*([chain.remark] if chain.remark else []), *notes),
+        notes=(*parts, *([chain.remark] if chain.remark else []), *notes),
         traits=traits,
     )
 
@@ -119,16 +135,20 @@ def _tokens_from(keys: Keys, seq_len: int, positions: int) -> str:
     return "the model's own" if stated else "its class's default: the config states no positions"
 
 
-def _text_part(keys: Keys) -> tuple[Keys, list[str]]:
-    """The keys of the text model and what to remark: a multimodal config keeps them in `text_config`."""
-    part = keys.part("text_config")
-    if not part.values:
-        return keys, []
-    outer = keys.get("model_type", None)
+def _text_part(keys: Keys) -> tuple[Keys, list[str], list[str]]:
+    """The keys of the text model, what to remark, and what to note: a multimodal config keeps them in a part."""
+    name = next((part for part in TEXT_PARTS if keys.part(part).values), None)
+    if name is None:
+        return keys, [], []
+    part, outer = keys.part(name), keys.get("model_type", None)
     inherited: dict[str, Any] = {"model_type": TEXT_PART_OF[outer]} if outer in TEXT_PART_OF else {}
     if "tie_word_embeddings" in keys.values:
         inherited["tie_word_embeddings"] = keys.values["tie_word_embeddings"]
-    return replace(part, values={**inherited, **part.values}), ["the text part alone"]
+    others = [key for key, value in keys.values.items() if key.endswith("_config") and key != name and value]
+    beside = [key for key in others if key not in NOTED and key != "generation_config"]
+    note = f"the text part alone is priced{', without ' + ', '.join(beside) if beside else ''}"
+    inner, _, _ = _text_part(replace(part, values={**inherited, **part.values}))
+    return inner, ["the text part alone"], [note]
 
 
 def _family(keys: Keys) -> str:

@@ -64,7 +64,10 @@ def describe_fates(keys: Keys, *, dropped: bool) -> tuple[str, ...]:
     ]
     if scaled:
         said.append(f"{', '.join(scaled)}: other values, without effect on time and memory")
-    known = NOTED.keys() | frozenset().union(*fates.values())
+    parts = [key for key in left if key.endswith("_config") and isinstance(keys.values[key], dict) and key not in NOTED]
+    if parts:
+        said.append(f"{', '.join(parts)}: not priced")
+    known = NOTED.keys() | set(parts) | frozenset().union(*fates.values())
     unknown = [key for key in left if key not in known and not key.startswith(("_", "unsloth"))]
     if unknown:
         shown = ", ".join(_with_near(key, keys) for key in unknown[:12]) + (

@@ -146,3 +146,20 @@ def test_whose_choice_the_tokens_are() -> None:
     assert read(without).tokens_from == "its class's default: the config states no positions"
     assert load_model("llama3-8b").tokens_from == "as the catalogue has it"
     assert load_model("resnet-50").tokens_from == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"text_config": LLAMA, "vision_config": {"hidden_size": 4}}, ", without vision_config"),
+        ({"llm_config": LLAMA, "vision_config": {"hidden_size": 4}}, ", without vision_config"),
+        ({"language_config": LLAMA}, ""),
+        ({"thinker_config": {"text_config": LLAMA}, "talker_config": {"a": 1}}, ", without talker_config"),
+    ],
+)
+def test_of_a_multimodal_config_the_text_part_is_read_and_the_rest_named(config: dict[str, Any], note: str) -> None:
+    model = read({"model_type": "some_stack", **config})
+    assert model.layers == read(LLAMA).layers
+    assert model.notes == (f"the text part alone is priced{note}",)
+    with pytest.raises(InputError, match=r"text_config\.model_type: found 'clip_text_model'"):
+        read({"model_type": "clip", "text_config": {"model_type": "clip_text_model", "hidden_size": 4}})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from estimator.layers.graph import build_graph
-from models_zoo.hugging_face import config_model
+from models_zoo.hugging_face import ALIASES, config_model
 from models_zoo.hugging_face.table import Family, family_names, read_family
 from models_zoo.model import Model
 from profiles.vocabulary import Shard
@@ -129,3 +129,17 @@ def test_parameters_of_the_default_are_those_of_the_class(name: str) -> None:
     reference = reference_of({"model_type": name}, "meta")
     model = config_model(reference.config.to_dict(), where="config.json", name=name)
     assert count_parameters(model) == sum(p.numel() for p in reference.parameters())
+
+
+@pytest.mark.parametrize("name", [name for name in ALIASES if name.endswith("_text")])
+def test_text_models_of_stacks_have_the_layers_of_their_family(name: str) -> None:
+    import torch
+    import transformers
+
+    own = transformers.AutoConfig.for_model(name, num_hidden_layers=4)
+    with torch.device("meta"):
+        reference = transformers.AutoModel.from_config(own, attn_implementation="eager")
+    tied = own.to_dict() | {"tie_word_embeddings": True}
+    assert count_parameters(config_model(tied, where="config.json", name=name)) == sum(
+        p.numel() for p in reference.parameters()
+    )
