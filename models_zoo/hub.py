@@ -104,9 +104,11 @@ def fetch_config(wanted: HubId) -> HubConfig:
     try:
         import huggingface_hub
     except ImportError:
-        raise _lacking(wanted, f"nothing in {cache_folder()}, and no huggingface_hub that could fetch it") from None
+        raise _lacking(
+            wanted, f"nothing that is in {cache_folder()}, and no huggingface_hub that could fetch it"
+        ) from None
     if huggingface_hub.constants.is_offline_mode():
-        raise _lacking(wanted, f"nothing in {cache_folder()}, and HF_HUB_OFFLINE set")
+        raise _lacking(wanted, f"nothing that is in {cache_folder()}, and HF_HUB_OFFLINE set")
     fetched: list[str] = []
     failed: list[BaseException] = []
 
@@ -179,7 +181,9 @@ def _explained(wanted: HubId, error: BaseException) -> Exception:
 def _lacking(wanted: HubId, found: str, *, login: bool = False) -> InputError:
     access = "access (`hf auth login`), " if login else ""
     expected = f"{access}a config in the cache ({wanted.command} where there is a network), or a path to a config.json"
-    return InputError(where="model", key=wanted.text, found=found, expected=expected)
+    return InputError(
+        where="model", key=wanted.text, found=f"no path of that name; on the Hub {found}", expected=expected
+    )
 
 
 def _by_hand(wanted: HubId) -> str:
