@@ -98,7 +98,7 @@ def read_explicit(
     return ExplicitRequest(
         reference=reference,
         setups=setups,
-        assumptions=tuple(dict.fromkeys(assumed)),
+        assumptions=tuple(dict.fromkeys([*assumed, *model.notes])),
         often=often,
         larger=batch.larger,
     )
