@@ -7,10 +7,11 @@ named (`models_zoo.user_code`). Such code runs in a process of its own.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimator.frontends.traced import model_of_layers
 from models_zoo.catalogue import load_model, near_names, zoo_name
@@ -18,6 +19,7 @@ from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode, UserFactory, names_code
 from profiles.errors import InputError
+from profiles.given import given_under
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,10 +28,16 @@ if TYPE_CHECKING:
 def load_any_model(reference: str, code: UserCode, *, where: str = "model", key: str | None = None) -> Model:
     """Return the model that `reference` names, which stands at `where` and `key`.
 
-    A zoo name first, in any usual spelling where no file is called so; then `package.module:factory` if the user named
+    What a Python caller gave under that name first (`estimator.frontends.live`); then a zoo name, in any usual spelling
+    where no file is called so; then `package.module:factory` if the user named
     it, whose `code` is run; then a path to a `config.json` or to a folder that holds one. Raise InputError where it is
     none of them, MachineError where the code takes too long or too much memory.
     """
+    given = given_under(reference)
+    if isinstance(given, Model):
+        return given
+    if given is not None:
+        return _config_given(given, reference)
     name = zoo_name(reference)
     if name is not None and (name == reference or not Path(reference).exists()):
         return load_model(name)
@@ -47,6 +55,12 @@ def load_any_model(reference: str, code: UserCode, *, where: str = "model", key:
         return load_config_model(_config_path(reference, where=where, key=key))
     except OSError as error:
         raise InputError(where=reference, found=error.strerror or str(error), expected="a readable path") from error
+
+
+def _config_given(keys: Mapping[str, Any], name: str) -> Model:
+    from models_zoo.hugging_face import config_model
+
+    return config_model(keys, where="config", name=name.partition("@")[0])
 
 
 def load_file_model(reference: str, *, where: str = "model", key: str | None = None) -> Model:
