@@ -11,7 +11,7 @@ import pytest
 from planner import api
 from planner.cli.main import main
 
-CASE = {"model": "gpt-tiny", "cluster": "h100:1x2", "global_batch": 8}
+CASE: dict[str, Any] = {"model": "gpt-tiny", "cluster": "h100:1x2", "global_batch": 8}
 
 
 def test_without_the_package_it_says_what_to_install(
