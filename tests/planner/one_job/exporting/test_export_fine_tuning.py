@@ -19,8 +19,8 @@ JOB: dict[str, Any] = {"seq_len": 2048}
 
 def settings(tool: str, folder: Path, *, cluster: str = "a10:1x2", **options: Any) -> dict[str, Any]:
     """Return the files that the tool is started with, each by its name, parsed."""
-    stated = {**JOB, **options}
-    api.plan("llama3-8b", cluster=cluster, tool=tool, output=folder / "plan.json", **stated)
+    stated = JOB | {"cluster": cluster, "tool": tool, "output": folder / "plan.json"} | options
+    api.plan("llama3-8b", **stated)
     files = api.export(folder / "plan.json", to=tool)["files"]
     return {file["name"]: yaml.safe_load(file["text"]) for file in files}
 
