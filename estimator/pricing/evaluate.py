@@ -24,7 +24,10 @@ from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import StageCost, price_stage
 from estimator.pricing.stage_key import layer_kinds, stage_key
 from estimator.pricing.stage_work import boundary_bytes, experts_a_token, stage_chunks, stage_device, tied_bytes
-from estimator.schedules import StageTimes, Transfers, in_flight, schedule_problem, time_schedule
+from estimator.schedules.closed_form import time_schedule
+from estimator.schedules.in_flight import in_flight
+from estimator.schedules.orders import schedule_problem
+from estimator.schedules.records import StageTimes, Transfers
 from models_zoo.layers import Experts, Layer, TracedLayer, TransformerBlock
 from models_zoo.model import Model
 from profiles.dispatchers import load_dispatcher

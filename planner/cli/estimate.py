@@ -51,7 +51,7 @@ def _run(parser: ArgumentParser, arguments: Namespace) -> None:
         with status("estimating" if options.launcher is None else "comparing with the best plan"):
             result = api.estimate(options)
     except NothingFits as failure:
-        if isinstance(failure.result, dict):
+        if isinstance(failure.result, dict) and not arguments.json:
             _print(failure.result, arguments)
         raise
     _print(result, arguments)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from planner import api
 from planner.cli.arguments import add_options, chosen
 from planner.cli.choices import run_choice
-from planner.cli.output import print_json, print_written, progress, status
+from planner.cli.output import print_written, progress, status
 from planner.shared.options.search import FrontOptions, LargestOptions, PlanOptions, SideBySideOptions, SmallestOptions
 from profiles.errors import NothingFits
 
@@ -48,8 +48,8 @@ def _ask(arguments: Namespace) -> PlanAnswer:
             return api.plan(chosen(arguments, PlanOptions, progress=report, say=say))
         except NothingFits as failure:
             shown.close()
-            if isinstance(failure.result, dict):
-                (print_json if arguments.json else print_lack)(failure.result)
+            if isinstance(failure.result, dict) and failure.result.get("explanation") and not arguments.json:
+                print_lack(failure.result)
             raise
 
 

@@ -24,6 +24,7 @@ from profiles.errors import InputError, MachineError, NothingFits
 from profiles.measurements import DeviceRates, Measurement, MeasurementKey, canonical
 from profiles.store import ProfileStore
 from profiles.vocabulary import Shard
+from tests.documents import document_of
 
 
 def _raise(error: BaseException) -> Callable[[], None]:
@@ -59,7 +60,12 @@ def test_each_failure_leaves_with_its_status_and_one_line(
     monkeypatch.setattr(api, "models_list", _raise(error))
     assert cli.main(["models", "list", *output]) == status
     captured = capsys.readouterr()
-    assert captured.out == ""
+    if output:
+        failure = json.loads(captured.out)["failure"]
+        assert (failure["status"], failure["command"]) == (status, "models list")
+        assert captured.err == f"cellplan: error: {failure['message']}\n"
+    else:
+        assert captured.out == ""
     assert captured.err.startswith(f"cellplan: error: {message}")
     assert captured.err.count("\n") == 1
 
@@ -295,20 +301,15 @@ def test_a_plan_is_the_same_in_the_file_on_stdout_and_from_python(
 def test_what_cannot_be_estimated_is_answered_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], status: int, message: str
 ) -> None:
-    assert cli.main(["estimate", *words, "--json", "--store", str(tmp_path / "none")]) == status
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
+    document = document_of(["estimate", *words, "--store", str(tmp_path / "none")], status, capsys)
+    assert message in document["failure"]["message"]
 
 
 def test_cells_that_do_not_fit_are_still_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["estimate", "gpt3-175b", "--cluster", "a100-80gb:1x8", "--store", str(tmp_path / "none")]
-    assert cli.main([*words, "--json"]) == 3
-    captured = capsys.readouterr()
-    assert "the nearest miss, 8 x a100-80gb, stages 1: " in captured.err
-    assert captured.err.count("\n") == 1
-    cells = json.loads(captured.out)["cells"]
+    document = document_of(words, 3, capsys)
+    assert "the nearest miss, 8 x a100-80gb, stages 1: " in document["failure"]["message"]
+    cells = document["cells"]
     assert [cell["fits"] for cell in cells] == [False] * len(cells)
     assert min(cell["lacking_bytes"] for cell in cells if cell["lacking_bytes"]) > 0
     assert cli.main(words) == 3

@@ -81,8 +81,7 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
     kernels = sorted({stage.attention for stage in plan.stages})
     if len(kernels) > 1:
         _refuse(where, "stages[].attention", " and ".join(kernels), "one kernel for all stages")
-    if plan.optimizer not in OPTIMIZERS:
-        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
+    refuse_optimizer(plan, where=where)
     if plan.rank_axis_order != ("tp", "cp", "dp", "pp"):
         _refuse(where, "rank_axis_order", ", ".join(plan.rank_axis_order), "tp, cp, dp, pp")
     for number, stage in enumerate(plan.stages):
@@ -99,6 +98,12 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
             micro_batch=plan.batch.micro_batch,
         )
     )
+
+
+def refuse_optimizer(plan: Plan, *, where: str) -> None:
+    """Raise InputError for an optimizer that nobody here knows."""
+    if plan.optimizer not in OPTIMIZERS:
+        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
 
 
 def _refuse_unsaid(stage: PlanStage, key: str, where: str) -> None:

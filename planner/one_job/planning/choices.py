@@ -87,7 +87,8 @@ def front(options: FrontOptions) -> tuple[Choice, ...]:
     """
     first = _best(options)
     if first is None:
-        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits, so there is no front")
+        reason = f"{options.model} on {options.cluster}: no plan fits, so there is no front"
+        raise NothingFits(reason, result={"choices": []})
     found = [first]
     if options.against == "devices":
         for limit in _fewer(found[0].devices):
@@ -109,12 +110,13 @@ def smallest(options: SmallestOptions) -> Choice:
     bisection finds the fewest."""
     best = _best(options)
     if best is None or best.plan is None:
-        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits")
+        raise NothingFits(f"{options.model} on {options.cluster}: no plan fits", result={"choices": []})
     took = best.plan.estimate.iteration_time_s
     if took > options.meet_s:
         raise NothingFits(
             f"{options.model} on {options.cluster}: no plan is as fast as {options.meet_s:g} s; the fastest takes"
-            f" {took:.4g} s on {best.devices} devices"
+            f" {took:.4g} s on {best.devices} devices",
+            result={"choices": [], "nearest": best.as_dict()},
         )
     low, high = 0, best.devices
     while high - low > 1:
@@ -128,7 +130,8 @@ def smallest(options: SmallestOptions) -> Choice:
 
 
 def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
-    """The best plan on each of several clusters, those where nothing fits among them with the reason."""
+    """The best plan on each of several clusters, those where nothing fits among them with the reason; NothingFits where
+    that is so of all."""
     found = []
     for cluster in (options.cluster, *options.beside):
         try:
@@ -137,6 +140,9 @@ def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
             found.append(Choice(cluster=cluster, devices=0, plan=None, reason=str(failure)))
             continue
         found.append(_choice(planned.plan, cluster, planned.best, planned.request.cluster if planned.request else None))
+    if all(choice.plan is None for choice in found):
+        reasons = "; ".join(choice.reason or "" for choice in found)
+        raise NothingFits(reasons, result={"choices": [choice.as_dict() for choice in found]})
     return tuple(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from estimator.profiling.lookup import LOCAL_DEVICE
@@ -40,10 +40,11 @@ class Relief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Why there is no plan, and what would make one possible."""
+    """Why there is no plan, what would make one possible, and which plan lacks least (None where none was priced)."""
 
     reason: str
     reliefs: tuple[Relief, ...]
+    nearest: dict[str, Any] | None = None
 
 
 def explain_model(options: PlanOptions) -> Explanation:
@@ -63,7 +64,9 @@ def explain_model(options: PlanOptions) -> Explanation:
         except NothingFits as failure:
             lack = failure.result
             told = describe_lack(lack) if isinstance(lack, Lack) else None
-            raise NothingFits(str(failure), result={"plan": None, "explanation": told}) from None
+            nearest = lack.nearest if isinstance(lack, Lack) else None
+            result = {"plan": None, "nearest": nearest, "explanation": told}
+            raise NothingFits(str(failure), result=result) from None
 
 
 def explain_request(
@@ -76,7 +79,9 @@ def explain_request(
     try:
         best = (find_preferred if prefer_safe else find_best)(request, progress=steps.say)
     except NothingFits as failure:
-        raise NothingFits(str(failure), result=_explain_nothing(request, str(failure), steps)) from None
+        nearest = failure.result.get("nearest") if isinstance(failure.result, dict) else None
+        lack = replace(_explain_nothing(request, str(failure), steps), nearest=nearest)
+        raise NothingFits(str(failure), result=lack) from None
     limits = lifted(request)
     around = neighbours(request, best.winner.found)
     elsewhere = other_devices(request, best.winner.space.device)

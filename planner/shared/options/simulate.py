@@ -167,6 +167,9 @@ class ReplayOptions(CodeOptions, TraceOptions):
     ] = None
     until_s: Annotated[float | None, RUN("end the simulation then", "S", SECONDS)] = None
 
+    def check(self) -> None:
+        """Of several policies some are code of the user's: whether none is, `SweepOptions` says of all."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions(ReplayOptions):
@@ -206,7 +209,9 @@ class SweepOptions(ReplayOptions):
     progress: ProgressHook = field(default=None, compare=False, repr=False)
 
     def check(self) -> None:
-        """Raise InputError where several are given beside the one that they are in place of, or one comes twice."""
+        """Raise InputError where several are given beside the one that they are in place of, or one comes twice; for a
+        limit of code that nothing names."""
+        CodeOptions.check(self)
         for single, several in (("policy", "policies"), ("load", "loads"), ("seed", "seeds")):
             values: tuple[Any, ...] | None = getattr(self, several)
             if values is None:

@@ -9,6 +9,7 @@ import pytest
 
 from planner import api
 from planner.cli.main import main
+from tests.documents import checked
 from tests.planner.many_jobs.jct.jct_examples import learnable_jobs, write_trace
 
 
@@ -27,7 +28,7 @@ def model(trace: Path) -> Path:
 def run_json(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, object]:
     capsys.readouterr()
     assert main([*map(str, words), "--json"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    found: dict[str, object] = checked(f"{words[0]} {words[1]}", json.loads(capsys.readouterr().out))
     return found
 
 

@@ -19,6 +19,7 @@ from planner.one_job.importing.comparison import compare
 from planner.shared.plan import Plan
 from planner.shared.plan_file import load_plan
 from profiles.errors import InputError, NothingFits
+from tests.documents import checked
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, request_of
 from tests.planner.one_job.importing.importing_examples import SMALL_MEGATRON, estimate
 
@@ -35,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str
 
 
 def test_settings_are_the_explicit_plan_that_their_options_make(capsys: pytest.CaptureFixture[str]) -> None:
-    value = json.loads(run(capsys, *SETTING, "--json"))
+    value = checked("estimate", json.loads(run(capsys, *SETTING, "--json")))
     assert list(value) == ["plan", "estimate", "launcher", "comparison"]
     assert value["launcher"] == {"format": "megatron", "setting": "megatron"}
     assert value["comparison"]["iteration_time_s"] == value["estimate"]["iteration_time_s"]
@@ -98,7 +99,8 @@ def test_nothing_is_written_for_a_setting_that_does_not_fit(capsys: pytest.Captu
 
 
 def test_options_beside_the_settings_add_to_them_and_may_not_contradict(capsys: pytest.CaptureFixture[str]) -> None:
-    training = json.loads(run(capsys, *SETTING, "--train-tokens", "1e9", "--json"))["estimate"]["training"]
+    value = checked("estimate", json.loads(run(capsys, *SETTING, "--train-tokens", "1e9", "--json")))
+    training = value["estimate"]["training"]
     assert training["iterations"] == -(-(10**9) // (16 * 128))
     same = json.loads(run(capsys, *SETTING, "--tp", "2", "--json"))
     assert same["plan"]["stages"][0]["tp"] == 2

@@ -20,6 +20,7 @@ from planner.one_job.search.certificate import Certificate
 from planner.shared.plan import Plan
 from planner.shared.plan_file import plan_to_json, save_plan
 from profiles.errors import InputError
+from tests.documents import checked
 from tests.planner.one_job.explicit.explicit_plan_examples import fake_evaluate, request_of
 from tests.planner.shared.plan_examples import example_plan
 from tests.seeds import some
@@ -73,7 +74,7 @@ def test_json_is_the_plan_and_beside_it_what_was_asked_for(capsys: pytest.Captur
     assert compared["comparison"]["speed"] == 1
     assert compared["comparison"]["differences"] == []
     assert compared["comparison"]["notes"] == []
-    both = json.loads(run(capsys, *SMALL, "--json", "--explain", "--compare", str(file)))
+    both = checked("plan", json.loads(run(capsys, *SMALL, "--json", "--explain", "--compare", str(file))))
     assert list(both) == ["plan", "explanation", "comparison"]
 
 
