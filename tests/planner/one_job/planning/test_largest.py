@@ -16,7 +16,8 @@ from planner.one_job.explicit.request import read_explicit
 from planner.one_job.planning.largest import find_largest, why_none_fits
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.search import LargestOptions, SearchOptions
-from profiles.errors import InputError, NothingFits
+from profiles.errors import InputError
+from tests.documents import document_of
 from tests.seeds import seeds
 
 
@@ -131,16 +132,23 @@ def test_lengths_are_multiples_that_the_degrees_divide() -> None:
 
 
 def test_where_nothing_fits_the_answer_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["estimate", "llama3-405b", "--cluster", "t4:1x1", "--tp", "1", "--largest", "seq-len", "--json"]
-    assert cli.main(words) == 3
-    value = json.loads(capsys.readouterr().out)
+    words = ["llama3-405b", "--cluster", "t4:1x1", "--largest"]
+    value = document_of(["estimate", *words, "seq-len", "--tp", "1"], 3, capsys)
     assert value["plan"] is None
     assert value["largest"]["value"] is None
     assert value["largest"]["next_value"] == 1024
     assert "lacks" in value["largest"]["next_reason"]
-    with pytest.raises(NothingFits) as failure:
-        find_largest(LargestOptions("llama3-405b", cluster="t4:1x1", largest="micro-batch"))
-    assert failure.value.result["largest"]["value"] is None  # type: ignore[index]
+    value = document_of(["plan", *words, "micro-batch"], 3, capsys)
+    assert value["plan"] is None
+    assert value["largest"]["value"] is None
+
+
+def test_answers_are_documents_of_their_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt2-350m", "--cluster", "t4:1x1", "--global-batch", "4", "--largest", "micro-batch"]
+    explicit = document_of(["estimate", *words, "--tp", "1"], 0, capsys)
+    searched = document_of(["plan", *words], 0, capsys)
+    assert explicit["largest"]["of"] == searched["largest"]["of"] == "micro-batch"
+    assert explicit["estimate"]["memory_fit"] == explicit["plan"]["estimate"]["memory_fit"]
 
 
 def test_what_cannot_be_asked_together_is_refused() -> None:
