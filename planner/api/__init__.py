@@ -23,6 +23,7 @@ from planner.api.measured import (
     profiles_show,
 )
 from planner.api.one_job import (
+    afford,
     compare,
     estimate,
     export,
@@ -37,6 +38,7 @@ from planner.api.one_job import (
 )
 
 __all__ = (
+    "afford",
     "comm_fit",
     "comm_measure",
     "comm_show",

@@ -77,7 +77,9 @@ def print_cells(result: dict[str, Any]) -> None:
     if best is not None:
         parts = ", ".join(f"{name} {seconds}" for name, seconds, _ in time_rows(best)[:-1])
         low, high = best["interval_90_s"]
-        print_text(f"best (*), 90%: {format_seconds(low)} to {format_seconds(high)}: {parts}")
+        each = best["tokens_per_s_per_device"]
+        rate = "" if each is None else f", {format_count(each * best['devices'])} tokens/s in all"
+        print_text(f"best (*), 90%: {format_seconds(low)} to {format_seconds(high)}{rate}: {parts}")
         print_text("each stage: " + "; ".join(_stages(best["split"])))
     failed = [cell for cell in result["cells"] if not cell["fits"]]
     print_notes(

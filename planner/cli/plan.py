@@ -10,7 +10,7 @@ from planner import api
 from planner.cli.arguments import add_options, chosen
 from planner.cli.choices import run_choice
 from planner.cli.output import print_json, print_written, progress, status
-from planner.shared.options.search import FrontOptions, PlanOptions, SideBySideOptions, SmallestOptions
+from planner.shared.options.search import AffordOptions, FrontOptions, PlanOptions, SideBySideOptions, SmallestOptions
 from profiles.errors import NothingFits
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`plan MODEL --cluster C -o plan.json`."""
-    add_options(parser, PlanOptions, FrontOptions, SmallestOptions, SideBySideOptions)
+    add_options(parser, PlanOptions, FrontOptions, SmallestOptions, SideBySideOptions, AffordOptions)
     parser.set_defaults(run=_run)
 
 
@@ -56,9 +56,18 @@ def _print(answer: PlanAnswer, options: PlanOptions) -> None:
     from planner.cli.plan_output import print_plan
 
     print_plan(answer.plan, answer.certificate)
+    if answer.described_training is not None:
+        from planner.cli.training_output import print_training
+
+        print_training(answer.described_training)
     if answer.explanation is not None:
         print()
         print_explanation(answer.explanation)
+    for why in answer.why:
+        from planner.cli.why_output import print_why_not
+
+        print()
+        print_why_not(why)
     if answer.comparison is not None:
         print()
         print_comparison(answer.comparison, str(options.compare))

@@ -40,13 +40,14 @@ def print_figures(plan: Plan) -> None:
     print(f"iteration {format_seconds(estimate.iteration_time_s)}{_interval(plan)}")
     rates = [f"{format_count(estimate.samples_per_s)} samples/s"]
     if estimate.tokens_per_s_per_device is not None:
-        rates.append(f"{format_count(estimate.tokens_per_s_per_device)} tokens/s per device")
+        in_all = format_count(estimate.tokens_per_s_per_device * len(plan.devices))
+        rates.append(f"{format_count(estimate.tokens_per_s_per_device)} tokens/s per device ({in_all} in all)")
     rates.append(f"{estimate.tflops_per_device:.3g} TFLOP/s per device")
     if estimate.mfu is not None:
         causal = estimate.mfu * estimate.causal_tflops_per_device / estimate.tflops_per_device
         half = f" (causal {causal:.1%})" if causal < CAUSAL_TELLS * estimate.mfu else ""
         rates.append(f"MFU {estimate.mfu:.1%}{half}")
-    print(", ".join(rates))
+    print_text(", ".join(rates), indent="    ")
     print(f"peak memory {format_bytes(estimate.peak_memory_bytes)} and {format_bytes(estimate.reserve_bytes)} reserve")
     communication = basis.communication or "not needed"
     print(f"compute {basis.compute}, communication {communication}, memory {basis.memory}")

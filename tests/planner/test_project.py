@@ -151,6 +151,7 @@ def test_the_public_functions_are_these() -> None:
     ]
     assert sorted(public) == sorted(api.__all__)
     assert sorted(public) == [
+        "afford",
         "comm_fit",
         "comm_measure",
         "comm_show",
