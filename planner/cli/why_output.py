@@ -21,8 +21,8 @@ def print_why_not(answer: WhyNot) -> None:
         print_text(f"why not {answer.asked}: nothing fits with it. {answer.reason}", indent="  ")
         return
     print_text(f"why not {answer.asked}: {_verdict(answer)}", indent="  ")
-    if comparison.differences:
-        print_items((f"beside it: {'; '.join(comparison.differences)}",))
+    if answer.differences:
+        print_items((f"beside it: {'; '.join(answer.differences)}",))
     print_items(
         f"{TIME_NAMES[pair.name]} {_sign(pair.more)}{format_seconds(abs(pair.more))}"
         f" ({format_seconds(pair.one)} -> {format_seconds(pair.other)})"

@@ -56,6 +56,13 @@ class WhyNot:
         """The parts of the iteration that differ, as people are told of them."""
         return () if self.comparison is None else parts_that_differ(self.comparison)
 
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What the plan with it does otherwise, as people are told: of other stages or chunks not the layers too."""
+        phrases = () if self.comparison is None else self.comparison.differences
+        cut = any(phrase.startswith(("pp ", "chunks a stage ")) for phrase in phrases)
+        return tuple(phrase for phrase in phrases if not (cut and phrase.startswith("layers of the stages ")))
+
 
 def read_asked(text: str) -> Asked:
     """Return what `text` asks for: NAME=VALUE pairs with commas between, all at once. Raise InputError where it asks
