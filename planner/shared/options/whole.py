@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import AMOUNT, LARGE
+from planner.shared.options.values import AMOUNT, LARGE, TRAINED
 from profiles.records import dataclass
 
 WHOLE = partial(Option, group="the whole training: days, device-hours, cost and energy, each with its 90% interval")
@@ -19,9 +19,9 @@ class WholeTrainingOptions(Options):
     """A whole training: tokens (or samples), failures of a device a day, seconds of a checkpoint and of a restart, and
     what device-hours cost."""
 
-    train_tokens: Annotated[float | None, WHOLE("tokens of the whole training, such as 1.4T", "N", LARGE)] = None
+    train_tokens: Annotated[float | None, WHOLE("tokens of the whole training, such as 1.4T", "N", TRAINED)] = None
     train_samples: Annotated[
-        float | None, WHOLE("samples of the whole training, in place of tokens, such as 90M", "N", LARGE)
+        float | None, WHOLE("samples of the whole training, in place of tokens, such as 90M", "N", TRAINED)
     ] = None
     failure_rate: Annotated[float, WHOLE("failures per device and day", "F", AMOUNT)] = 0.0
     checkpoint_time: Annotated[float, WHOLE("seconds that saving a checkpoint stops training", "S", AMOUNT)] = 0.0
