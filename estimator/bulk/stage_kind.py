@@ -22,8 +22,8 @@ ANY_RANGES: Ranges = ((0, 1),)
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageSeat:
     """Where stages of some degrees sit that sit alike, whatever a micro-batch of theirs is: one of them as if it held
-    all layers, who times its collectives, its device alone and `device` as it is among the other workers on a node, and
-    what decides the times of the axes whose collectives stand in passes."""
+    all layers, who times its collectives, its device alone and `device` as it is among the stage's workers on a node,
+    and what decides the times of the axes whose collectives stand in passes."""
 
     stage: StageSetup
     links: LinkTimes
