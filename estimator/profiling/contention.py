@@ -42,13 +42,21 @@ def ensure_contention(store: ProfileStore, setting: Setting, workers: int, dtype
     if identity.device != "cpu" or workers < 2:
         return 1.0
     ensure_rate(store, setting, dtype)
-    rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
-    assert rates is not None, "ensure_rate stored them"
-    slowdowns = dict(rates.contention)
+    slowdowns = stored_contention(store, setting)
     if workers not in slowdowns:
+        rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
+        assert rates is not None, "ensure_rate stored them"
         slowdowns[workers] = measure_contention(workers, threads=setting.threads, dtype=dtype)
         store.put_rates(replace(rates, contention=tuple(sorted(slowdowns.items()))))
     return slowdowns[workers]
+
+
+def stored_contention(store: ProfileStore, setting: Setting) -> dict[int, float]:
+    """Return what `store` knows of the contention of the device of `setting`: slowdowns by how many workers are
+    busy."""
+    identity = load_profiler(setting.framework).identify_device(setting)
+    rates = store.rates(identity.device, hardware=identity.hardware, threads=identity.threads)
+    return {} if rates is None else dict(rates.contention)
 
 
 def measure_contention(workers: int, *, threads: int = 1, dtype: DType = "fp32", timeout_s: float = 120.0) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from estimator.host.cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins
-from models_zoo.model import Model
+from models_zoo.model import Model, without_dropout
 from profiles.cluster import Cluster
 from profiles.cluster_file import load_cluster
 from profiles.errors import InputError
@@ -46,10 +46,20 @@ def load_place(
     `dtype`; None: in bf16)."""
 
     def local_device() -> Device | None:
-        rates = _local_rates(store, model, dtype or "bf16", seq_len, optimizer) if store else None
+        trained = without_dropout(model)
+        rates = _local_rates(store, trained, dtype or "bf16", seq_len, optimizer) if store else None
         return device_from_rates(rates) if rates else None
 
     return load_cluster(text, local_device=local_device)
+
+
+def trained_on(model: Model, place: Cluster) -> tuple[Model, tuple[str, ...]]:
+    """Return the model as it is trained on `place`, and what is assumed of it: this host's own workers are those of
+    `run`, which trains without dropout, so that estimates, profiles and runs are of the same layers."""
+    undropped = without_dropout(model)
+    if undropped is model or any(slot.device != LOCAL_DEVICE for slot in place.slots):
+        return model, ()
+    return undropped, ("without dropout, as `run` trains on this machine",)
 
 
 def load_any_place(text: str) -> Cluster:
