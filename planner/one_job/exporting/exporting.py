@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from estimator.schedules import schedule_problem
+from estimator.schedules.orders import schedule_problem
 from models_zoo.user_code import names_code
 from planner.one_job.explicit.reading import refuse_optimizer
 from planner.one_job.exporting.formats import FORMATS, load_exporter
