@@ -32,6 +32,7 @@ COMMANDS = {
     "jct": "completion times of jobs: train a predictor, predict, evaluate",
     "simulate": "many jobs on a cluster under a scheduling policy, replayed from a trace",
     "profiles": "measured profiles: export, import, show",
+    "mcp": "estimate, plan, explain and export as tools for assistants (Model Context Protocol)",
 }
 
 

@@ -26,6 +26,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "seq_len": model.seq_len or None,
         "global_batch": model.global_batch,
         "source": model.source,
+        "notes": list(model.notes),
     }
 
 

@@ -27,7 +27,7 @@ def load_plan_model(plan: Plan, code: UserCode = NO_CODE, *, where: str = "plan"
     for named in code.of_file if not names_code(reference) else ():
         expected = f"{named}, which {code.option} names, or no {code.option}"
         raise InputError(where=where, key="model.reference", found=repr(reference), expected=expected)
-    model = load_any_model(reference, code, where=where, key="model.reference")
+    model = load_any_model(reference, code, where=where, key="model.reference", fetches=False)
     if (plan.model.seq_len is None) == bool(model.seq_len):
         found = "null" if plan.model.seq_len is None else str(plan.model.seq_len)
         expected = f"tokens of a sample, such as {model.seq_len}" if model.seq_len else "null: the model has no tokens"

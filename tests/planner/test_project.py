@@ -18,7 +18,7 @@ import pytest
 from planner import api
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("profiles", "models_zoo", "estimator", "planner")
+PACKAGES = ("profiles", "models_zoo", "estimator", "planner", "cellplan")
 """Each may import those before it, and itself."""
 
 HEAVY = {

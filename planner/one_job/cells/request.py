@@ -112,7 +112,7 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         devices=options.devices,
         stages=options.stages,
         rules=CellRules(partition=options.partition, formula=options.formula, assembly=options.assembly),
-        assumptions=(*assumptions, *_describe_defaults(job)),
+        assumptions=(*assumptions, *_describe_defaults(job), *model.notes),
         profiles=options.profiles,
     )
 

@@ -52,7 +52,7 @@ def choose_batch(
         global_batch = dp * local
         assumed.append(f"global batch {global_batch}: {local} samples for each of {dp} replicas (--global-batch)")
     elif global_batch is None:
-        usual, sentence = default_global_batch(model, seq_len, degrees.devices)
+        usual, sentence = default_global_batch(model, seq_len, degrees.devices, fine_tunes=options.fine_tunes)
         step = (micro_batch or 1) * dp * rounds
         global_batch = -(-usual // step) * step
         if global_batch != usual and (options.dp or micro_batch):

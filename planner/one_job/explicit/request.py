@@ -98,7 +98,7 @@ def read_explicit(
     return ExplicitRequest(
         reference=reference,
         setups=setups,
-        assumptions=tuple(dict.fromkeys(assumed)),
+        assumptions=tuple(dict.fromkeys([*assumed, *model.notes])),
         often=often,
         larger=batch.larger,
     )
@@ -132,7 +132,7 @@ def make_recipe(
         moe_capacity_factor=_capacity(options, model),
         moe_imbalance=options.moe_imbalance,
         overlap=framework.overlap_under(zero) if options.overlap is None else frozenset(options.overlap),
-        software=overruled(framework.software_under(zero), options.feature),
+        software=overruled(framework.software_under(zero), options.features),
     )
     assumed += _defaults(options, recipe)
     return recipe
@@ -256,7 +256,7 @@ def _frozen(options: TrainingOptions, model: Model) -> tuple[int, int] | None:
         layers = len(model.layers)
         if not 0 <= frozen[0] < frozen[1] <= layers:
             refuse("--freeze", f"{frozen[0]}:{frozen[1]}", f"FIRST:END within the model's layers 0:{layers}")
-        if options.lora:
+        if options.adapter_rank:
             refuse("--freeze, --lora", "both", "one of them: adapters freeze all layers")
         if frozen == (0, layers):
             refuse("--freeze", f"{frozen[0]}:{frozen[1]}", "a layer left that learns")
@@ -264,7 +264,7 @@ def _frozen(options: TrainingOptions, model: Model) -> tuple[int, int] | None:
 
 
 def _lora_rank(options: TrainingOptions, model: Model) -> int:
-    rank = options.lora or 0
+    rank = options.adapter_rank
     widths = [layer.hidden for layer in model.layers if isinstance(layer, TransformerBlock)]
     if widths and rank > min(widths):
         refuse("--lora", rank, f"at most {min(widths)}: adapters narrower than the model's layers")

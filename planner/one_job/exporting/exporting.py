@@ -29,8 +29,13 @@ def list_formats() -> list[dict[str, str]]:
 
 def export_plan(options: ExportOptions) -> dict[str, Any]:
     """As `planner.api.export`."""
+    load_exporter(options.to)  # a format that is none is said before the file is read
+    return export_loaded(load_plan(options.plan), options)
+
+
+def export_loaded(plan: Plan, options: ExportOptions) -> dict[str, Any]:
+    """Return and write as `planner.api.export` the plan that was read from `options.plan`, or has that name."""
     exporter = load_exporter(options.to)
-    plan = load_plan(options.plan)
     if options.nearest and options.to not in TOOLS:
         expected = f"a training tool, whose plans are limited: {', '.join(TOOLS)}"
         raise options.wrong("nearest", found=f"--to {options.to}", expected=expected)

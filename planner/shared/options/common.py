@@ -23,6 +23,9 @@ Tool = Literal[
     "maxtext",
     "llm-foundry",
     "nanotron",
+    "llama-factory",
+    "axolotl",
+    "peft",
 ]
 """Training frameworks whose limits are known."""
 Launcher = Literal["megatron", "torchtitan", "deepspeed", "llm-foundry", "nanotron"]

@@ -102,9 +102,9 @@ class EstimateOptions(WholeTrainingOptions, DegreeOptions, CellOptions, CodeOfFi
 
     @property
     def explicit(self) -> bool:
-        """Whether one plan is asked for: by a file, by a launcher's settings, by its software, or by a degree of
-        parallelism."""
-        named = self.plan is not None or self.launcher is not None or self.software is not None
+        """Whether one plan is asked for: by a file, by a launcher's settings, by its software, by the part of
+        the model that learns, or by a degree of parallelism."""
+        named = self.plan is not None or self.launcher is not None or self.software is not None or self.fine_tunes
         return named or any(getattr(self, name) is not None for name in DEGREES)
 
     def check(self) -> None:

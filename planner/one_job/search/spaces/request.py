@@ -390,11 +390,11 @@ def _global_batch(
 ) -> int:
     if options.global_batch is not None:
         return options.global_batch
-    if model.global_batch is not None:
+    if model.global_batch is not None and not options.fine_tunes:
         # Fewer samples than devices are no trouble: tp, pp and cp share a sample.
         assumed.append(f"global batch {model.global_batch} samples, the catalogue's for {model.name} (--global-batch)")
         return model.global_batch
     devices = options.devices or max(map(len, by_type.values()))
-    batch, sentence = default_global_batch(model, tokens, devices)
+    batch, sentence = default_global_batch(model, tokens, devices, fine_tunes=options.fine_tunes)
     assumed.append(sentence)
     return batch
