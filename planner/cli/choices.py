@@ -30,7 +30,7 @@ from planner.shared.options.search import (
     SmallestOptions,
 )
 from planner.shared.plan_file import plan_to_json
-from profiles.errors import InputError, NothingFits
+from profiles.errors import InputError
 
 if TYPE_CHECKING:
     from planner.one_job.planning.affording import Affordable
@@ -78,12 +78,7 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
 def _answer_largest(arguments: Namespace) -> None:
     """The largest size that fits, and the best plan there."""
     with status("searching"):
-        try:
-            answer = api.largest(chosen(arguments, LargestOptions))
-        except NothingFits as failure:
-            if arguments.json and isinstance(failure.result, dict):
-                print_json(failure.result)
-            raise
+        answer = api.largest(chosen(arguments, LargestOptions))
     value = answer.largest.as_dict()
     if arguments.json:
         print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value})
