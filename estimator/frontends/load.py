@@ -7,10 +7,11 @@ named (`models_zoo.user_code`). Such code runs in a process of its own.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimator.frontends.traced import model_of_layers
 from models_zoo.catalogue import load_model, near_names, zoo_name
@@ -19,6 +20,7 @@ from models_zoo.layers import TracedLayer
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode, UserFactory, names_code
 from profiles.errors import InputError
+from profiles.given import given_under
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -29,12 +31,18 @@ def load_any_model(
 ) -> Model:
     """Return the model that `reference` names, which stands at `where` and `key`.
 
-    A Hub id (`org/name`, `org/name@revision`) whose config is in the Hugging Face cache; a zoo name, in any usual
-    spelling where no file is called so; `package.module:factory` if the user named it, whose `code` is run; a Hub id
-    that has to be fetched; a path to a `config.json` or to a folder that holds one: the first of these that it is.
-    Where it does not fetch, because a file names the model, the Hub is not asked. Raise InputError where it is none of
-    them, MachineError where code takes too long or too much memory, or the Hub does.
+    What a Python caller gave under that name (`estimator.frontends.live`); a Hub id (`org/name`, `org/name@revision`)
+    whose config is in the Hugging Face cache; a zoo name, in any usual spelling where no file is called so;
+    `package.module:factory` if the user named it, whose `code` is run; a Hub id that has to be fetched; a path to a
+    `config.json` or to a folder that holds one: the first of these that it is. Where it does not fetch, because a file
+    names the model, the Hub is not asked. Raise InputError where it is none of them, MachineError where code takes too
+    long or too much memory, or the Hub does.
     """
+    given = given_under(reference)
+    if isinstance(given, Model):
+        return given
+    if given is not None:
+        return _config_given(given, reference)
     wanted = hub_id(reference)
     if wanted is not None and Path(reference).exists():
         wanted = None
@@ -65,6 +73,12 @@ def load_any_model(
         raise InputError(where=error.where, key=error.key, found=error.found, expected=expected) from error
     except OSError as error:
         raise InputError(where=reference, found=error.strerror or str(error), expected="a readable path") from error
+
+
+def _config_given(keys: Mapping[str, Any], name: str) -> Model:
+    from models_zoo.hugging_face import config_model
+
+    return config_model(keys, where="config", name=name.partition("@")[0])
 
 
 def load_file_model(reference: str, *, where: str = "model", key: str | None = None) -> Model:
