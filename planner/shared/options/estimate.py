@@ -18,7 +18,7 @@ from profiles.records import dataclass
 from profiles.vocabulary import OffloadPart, ScheduleName, ZeroStage
 
 EXPLICIT = partial(
-    Option, group="one explicit plan, in place of the Cells (any degree, or a software named, makes it one)"
+    Option, group="one explicit plan, in place of the Cells (any degree, adapters, or a software named, makes it one)"
 )
 WHOLE = partial(Option, group="the whole training, of an explicit plan")
 FILES = partial(Option, group="the plan as a file")
