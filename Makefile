@@ -48,7 +48,7 @@ types: $(DEV_STAMP)
 
 # The parsed form of the tables that every command reads; a test says where it is not the file's.
 tables: $(DEV_STAMP)
-	$(BIN)/python -m profiles.tables profiles/data/*.toml models_zoo/catalogue/*.toml
+	$(BIN)/python -m profiles.tables profiles/data/*.toml models_zoo/*/*.toml
 
 format: $(DEV_STAMP)
 	$(BIN)/ruff check --fix .

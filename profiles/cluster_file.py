@@ -20,6 +20,7 @@ from profiles.cluster import Cluster, NodeGroup, Site, SiteLink
 from profiles.errors import InputError
 from profiles.given import given_under, name_given, plain_object
 from profiles.hardware import device_names, link_names, load_device, load_link
+from profiles.limits import LIMITS
 from profiles.vocabulary import Device, Link, LinkKind, ReferenceNode
 from profiles.yaml_files import read_yaml
 
@@ -128,7 +129,9 @@ def in_equal_blocks(nodes: NodeGroup) -> NodeGroup:
 def _from_short_form(text: str, local_device: LocalDevice | None) -> Cluster:
     groups: list[NodeGroup] = []
     notes: list[str] = []
-    for part in text.split("+"):
+    parts = text.split("+")
+    LIMITS.terms.check(len(parts), where="cluster")
+    for part in parts:
         match = _PART.fullmatch(part.strip())
         if match is None:
             raise InputError(where="cluster", found=repr(part), expected=_FORMS)
@@ -376,7 +379,9 @@ def _describe_device(device: Device) -> str | dict[str, Any]:
     if device.name in device_names() and load_device(device.name) == device:
         return device.name
     fields = {**asdict(device), "peak_flops_per_s": dict(device.peak_flops_per_s)}
-    return {key: value for key, value in fields.items() if key != "reference_node" and value is not None}
+    return {
+        k: value for k, value in fields.items() if k not in ("reference_node", "margin_bytes") and value is not None
+    }
 
 
 def _describe_link(link: Link) -> str | dict[str, Any]:

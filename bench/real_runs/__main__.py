@@ -28,6 +28,11 @@ from typing import Any, Literal
 
 from estimator.host.cpu import cpu_name
 from planner import api
+from planner.one_job.explicit.estimate import estimate_explicit
+from planner.one_job.explicit.request import read_explicit
+from planner.shared.inputs import open_existing
+from planner.shared.options.estimate import EstimateOptions
+from planner.shared.plan_file import save_plan
 from profiles.errors import NothingFits
 
 MODELS = ("gpt-mini", "bert-mini", "moe-mini", "wide-resnet-mini")
@@ -123,7 +128,15 @@ def write_plan(model: str, name: str, folder: Path, store: Path) -> Path:
         options |= {"ep": 2, "etp": 1, "moe_capacity": 1.0}
     elif model.startswith("moe"):
         options |= {"moe_capacity": 1.0}
-    api.estimate(model, cluster="local:1x2", store=store, output=path, **options)
+    return save_stated(model, path, store, **options)
+
+
+def save_stated(model: str, path: Path, store: Path, **options: Any) -> Path:
+    """Write the plan that the options state to a file: stages of as many layers, and no choice that is left to a
+    search, so that it stays what was run before."""
+    given = EstimateOptions(model, cluster="local:1x2", store=store, **options)
+    with open_existing(store) as opened:
+        save_plan(estimate_explicit(read_explicit(given, store=opened)).plan, path)
     return path
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.classes import ChunkTable, Classes
+from estimator.bulk.least_sums import AT_ONCE
 from estimator.bulk.pipeline import Pipeline, Room
 from estimator.bulk.records import Family, Rule, StateRule
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
+from estimator.pricing.gradient_sync import exposed_sync_s
 from estimator.pricing.recipe import ScheduleName
-from estimator.schedules import lower_bounds
-from profiles.records import dataclass
+from estimator.schedules.closed_form import lower_bounds
+from profiles.records import dataclass, replace
 from profiles.vocabulary import RecomputeKind
 
 PLAIN: Rule = ("none", None)
@@ -76,44 +77,52 @@ def coarsely(pipeline: Pipeline, family: Family) -> Coarse:
     )
 
 
-def least_under_s(coarse: Coarse, state: StateRule, *, spare_bytes: int = 0) -> Floats:
-    """Return of each cut under a rule of state: no plan takes less under a rule of recomputation of the family's kinds,
-    in however many layers; infinite where none fits.
+def least_under_s(coarse: Coarse, states: Sequence[StateRule], *, spare_bytes: int = 0) -> Floats:
+    """Return of each cut under each rule of state, (cuts, states): no plan takes less under a rule of recomputation of
+    the family's kinds, in however many layers; infinite where none fits.
 
     To the passes comes what the first stage waits for after its last one: it has no stage before it to wait for.
     Recomputing more hides more of that, so as much is taken as hidden as the longest backward pass could; what ZeRO
     3 adds to a pass falls by no more than recomputation adds. A layer recomputed saves at most what it keeps, for
     all micro-batches in flight: what memory lacks tells how many have to be, and fewer take no longer.
     """
-    pipeline, family, table = coarse.pipeline, coarse.family, coarse.table
-    shape = coarse.passes_s.shape
-    lacking, peaks = pipeline.lacking_bytes(state, coarse.classes, coarse.room)
-    fits = (lacking + spare_bytes <= 0).reshape(shape)
-    without = peaks.reshape(len(pipeline.setup.stages), *shape)[:, :, 0] + spare_bytes
-    needed = np.ceil(np.maximum(1.0, without / coarse.saved_bytes[:, None]).max(axis=0))
-    enough = np.column_stack(
-        [
-            (fits[:, place] if kind != "full" else _is_enough(needed, count or 0, coarse.steps))
-            if kind in coarse.kinds
-            else np.zeros(shape[0], dtype=np.bool_)
-            for place, (kind, count) in enumerate(family.recompute)
-        ]
-    )
-    if not enough.any():
-        return np.full(shape[0], np.inf)
-    passes_s = coarse.passes_s
-    if state.zero == 3 and pipeline.has_replicas:
-        backward_s = table.backward_s + pipeline.sharding_s(state, table)
-        passes_s = pipeline.passes_s(family, coarse.classes, table, backward_s).reshape(shape)
-    beside = pipeline.passes_beside(family.schedule, len(family.cuts[0][0]))
-    after_s = _least_after_s(pipeline, state, coarse.classes, coarse.forward_s, coarse.backward_s, beside)
-    return np.asarray(np.where(enough, passes_s, np.inf).min(axis=1) + after_s)
+    enough = _which_fit(coarse, states, spare_bytes)
+    least = np.full((len(states), len(coarse.passes_s)), np.inf)
+    fitting = np.flatnonzero(enough.any(axis=(1, 2)))
+    if len(fitting):
+        some = [states[number] for number in fitting.tolist()]
+        passes_s = np.array([_passes_under_s(coarse, state) for state in some])
+        least[fitting] = np.where(enough[fitting], passes_s, np.inf).min(axis=2) + _least_after_s(coarse, some)
+    return least.T
+
+
+def _which_fit(coarse: Coarse, states: Sequence[StateRule], spare_bytes: int) -> NDArray[np.bool_]:
+    """Which rules of recomputation may be enough for a cut to fit, (states, cuts, rules)."""
+    pipeline, (cuts, rules) = coarse.pipeline, coarse.passes_s.shape
+    lacking, peaks = pipeline.lacking_bytes(states, coarse.classes, coarse.room)
+    enough = (lacking + spare_bytes <= 0).reshape(len(states), cuts, rules)
+    without = peaks.reshape(len(states), -1, cuts, rules)[..., 0] + spare_bytes
+    needed = np.ceil(np.maximum(1.0, without / coarse.saved_bytes[:, None]).max(axis=1))
+    for place, (kind, count) in enumerate(coarse.family.recompute):
+        if kind not in coarse.kinds:
+            enough[..., place] = False
+        elif kind == "full":
+            enough[..., place] = _is_enough(needed, count or 0, coarse.steps)
+    return enough
+
+
+def _passes_under_s(coarse: Coarse, state: StateRule) -> Floats:
+    """Seconds of the passes under a rule of state, (cuts, rules)."""
+    pipeline, table = coarse.pipeline, coarse.table
+    if state.zero != 3 or not pipeline.has_replicas:
+        return coarse.passes_s
+    backward_s = table.backward_s + pipeline.sharding_s(state, table)
+    return pipeline.passes_s(coarse.family, coarse.classes, table, backward_s).reshape(coarse.passes_s.shape)
 
 
 def least_by_state_s(pipeline: Pipeline, family: Family, *, spare_bytes: int = 0) -> Floats:
     """Return of each cut under each rule of state what `least_under_s` does, (cuts, states)."""
-    coarse = coarsely(pipeline, family)
-    return np.column_stack([least_under_s(coarse, state, spare_bytes=spare_bytes) for state in family.states])
+    return least_under_s(coarsely(pipeline, family), family.states, spare_bytes=spare_bytes)
 
 
 def _coarse_rules(most: int, *, selective: bool) -> tuple[list[int], tuple[Rule, ...]]:
@@ -129,19 +138,34 @@ def _is_enough(needed: Floats, count: int, steps: Sequence[int]) -> NDArray[np.b
     return np.asarray((needed >= count) & (needed < (later[0] if later else steps[-1] + 1)))
 
 
-def _least_after_s(
-    pipeline: Pipeline, state: StateRule, classes: Classes, forward_s: Floats, backward_s: Floats, beside: float
-) -> Floats:
-    """Of each cut: what the first stage at least waits for after its last backward pass, the step included; sums and
-    gatherings run `beside` so many passes."""
-    first = classes.of_stage[0].tolist()
-    # On the host the step may take no time at all: what is sent is the same.
-    on_device = replace(state, offload=frozenset())
-    costs = {place: pipeline.kinds[classes.where[place]].once(classes.ranges[place], on_device) for place in set(first)}
-    overlap_cost, reduce_s, partial_s, gather_s, step_s = (
-        np.array([getattr(costs[place], name) for place in first])
-        for name in ("overlap_cost", "reduce_s", "partial_s", "gather_s", "optimizer_s")
+def _least_after_s(coarse: Coarse, states: Sequence[StateRule]) -> Floats:
+    """Of each cut under each rule of state, (states, cuts): what the first stage at least waits for after its last
+    backward pass, the step included."""
+    pipeline, classes = coarse.pipeline, coarse.classes
+    places, of_cut = np.unique(classes.of_stage[0], return_inverse=True)
+    figures = []
+    for state in states:
+        # On the host the step may take no time at all: what is sent is the same.
+        on_device = replace(state, offload=frozenset()) if state.offload else state
+        for place in places.tolist():
+            cost = pipeline.kinds[classes.where[place]].once(classes.ranges[place], on_device)
+            step_s = 0.0 if state.offload else cost.optimizer_s
+            figures.append((cost.overlap_cost, cost.reduce_s, cost.partial_s, cost.gather_s, step_s))
+    of_places = np.array(figures).reshape(len(states), len(places), -1)
+    overlap_cost, reduce_s, partial_s, gather_s, step_s = of_places[:, of_cut].transpose(2, 0, 1)
+    beside = pipeline.passes_beside(coarse.family.schedule, len(coarse.family.cuts[0][0]))
+    hiding = [pipeline.hiding_under(state, beside=beside) for state in states]
+    sums = np.array([float(each.sums) if each else 0.0 for each in hiding])[:, None]
+    gathers = np.array([each.gathers if each else 0.0 for each in hiding])[:, None]
+    exposed_s = sum(
+        exposed_sync_s(
+            AT_ONCE,
+            overlap_cost,
+            reduce_s,
+            partial_s,
+            gather_s,
+            gathers * coarse.forward_s,
+            sums * coarse.backward_s,
+        )
     )
-    once = overlap_cost, reduce_s, partial_s, gather_s
-    exposed_s = sum(pipeline.exposed_sync_s(state, *once, forward_s, backward_s, beside=beside))
-    return np.asarray(exposed_s + (0.0 if state.offload else step_s) + pipeline.iteration_s)
+    return np.asarray(exposed_s + step_s + pipeline.iteration_s)

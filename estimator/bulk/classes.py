@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,8 @@ class ChunkTable:
     index: Integers
 
 
-def stage_classes(layers: ModelLayers, kind_of_stage: Sequence[int], cuts: Sequence[tuple[Ranges, ...]]) -> Classes:
+@lru_cache(maxsize=256)
+def stage_classes(layers: ModelLayers, kind_of_stage: tuple[int, ...], cuts: tuple[tuple[Ranges, ...], ...]) -> Classes:
     """Return the classes of the stages of `cuts`, stage by stage of the kinds `kind_of_stage`."""
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     ranges_of: list[Ranges] = []
@@ -72,11 +74,34 @@ def stage_classes(layers: ModelLayers, kind_of_stage: Sequence[int], cuts: Seque
     return Classes(where=tuple(where for where, _ in numbers), ranges=tuple(ranges_of), of_stage=np.array(of_stage).T)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ChunkKinds:
+    """Which chunks of classes under rules of recomputation are equal, as `ChunkTable` has it."""
+
+    grouped: Mapping[tuple[int, RecomputeKind], Sequence[tuple[Composition, int]]]
+    index: Integers
+
+
 def chunk_table(layers: ModelLayers, kinds: Sequence[StageKind], classes: Classes, rules: Sequence[Rule]) -> ChunkTable:
     """Return what chunks of every class take and keep under every rule; those that come first in a stage are recomputed
     first."""
-    contents = np.array(layers.contents(classes.ranges), dtype=np.int64)  # (classes, chunks)
-    blocks = np.array([[layers.recomputable(*part) for part in ranges] for ranges in classes.ranges])
+    chunk_kinds = _chunk_kinds(layers, classes.where, classes.ranges, tuple(rules))
+    grouped, index = chunk_kinds.grouped, chunk_kinds.index
+    flat = {name: np.empty(sum(map(len, grouped.values()))) for name in CHUNK_FIELDS}
+    for (place, kind_name), alike in grouped.items():
+        chunks = kinds[place].shards.chunks([composition for composition, _ in alike], kind_name)
+        rows = [row for _, row in alike]
+        for name in CHUNK_FIELDS:
+            flat[name][rows] = getattr(chunks, name)
+    return ChunkTable(**{name: flat[name][index] for name in CHUNK_FIELDS}, grouped=grouped, index=index)
+
+
+@lru_cache(maxsize=256)
+def _chunk_kinds(
+    layers: ModelLayers, where: tuple[int, ...], ranges: tuple[Ranges, ...], rules: tuple[Rule, ...]
+) -> _ChunkKinds:
+    contents = np.array(layers.contents(ranges), dtype=np.int64)  # (classes, chunks)
+    blocks = np.array([[layers.recomputable(*part) for part in stage] for stage in ranges])
     before = np.cumsum(blocks, axis=1) - blocks
     most = len(layers.kind_of_layer)
     counts = np.array([0 if kind == "none" else most if count is None else count for kind, count in rules])
@@ -84,10 +109,9 @@ def chunk_table(layers: ModelLayers, kinds: Sequence[StageKind], classes: Classe
     names = list(dict.fromkeys(kind for kind, _ in rules))
     kind_of_rule = np.array([names.index(kind) for kind, _ in rules])
     # One number for each (where, kind of recomputation, content, layers recomputed).
-    codes = np.array(classes.where)[:, None, None] * len(names) + np.where(again > 0, kind_of_rule[None, :, None], 0)
+    codes = np.array(where)[:, None, None] * len(names) + np.where(again > 0, kind_of_rule[None, :, None], 0)
     codes = (codes * (int(contents.max()) + 1) + contents[:, None, :]) * (most + 1) + again
     distinct, index = np.unique(codes, return_inverse=True)
-    index = index.reshape(codes.shape)
     grouped: dict[tuple[int, RecomputeKind], list[tuple[Composition, int]]] = {}
     for row, code in enumerate(distinct.tolist()):
         code, count = divmod(code, most + 1)
@@ -95,10 +119,4 @@ def chunk_table(layers: ModelLayers, kinds: Sequence[StageKind], classes: Classe
         place, kind = divmod(code, len(names))
         composition = layers.composition_of(content, count)
         grouped.setdefault((place, names[kind] if count else "none"), []).append((composition, row))
-    flat = {name: np.empty(len(distinct)) for name in CHUNK_FIELDS}
-    for (place, kind_name), alike in grouped.items():
-        chunks = kinds[place].shards.chunks([composition for composition, _ in alike], kind_name)
-        rows = [row for _, row in alike]
-        for name in CHUNK_FIELDS:
-            flat[name][rows] = getattr(chunks, name)
-    return ChunkTable(**{name: flat[name][index] for name in CHUNK_FIELDS}, grouped=grouped, index=index)
+    return _ChunkKinds(grouped=grouped, index=index.reshape(codes.shape))

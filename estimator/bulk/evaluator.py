@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from estimator.bulk.layers import ModelLayers, read_layers
 from estimator.bulk.pipeline import Pipeline
 from estimator.bulk.places import Placement, Places, place_in_order, whole_groups
 from estimator.bulk.records import BatchedDegrees
-from estimator.bulk.shards import RankShards
-from estimator.bulk.stage_kind import StageKind, StageSeat
+from estimator.bulk.shards import RankShards, make_rank_shards
+from estimator.bulk.stage_kind import StageKind, StageSeat, fastest_once_s
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import Lookup, slowed
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import features_of
 from estimator.pricing.pass_time import Machine
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
@@ -26,7 +24,7 @@ from estimator.pricing.stage_work import experts_a_token, stage_device
 from models_zoo.model import Model
 from profiles.cluster import Cluster, DeviceSlot, most_on_one_node
 from profiles.dispatchers import load_dispatcher
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp, Infeasible
 
 PASS_AXES: tuple[GroupAxis, ...] = ("tp", "cp", "ep", "etp")
@@ -100,21 +98,56 @@ class BulkEvaluator:
             reason = f"ep {degrees.ep} * etp {degrees.etp} does not divide a stage's {size} ranks"
             return Infeasible(reason=reason, lacking="divisibility")
         alone = replace(degrees, pp=1)
-        contends = any(group.device.contention for site in self.cluster.sites for group in site.nodes)
-        workers = most_on_one_node(placement.slots[: size * degrees.pp]) if contends else 1
+        workers = most_on_one_node(placement.slots[: size * degrees.pp]) if self._contends else 1
         kinds = []
-        for number in dict.fromkeys(placement.classes(size, degrees.pp)):
+        for number in placement.different(size, degrees.pp):
             kind = self.pricing.remember(self._kind, alone, placement, number, workers)
             if isinstance(kind, Infeasible):
                 return kind
             kinds.append(kind)
         return tuple(kinds)
 
+    @cached_property
+    def _contends(self) -> bool:
+        """Whether workers on a node slow each other."""
+        return any(group.device.contention for site in self.cluster.sites for group in site.nodes)
+
     def once_s(self, degrees: BatchedDegrees, placement: Placement) -> float:
         """Return seconds of one micro-batch through all layers forward and backward on the fastest ranks of the
         pipeline, without recomputation; infinite where there is no such pipeline."""
         kinds = self.kinds(degrees, placement)
-        return math.inf if isinstance(kinds, Infeasible) else min(sum(kind.shards.whole_s("none")) for kind in kinds)
+        return math.inf if isinstance(kinds, Infeasible) else fastest_once_s(kinds)
+
+    def sits_alike(self, slots: Sequence[DeviceSlot]) -> bool:
+        """Return whether stages on `slots` in turn sit alike again and again, however many work on a node."""
+        return self.placement(1, slots).period is not None and not self._contends
+
+    def seated_once_s(self, degrees: BatchedDegrees, samples: int, slots: Sequence[DeviceSlot]) -> float:
+        """Return seconds of a micro-batch of so many samples a rank through all layers forward and backward, with no
+        gradients to add to, on the fastest ranks of any stages of these degrees on `slots` in turn, which sit alike
+        (`sits_alike`); infinite where a layer cannot be held so."""
+        placement, size = self.placement(1, slots), degrees.stage_devices
+        alone = replace(degrees, pp=1, samples=1)
+        every = (
+            self.pricing.remember(self._seated_once_s, alone, samples, placement, number)
+            for number in placement.different(size, len(placement.slots) // size)
+        )
+        return min(every, default=math.inf)
+
+    def _seated_once_s(self, degrees: BatchedDegrees, samples: int, placement: Placement, number: int) -> float:
+        seat = self.pricing.remember(self._seat, degrees, placement, number, 1)
+        if seat.device.peak(self.recipe.dtype) is None:
+            return math.inf
+        batch = samples * degrees.dp
+        setup = Setup(
+            model=self.model,
+            cluster=self.cluster,
+            recipe=replace(self.recipe, global_batch=batch),
+            stages=(seat.stage,),
+            micro_batch=batch,
+        )
+        shards = self._seated(seat, setup)
+        return sum(shards.whole_s("none")) if shards.refused() is None else math.inf
 
     def compute_alone_s(self, degrees: BatchedDegrees, slots: Sequence[DeviceSlot]) -> float:
         """Return seconds of one micro-batch through all layers forward and backward, with no communication but that of
@@ -192,47 +225,32 @@ class BulkEvaluator:
         return place_in_order(self.cluster, slots if tp == 1 else whole_groups(slots, tp))
 
     def _rank_shards(self, setup: Setup, stage: StageSetup, machine: Machine, lookup: Lookup) -> RankShards:
-        return RankShards(
-            pricing=self.pricing,
-            layers=self.layers,
-            setup=setup,
-            stage=stage,
-            machine=machine,
-            lookup=lookup,
-            features=features_of(setup.recipe),
-        )
+        return make_rank_shards(self.pricing, self.layers, setup, stage, machine, lookup)
 
     def _kind(self, degrees: BatchedDegrees, placement: Placement, number: int, workers: int) -> StageKind | Infeasible:
         """Stage `number` of a pipeline of these degrees, so many of whose devices work on one node."""
         seat = self.pricing.remember(self._seat, replace(degrees, samples=1), placement, number, workers)
-        stage, alone, device = seat.stage, seat.alone, seat.device
+        device = seat.device
         if device.peak(self.recipe.dtype) is None:
             have = ", ".join(name for name, _ in device.peak_flops_per_s)
             return Infeasible(
                 reason=f"{device.name} has no {self.recipe.dtype} rate (it has {have})", lacking="support"
             )
-        setup = self._alone(stage, degrees)
-
-        def make() -> RankShards:
-            machine = stage_machine(setup, device, self.pricing, seat.on_axis)
-            return self._rank_shards(setup, stage, machine, slowed(self.pricing.lookup, alone, seat.workers))
-
-        # How ranks hold layers and how long these take depends on nothing else of evaluator, setup and stage.
-        shards = self.pricing.keep(
-            (
-                BulkEvaluator._rank_shards,
-                self._work,
-                replace(alone, memory_bytes=1),
-                seat.workers,
-                setup.samples_per_rank(stage),
-                setup.micro_batches == 1,
-                stage.sequence_parallel,
-                *seat.places,
-            ),
-            make,
-        )
+        setup = self._alone(seat.stage, degrees)
+        shards = self._seated(seat, setup)
         refused = shards.refused()
         return StageKind(setup=setup, seat=seat, shards=shards) if refused is None else refused
+
+    def _seated(self, seat: StageSeat, setup: Setup) -> RankShards:
+        """The layers as ranks of the only stage of `setup` hold them, which sits there."""
+
+        def make() -> RankShards:
+            machine = stage_machine(setup, seat.device, self.pricing, seat.on_axis)
+            return self._rank_shards(setup, seat.stage, machine, slowed(self.pricing.lookup, seat.alone, seat.workers))
+
+        # How ranks hold layers and how long these take depends on nothing else of evaluator, setup and stage.
+        key = BulkEvaluator._seated, seat.passes, setup.samples_per_rank(seat.stage), setup.micro_batches == 1
+        return self.pricing.keep(key, make)
 
     def _alone(self, stage: StageSetup, degrees: BatchedDegrees) -> Setup:
         """The job with one stage alone."""
@@ -256,5 +274,12 @@ class BulkEvaluator:
             alone=alone,
             device=alone.among(workers),
             workers=workers,
-            places=tuple(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
+            passes=self.pricing.stands_for(
+                BulkEvaluator._seat,
+                self._work,
+                replace(alone, memory_bytes=1),
+                workers,
+                stage.sequence_parallel,
+                *(self.links.place_of(stage, axis) for axis in PASS_AXES if getattr(stage, axis) > 1),
+            ),
         )

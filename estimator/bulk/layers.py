@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property, lru_cache
 from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from estimator.pricing.recipe import Recipe
 from estimator.pricing.wide_layers import narrow_layers
@@ -61,6 +65,11 @@ class ModelLayers:
         return self._counted[end] - self._counted[first]
 
     @cached_property
+    def counts(self) -> NDArray[np.float64]:
+        """How many layers there are of each kind."""
+        return np.bincount(self.kind_of_layer, minlength=len(self.kinds)).astype(np.float64)
+
+    @cached_property
     def _can_recompute(self) -> tuple[bool, ...]:
         return tuple(kind.recomputable for kind in self.kinds)
 
@@ -87,12 +96,12 @@ def _content(kind_of_layer: tuple[int, ...], first: int, end: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _composition(run: tuple[int, ...], can_recompute: tuple[bool, ...], recomputed: int) -> Composition:
-    counts: dict[Variant, int] = {}
-    left = recomputed
-    for kind in run:
-        again = left > 0 and can_recompute[kind]
-        left -= again
-        counts[kind, again] = counts.get((kind, again), 0) + 1
+    if not recomputed:
+        return tuple(((kind, False), count) for kind, count in Counter(run).items())
+    places = [place for place, kind in enumerate(run) if can_recompute[kind]][:recomputed]
+    end = places[-1] + 1 if places else 0
+    counts = Counter((kind, can_recompute[kind]) for kind in run[:end])
+    counts.update((kind, False) for kind in run[end:])
     return tuple(counts.items())
 
 

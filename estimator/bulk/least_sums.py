@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,21 +10,24 @@ from estimator.bulk.memory_bound import Divisible
 from estimator.bulk.records import StateRule
 from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Floats
-from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of
+from estimator.pricing.gradient_sync import Hiding, exposed_sync_s, hiding_of
 from estimator.pricing.optimizers import OPTIMIZERS
 from profiles.records import dataclass
-from profiles.vocabulary import RecomputeKind
 
-RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
+AT_ONCE = Hiding(sums=1.0, gathers=1.0)
+"""What hides does so beside the passes that are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LeastSums:
-    """The least that stages of one kind add to their passes: `whole_s` where they hold all layers together, `each_s`
-    for one layer of each kind that can be recomputed."""
+class SumsAsked:
+    """Stages of one kind, which hold the layers of `rank`, under a rule of state; sums are `overlapped` by so many
+    passes `beside` them."""
 
-    whole_s: float
-    each_s: Floats
+    rank: Divisible
+    kind: StageKind
+    state: StateRule
+    overlapped: bool
+    beside: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,40 +43,98 @@ class _Shares:
     backward_s: float
 
 
-def least_sums(rank: Divisible, kind: StageKind, state: StateRule, overlapped: bool, beside: float) -> LeastSums:
-    """Return the least that stages of one kind, which hold the layers of `rank`, add to their passes under a rule of
-    state; sums are `overlapped` by so many passes `beside` them.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Gathered:
+    """What `SumsAsked` are about, one a place: each kind of layers' shares, (places, kinds), the passes beside which
+    sums and gatherings hide, and what comes once of all layers."""
+
+    shares: Floats
+    lasts_s: Floats
+    forward_s: Floats
+    backward_s: Floats
+    sums_beside: Floats
+    gathers_beside: Floats
+    step_s: Floats
+    overlap_cost: Floats
+    reduce_s: Floats
+    partial_s: Floats
+    gather_s: Floats
+
+
+def least_sums(asked: Sequence[SumsAsked]) -> tuple[Floats, Floats]:
+    """Return the least that stages add to their passes, of each that is asked for: where they hold all layers together,
+    and for one layer of each kind that can be recomputed, (asked, kinds).
 
     The stage that does most of passes, sums and step together does at least the average of all stages. A sum of a
     part takes at least its share of the whole one's time: what a message takes grows by less than its size. Beside
     a micro-batch's passes, recomputation included, no more of it is hidden than those last; what is exposed before
     an earlier stage has ended counts in that stage's passes. ZeRO 3's gathers are at best hidden at their cost.
     """
-    setup, layers = kind.setup, len(kind.setup.model.layers)
-    known = kind.shards.pricing.remember(_shares, rank, kind)
-    cost = kind.once(((0, layers),), state)
-    step_s = known.shares * (cost.offload_s + (cost.optimizer_s if known.by_parameters else 0.0))
-    if state.zero == 3:
-        # On the host or not, in whatever schedule.
-        moved_s = kind.shards.pricing.remember(
-            _least_sharding_s, kind, StateRule(zero=3, shard=state.shard), overlapped
-        )
-        counts = np.bincount(kind.shards.layers.kind_of_layer, minlength=len(moved_s))
-        return LeastSums(whole_s=float(counts @ moved_s), each_s=step_s + moved_s[_recomputable(kind)])
-    hiding = hiding_of(setup.recipe, [state.zero], setup.micro_batches, overlapped=overlapped, beside=beside)
-    once = cost.overlap_cost, cost.reduce_s, cost.partial_s, cost.gather_s
+    of = _gather(asked)
+    step_s = of.shares * of.step_s[:, None]
+    once = of.overlap_cost, of.reduce_s, of.partial_s, of.gather_s
+    whole_s = sum(exposed_sync_s(AT_ONCE, *once, of.forward_s * of.gathers_beside, of.backward_s * of.sums_beside))
     reduced_s, gathered_s = exposed_sync_s(
-        hiding,
-        cost.overlap_cost,
-        known.shares * cost.reduce_s,
+        AT_ONCE,
+        of.overlap_cost[:, None],
+        of.shares * of.reduce_s[:, None],
         0.0,
-        known.shares * cost.gather_s,
-        known.lasts_s,
-        known.lasts_s,
+        of.shares * of.gather_s[:, None],
+        of.lasts_s * of.gathers_beside[:, None],
+        of.lasts_s * of.sums_beside[:, None],
     )
-    return LeastSums(
-        whole_s=float(sum(exposed_sync_s(hiding, *once, known.forward_s, known.backward_s))),
-        each_s=np.asarray(step_s + reduced_s + gathered_s),
+    whole_s, each_s = np.asarray(whole_s), np.asarray(step_s + reduced_s + gathered_s)
+    for place, each in enumerate(asked):
+        if each.state.zero == 3:
+            # On the host or not, in whatever schedule.
+            moved_s = each.kind.shards.pricing.remember(
+                _least_sharding_s, each.kind, StateRule(zero=3, shard=each.state.shard), each.overlapped
+            )
+            counts = np.bincount(each.kind.shards.layers.kind_of_layer, minlength=len(moved_s))
+            whole_s[place], each_s[place] = counts @ moved_s, step_s[place] + moved_s[_recomputable(each.kind)]
+    return whole_s, each_s
+
+
+def _gather(asked: Sequence[SumsAsked]) -> _Gathered:
+    shares, figures = [], []
+    for each in asked:
+        kind, state = each.kind, each.state
+        share = kind.shards.pricing.remember(_shares, each.rank, kind)
+        cost = kind.once(((0, len(kind.setup.model.layers)),), state)
+        hiding = hiding_of(
+            kind.setup.recipe,
+            [state.zero],
+            kind.setup.micro_batches,
+            overlapped=each.overlapped,
+            beside=each.beside,
+        )
+        shares.append(share)
+        figures.append(
+            (
+                share.forward_s,
+                share.backward_s,
+                hiding.sums if hiding else 0.0,
+                hiding.gathers if hiding else 0.0,
+                cost.offload_s + (cost.optimizer_s if share.by_parameters else 0.0),
+                cost.overlap_cost,
+                cost.reduce_s,
+                cost.partial_s,
+                cost.gather_s,
+            )
+        )
+    forward_s, backward_s, sums, gathers, step_s, overlap_cost, reduce_s, partial_s, gather_s = np.array(figures).T
+    return _Gathered(
+        shares=np.array([share.shares for share in shares]),
+        lasts_s=np.array([share.lasts_s for share in shares]),
+        forward_s=forward_s,
+        backward_s=backward_s,
+        sums_beside=sums,
+        gathers_beside=gathers,
+        step_s=step_s,
+        overlap_cost=overlap_cost,
+        reduce_s=reduce_s,
+        partial_s=partial_s,
+        gather_s=gather_s,
     )
 
 
@@ -84,15 +145,15 @@ def _shares(rank: Divisible, kind: StageKind) -> _Shares:
         (np.asarray(getattr(rank.holdings, name)), float(getattr(everything, name)))
         for name in ("dense_learning", "experts_learning")
     ]
-    passes = [shards.whole_s(recompute) for recompute in RECOMPUTE_KINDS]
+    forward_s, backward_s = shards.longest_s()
     # What is measured of a step, or multiplied in it, is not shared out by parameters.
     multiplies = OPTIMIZERS[kind.setup.recipe.optimizer].orthogonal_iterations > 0
     return _Shares(
         shares=np.minimum.reduce([part / whole for part, whole in pairs if whole > 0] or [np.zeros(len(rank.counts))]),
         by_parameters=not (multiplies or any(shards.profiles(0, layers))),
         lasts_s=rank.layer_s + max(float(rerun.again_s) for _, whole in rank.whole for rerun in whole.reruns),
-        forward_s=max(ahead for ahead, _ in passes),
-        backward_s=max(back for _, back in passes),
+        forward_s=forward_s,
+        backward_s=backward_s,
     )
 
 

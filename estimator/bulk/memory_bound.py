@@ -6,7 +6,8 @@ state and what micro-batches in flight keep. So no plan takes less (tests: `test
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,50 +48,39 @@ class Divisible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Longer:
-    """By how much passes through all layers, half of them recomputed, are longer by one layer of each kind at least:
-    both passes, forward alone, and both where it is recomputed, beyond that; bytes that it then keeps fewer."""
+class _Each:
+    """Of one layer of each kind that can be recomputed at least: seconds of both passes and of the forward one, bytes
+    kept for a micro-batch; by kind of recomputation, bytes that it then keeps fewer,
+    and seconds by which it is longer."""
 
     layer_s: Floats
     forward_s: Floats
-    dearer_s: Floats
-    saved_bytes: Floats
+    kept_bytes: Floats
+    saved_bytes: Mapping[RecomputeKind, Floats]
+    dearer_s: Mapping[RecomputeKind, Floats]
 
 
 def divisible(ranks: tuple[RankShards, ...], kinds: tuple[RecomputeKind, ...]) -> Divisible | None:
     """Return the layers of ranks that sit in any of these ways under these kinds of recomputation; None where nothing
-    can be said. What passes take at least is `RankShards.passes_longer_by_one_s`."""
+    can be said. What passes take at least is `RankShards.longer_by_one_s`."""
     layers = ranks[0].layers
     blocks = [number for number, kind in enumerate(layers.kinds) if kind.recomputable]
     if not blocks:
         return None
     counts = np.bincount(layers.kind_of_layer, minlength=len(layers.kinds))[blocks]
-    kept = ranks[0].kept_bytes([(kind, False) for kind in blocks], "none")
-    wanted: list[RecomputeKind] = [kind for kind in kinds if kind != NONE]
-    longer = {
-        recompute: [_longer(shards, blocks, counts, kept, recompute) for shards in ranks]
-        for recompute in wanted or [NONE]
-    }
-    layer_s = np.minimum.reduce([each.layer_s for some in longer.values() for each in some])
-    if not (layer_s > 0).all():
+    each = _each(ranks, blocks, counts, kinds)
+    if not (each.layer_s > 0).all():
         return None
-    forward_s = np.minimum.reduce([each.forward_s for some in longer.values() for each in some])
-    saved = {kind: longer[kind][0].saved_bytes for kind in wanted}
-    dearer = {kind: np.minimum.reduce([each.dearer_s for each in longer[kind]]) for kind in wanted}
-    spares = [kind for kind in wanted if (saved[kind] > 0).any()]
-    if NONE in kinds or not wanted:
-        # Nothing recomputed comes first.
-        nothing = {NONE: np.zeros(len(blocks))}
-        saved, dearer = nothing | saved, nothing | dearer
+    spares = [kind for kind, saved in each.saved_bytes.items() if (saved > 0).any()]
     return Divisible(
-        layer_s=layer_s,
+        layer_s=each.layer_s,
         counts=counts,
         holdings=ranks[0].holdings_of_one(blocks),
-        once_s=float(layer_s @ counts),
-        kept_bytes=float((kept / layer_s).min()),
-        spared_bytes=max((float((saved[kind] / layer_s).max()) for kind in spares), default=0.0),
-        again_s=min((_least_each(dearer[kind], saved[kind]) for kind in spares), default=0.0),
-        whole=_whole_layers(ranks[0], blocks, counts, (layer_s, np.maximum(forward_s, 0.0), kept), saved, dearer),
+        once_s=float(each.layer_s @ counts),
+        kept_bytes=float((each.kept_bytes / each.layer_s).min()),
+        spared_bytes=max((float((each.saved_bytes[kind] / each.layer_s).max()) for kind in spares), default=0.0),
+        again_s=min((_least_each(each.dearer_s[kind], each.saved_bytes[kind]) for kind in spares), default=0.0),
+        whole=_whole_layers(ranks[0], blocks, counts, each),
     )
 
 
@@ -99,31 +89,55 @@ def _least_each(seconds: Floats, some_bytes: Floats) -> float:
     return float((seconds[some_bytes > 0] / some_bytes[some_bytes > 0]).min())
 
 
-def _longer(
-    shards: RankShards, blocks: list[int], counts: NDArray[np.int64], kept: Floats, recompute: RecomputeKind
-) -> _Longer:
-    """Under one kind of recomputation, or none."""
-    halves = np.maximum(1, counts // 2).tolist()
-    plain: list[Variant] = [(kind, False) for kind in blocks]
-    again: list[Variant] = [(kind, True) for kind in blocks] if recompute != NONE else []
-    composition = tuple(zip([*plain, *again], halves * (2 if again else 1), strict=True))
-    forward_s, backward_s = shards.passes_longer_by_one_s(composition, recompute)
-    both_s = (forward_s + backward_s).reshape(-1, len(blocks))
-    return _Longer(
-        layer_s=both_s[0],
-        forward_s=forward_s.reshape(-1, len(blocks)).min(axis=0),
-        dearer_s=np.maximum(both_s[-1] - both_s[0], 0.0),
-        saved_bytes=kept - shards.kept_bytes(again, recompute) if again else np.zeros(len(blocks)),
+def _each(
+    ranks: tuple[RankShards, ...], blocks: list[int], counts: NDArray[np.int64], kinds: tuple[RecomputeKind, ...]
+) -> _Each:
+    wanted: list[RecomputeKind] = [kind for kind in kinds if kind != NONE]
+    variants = [(block, kind) for kind in (NONE, *wanted) for block in blocks]
+    rows = _rows_less_one(tuple(np.maximum(1, counts // 2).tolist()), len(wanted))
+    # By rank, kind of recomputation, and whether it is a layer that is kept or one that is computed again.
+    longer = np.array([_longer_by_one_s(shards.passes_s(rows, variants), wanted, len(blocks)) for shards in ranks])
+    forward_s, both_s = longer[:, 0], longer.sum(axis=1)
+    dearer_s = np.maximum(both_s[:, :, -1] - both_s[:, :, 0], 0.0).min(axis=0)
+    kept = ranks[0].kept_bytes([(block, False) for block in blocks], NONE)
+    # Nothing recomputed comes first.
+    nothing: dict[RecomputeKind, Floats] = {NONE: np.zeros(len(blocks))} if NONE in kinds or not wanted else {}
+    again: list[Variant] = [(block, True) for block in blocks]
+    saved = {kind: kept - ranks[0].kept_bytes(again, kind) for kind in wanted}
+    return _Each(
+        layer_s=both_s[:, :, 0].min(axis=(0, 1)),
+        forward_s=np.maximum(forward_s.min(axis=(0, 1, 2)), 0.0),
+        kept_bytes=kept,
+        saved_bytes=nothing | saved,
+        dearer_s=nothing | dict(zip(wanted, dearer_s, strict=False)),
     )
 
 
+@lru_cache(maxsize=64)
+def _rows_less_one(halves: tuple[int, ...], kinds: int) -> Floats:
+    """Counts of layers that are kept, and of those computed again in each of so many ways: so many of either under one
+    of them, and the same less one layer of each in turn."""
+    blocks = len(halves)
+    rows = []
+    for kind in range(max(1, kinds)):
+        places = [*range(blocks), *range(blocks * (kind + 1), blocks * (kind + 2))][: blocks * (1 + min(1, kinds))]
+        whole = np.zeros(blocks * (1 + kinds))
+        whole[places] = halves * (len(places) // blocks)
+        rows += [whole, *(whole - np.eye(len(whole))[place] for place in places)]
+    made = np.array(rows)
+    made.setflags(write=False)
+    return made
+
+
+def _longer_by_one_s(passes_s: tuple[Floats, Floats], wanted: Sequence[RecomputeKind], blocks: int) -> Floats:
+    """By how much passes of `_rows_less_one` are longer by one layer, (passes, kinds of recomputation, kept or computed
+    again, blocks)."""
+    seconds = np.array(passes_s).reshape(2, max(1, len(wanted)), -1)
+    return (seconds[:, :, :1] - seconds[:, :, 1:]).reshape(2, max(1, len(wanted)), -1, blocks)
+
+
 def _whole_layers(
-    shards: RankShards,
-    blocks: list[int],
-    counts: NDArray[np.int64],
-    each: tuple[Floats, Floats, Floats],
-    saved: Mapping[RecomputeKind, Floats],
-    dearer: Mapping[RecomputeKind, Floats],
+    shards: RankShards, blocks: list[int], counts: NDArray[np.int64], each: _Each
 ) -> tuple[tuple[int | None, WholeLayers], ...]:
     """The most frequent layers alone, and all layers, by what each kind takes, of it forward, and keeps; with what
     memory holds loosely beside what is kept and what lives while a chunk's last such layer runs: by then the layers
@@ -135,26 +149,23 @@ def _whole_layers(
     again: list[Variant] = [(kind, True) for kind in blocks]
     beside = {
         kind: lives_share * np.minimum(shards.beside_bytes(plain, kind), shards.beside_bytes(again, kind))
-        for kind in saved
+        for kind in each.saved_bytes
     }
 
-    layer_s_of_all = each[0]
-
     def layers_of(places: slice) -> WholeLayers:
-        layer_s, forward_s, kept = (float(amounts[places].min()) for amounts in each)
         return WholeLayers(
             count=int(counts[places].sum()),
-            layer_s=layer_s,
-            forward_s=forward_s,
-            kept_bytes=kept_share * kept,
+            layer_s=float(each.layer_s[places].min()),
+            forward_s=float(each.forward_s[places].min()),
+            kept_bytes=kept_share * float(each.kept_bytes[places].min()),
             reruns=tuple(
                 Rerun(
-                    saved_bytes=kept_share * float(saved[kind][places].max()),
-                    again_s=_again_s(places, layer_s_of_all, dearer[kind]),
+                    saved_bytes=kept_share * float(saved[places].max()),
+                    again_s=_again_s(places, each.layer_s, each.dearer_s[kind]),
                     beside_bytes=float(beside[kind][places].min()),
                     counted=kind == "full",
                 )
-                for kind in saved
+                for kind, saved in each.saved_bytes.items()
             ),
         )
 

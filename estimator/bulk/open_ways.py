@@ -7,27 +7,31 @@ the sums of gradients and the step. Whatever is already no better than what is a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimator.bulk.least_sums import least_sums
+from estimator.bulk.least_sums import SumsAsked, least_sums
 from estimator.bulk.memory_bound import Divisible, Rooms, divisible, least_in_memory, standing_of_each
 from estimator.bulk.records import BatchedDegrees, StateRule
 from estimator.bulk.shards import RankShards
-from estimator.bulk.stage_kind import StageKind
+from estimator.bulk.stage_kind import StageKind, fastest_once_s
 from estimator.bulk.whole_layers import HeldStages, join_layers, least_with_whole_layers_s
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.gradient_sync import passes_beside
 from estimator.pricing.memory import outside_bytes
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, ZeroStage
-from estimator.schedules import flying_micro_batches
+from estimator.schedules.closed_form import flying_micro_batches
 from profiles.records import dataclass
 from profiles.vocabulary import RecomputeKind
 
 WAITING: tuple[ScheduleName, ...] = ("gpipe", "1f1b")
 """Schedules whose stages wait for all stages before them (`least_in_turn`)."""
+
+FEW_PLACES = 12_000
+"""Arrays of so many places take hardly longer than shorter ones."""
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -68,16 +72,16 @@ class OpenWay:
     @property
     def once_s(self) -> float:
         """Seconds of a micro-batch through all layers forward and backward on the fastest ranks, nothing recomputed."""
-        return min(sum(kind.shards.whole_s("none")) for kind in self.kinds)
+        return fastest_once_s(self.kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Lanes:
-    """Each way under each of its schedules, those of a way one after another: the numbers of both, and figures of the
-    pipelines as `HeldStages` has them; `mean_flying` of a stage's chunks."""
+    """Each way under each of its schedules, those of a way one after another: the number of the one, the other, and
+    figures of the pipelines as `HeldStages` has them; `mean_flying` of a stage's chunks."""
 
     way: Integers
-    schedule: Integers
+    schedules: tuple[OpenSchedule, ...]
     stages: Integers
     micro_batches: Integers
     waits: Flags
@@ -96,6 +100,11 @@ class _Cases:
     way: Integers
     state: Integers
 
+    @property
+    def numbers(self) -> tuple[Integers, Integers, Integers]:
+        """All three."""
+        return self.lane, self.way, self.state
+
 
 def least_in_turn(once_s: Amount, stages: int | Integers, micro_batches: int | Integers, waits: bool | Flags) -> Amount:
     """Return the least that so many stages take for micro-batches of `once_s` over all of them; of many pipelines at
@@ -112,37 +121,52 @@ def least_in_turn(once_s: Amount, stages: int | Integers, micro_batches: int | I
 
 
 def least_of_ways_s(
-    ways: Sequence[OpenWay], kinds: tuple[RecomputeKind, ...], *, spare_bytes: int = 0, with_sums: bool = True
+    ways: Sequence[OpenWay],
+    kinds: tuple[RecomputeKind, ...],
+    *,
+    spare_bytes: int = 0,
+    with_sums: bool = True,
+    known_s: Sequence[Floats] | None = None,
 ) -> list[Floats]:
     """Return of each way, (schedules, states): no plan takes less under these kinds of recomputation; infinite where
     none fits. `spare_bytes` of each device's memory stay free. `with_sums`: of gradients, and the step, which are most
-    of the work."""
+    of the work. `known_s` is what was returned without them."""
     least: list[Floats] = [np.zeros(0)] * len(ways)
-    bands: dict[int, list[int]] = {}
-    # Pipelines of about as many stages are rows of one array.
-    for number, way in enumerate(ways):
-        bands.setdefault(((way.degrees.pp - 1).bit_length() + 1) // 2, []).append(number)
-    for numbers in bands.values():
-        for number, bounds in zip(
-            numbers, _least_alike_s([ways[n] for n in numbers], kinds, spare_bytes, with_sums), strict=True
-        ):
+    for numbers in _bands(ways):
+        some = [ways[number] for number in numbers]
+        known = None if known_s is None else np.concatenate([known_s[number].ravel() for number in numbers])
+        for number, bounds in zip(numbers, _least_alike_s(some, kinds, spare_bytes, with_sums, known), strict=True):
             least[number] = bounds
     return least
 
 
+def _bands(ways: Sequence[OpenWay]) -> list[list[int]]:
+    """Numbers of ways whose pipelines are rows of one array: those of about as many stages, or all where they are
+    few."""
+    longest = max((way.degrees.pp for way in ways), default=0)
+    if sum(len(way.schedules) * len(way.states) for way in ways) * longest <= FEW_PLACES:
+        return [list(range(len(ways)))] if ways else []
+    bands: dict[int, list[int]] = {}
+    for number, way in enumerate(ways):
+        bands.setdefault(((way.degrees.pp - 1).bit_length() + 1) // 2, []).append(number)
+    return list(bands.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Band:
-    """Ways of about as many stages, the layers that their ranks hold (None: nothing can be said), lanes and cases."""
+    """Ways of about as many stages, the layers that their ranks hold (None: nothing can be said), lanes and cases, and
+    bytes of state that one layer of each kind holds at least, (cases, kinds)."""
 
     ways: Sequence[OpenWay]
     held: Sequence[Divisible | None]
     lanes: _Lanes
     cases: _Cases
+    standing_bytes: Floats
 
     def whole_layers_s(self, chosen: Integers, sums_s: Floats | None) -> Floats:
         """Return what the chosen cases take at least as stages hold whole layers, with so many seconds once an
         iteration for one of each kind (None: none)."""
-        lane, standing = self.cases.lane[chosen], self._standing_bytes(chosen)
+        lane, standing = self.cases.lane[chosen], self.standing_bytes[chosen]
         sums_s = np.zeros_like(standing) if sums_s is None else sums_s
         ranks, places = self._ranks_of(chosen)
         least = np.zeros(len(chosen))
@@ -174,7 +198,7 @@ class _Band:
             room_bytes=self.lanes.room_bytes[lane],
             flying=self.lanes.mean_flying[lane],
             once_s=np.array([rank.once_s for rank in ranks])[places],
-            standing_bytes=(self._standing_bytes(chosen) / layer_s).min(axis=1),
+            standing_bytes=(self.standing_bytes[chosen] / layer_s).min(axis=1),
             kept_bytes=np.array([rank.kept_bytes for rank in ranks])[places],
             spared_bytes=np.array([rank.spared_bytes for rank in ranks])[places],
             again_s=np.array([rank.again_s for rank in ranks])[places],
@@ -185,39 +209,40 @@ class _Band:
         work_s = m * all_s / stages
         return work_s, np.maximum(np.maximum(work_s, in_turn_s), m * slowest_s)
 
-    def sums_s(self, case: int) -> tuple[float, Floats]:
-        """Return what a case adds to its passes at least once an iteration: all stages together, and for one layer of
-        each kind."""
-        way, rank = self.ways[self.cases.way[case]], self.held[self.cases.way[case]]
+    def sums_s(self, chosen: Integers) -> tuple[Floats, Floats]:
+        """Return what the chosen cases add to their passes at least once an iteration: all stages together, and for one
+        layer of each kind. What their ways' kinds of stages have in common is the least of them."""
+        rows: dict[tuple[int, int, float], int] = {}
+        asked: list[SumsAsked] = []
+        first_of_row: list[int] = []
+        row_of_case: list[int] = []
+        for lane, number, rule in zip(*(part[chosen].tolist() for part in self.cases.numbers), strict=True):
+            way, schedule = self.ways[number], self.lanes.schedules[lane]
+            beside = passes_beside(schedule.name, way.degrees.pp, schedule.chunks, way.micro_batches)
+            row = rows.setdefault((number, rule, beside), len(rows))
+            row_of_case.append(row)
+            if row == len(first_of_row):
+                first_of_row.append(len(asked))
+                asked += self._sums_asked(number, rule, beside)
+        whole_s, each_s = least_sums(asked)
+        return (
+            np.minimum.reduceat(whole_s, first_of_row)[row_of_case],
+            np.minimum.reduceat(each_s, first_of_row, axis=0)[row_of_case],
+        )
+
+    def _sums_asked(self, number: int, rule: int, beside: float) -> list[SumsAsked]:
+        way, rank = self.ways[number], self.held[number]
         assert rank is not None
-        software, remember = way.kinds[0].setup.recipe.software, way.pricing.remember
-        if way.pricing.link_tables or software.bucket_bytes or software.copies_pieces:
-            return 0.0, np.zeros(len(rank.counts))
-        state = way.states[self.cases.state[case]]
-        schedule = way.schedules[self.lanes.schedule[self.cases.lane[case]]]
+        state = way.states[rule]
         overlapped = "dp" in way.overlap_under(state.zero)
-        beside = passes_beside(schedule.name, way.degrees.pp, schedule.chunks, way.micro_batches)
-        sums = [remember(least_sums, rank, kind, state, overlapped, beside) for kind in way.kinds]
-        return min(each.whole_s for each in sums), np.minimum.reduce([each.each_s for each in sums])
+        return [
+            SumsAsked(rank=rank, kind=kind, state=state, overlapped=overlapped, beside=beside) for kind in way.kinds
+        ]
 
     def _ranks_of(self, chosen: Integers) -> tuple[list[Divisible], Integers]:
         """The layers of the chosen cases' ways, and of each case which of them."""
         numbers, places = np.unique(self.cases.way[chosen], return_inverse=True)
         return [rank for number in numbers.tolist() if (rank := self.held[number]) is not None], places
-
-    def _standing_bytes(self, chosen: Integers) -> Floats:
-        """Bytes of state that one layer of each kind holds at least, (chosen, kinds)."""
-        most = int(self.cases.state.max()) + 1
-        pairs, places = np.unique(self.cases.way[chosen] * most + self.cases.state[chosen], return_inverse=True)
-        held = [self._standing_of(pair // most, pair % most) for pair in pairs.tolist()]
-        return np.array(held)[places]
-
-    def _standing_of(self, number: int, rule: int) -> Floats:
-        way, rank = self.ways[number], self.held[number]
-        assert rank is not None
-        kind, state = way.kinds[0], way.states[rule]
-        # What a rank holds does not depend on its micro-batch.
-        return way.pricing.keep((standing_of_each, kind.seat, state), lambda: standing_of_each(rank, kind, state))
 
 
 def _of_kind(of_each: Floats, kind: int | None) -> Floats:
@@ -226,7 +251,11 @@ def _of_kind(of_each: Floats, kind: int | None) -> Floats:
 
 
 def _least_alike_s(
-    ways: list[OpenWay], kinds: tuple[RecomputeKind, ...], spare_bytes: int, with_sums: bool
+    ways: list[OpenWay],
+    kinds: tuple[RecomputeKind, ...],
+    spare_bytes: int,
+    with_sums: bool,
+    known_s: Floats | None,
 ) -> list[Floats]:
     """`least_of_ways_s` of ways of about as many stages."""
     pricing = ways[0].pricing
@@ -236,6 +265,8 @@ def _least_alike_s(
     least = np.asarray(least_in_turn(once_s[lanes.way], lanes.stages, lanes.micro_batches, lanes.waits))[cases.lane]
     known = np.array([each is not None for each in held])
     iteration_s = pricing.parameters.of("iteration_s")
+    if known_s is not None:
+        least = np.maximum(least, known_s - iteration_s)
 
     def still() -> Integers:
         """The cases that can still be better, of ways of which more can be said."""
@@ -246,23 +277,30 @@ def _least_alike_s(
 
     chosen = still()
     if len(chosen):
-        band = _Band(ways=ways, held=held, lanes=lanes, cases=cases)
-        raise_to(band.whole_layers_s(chosen, None), chosen)
-        chosen = still()
+        band = _Band(ways=ways, held=held, lanes=lanes, cases=cases, standing_bytes=_standing_bytes(ways, held))
+        if known_s is None:
+            raise_to(band.whole_layers_s(chosen, None), chosen)
+            chosen = still()
     if len(chosen):
         work_s, in_memory_s = band.in_memory_s(chosen, once_s)
         raise_to(in_memory_s, chosen)
         rows = np.flatnonzero(least[chosen] + iteration_s < below_s[cases.way[chosen]])
         chosen, work_s = chosen[rows], work_s[rows]
-    if with_sums and len(chosen):
-        sums = [band.sums_s(case) for case in chosen.tolist()]
-        raise_to(work_s + np.array([whole_s for whole_s, _ in sums]) / lanes.stages[cases.lane[chosen]], chosen)
-        raise_to(band.whole_layers_s(chosen, np.array([each_s for _, each_s in sums])), chosen)
+    if with_sums and len(chosen) and _sums_are_known(ways[0]):
+        whole_s, each_s = band.sums_s(chosen)
+        raise_to(work_s + whole_s / lanes.stages[cases.lane[chosen]], chosen)
+        raise_to(band.whole_layers_s(chosen, each_s), chosen)
     least += iteration_s
     ends = np.cumsum([len(way.schedules) * len(way.states) for way in ways])[:-1]
     return [
         part.reshape(len(way.schedules), len(way.states)) for way, part in zip(ways, np.split(least, ends), strict=True)
     ]
+
+
+def _sums_are_known(way: OpenWay) -> bool:
+    """Whether what sums take at least can be said: not where they are measured, nor where they go in pieces."""
+    software = way.kinds[0].setup.recipe.software
+    return not (way.pricing.link_tables or software.bucket_bytes or software.copies_pieces)
 
 
 def _ranks(way: OpenWay) -> tuple[RankShards, ...]:
@@ -271,36 +309,39 @@ def _ranks(way: OpenWay) -> tuple[RankShards, ...]:
 
 def _lanes(ways: Sequence[OpenWay], spare_bytes: int) -> _Lanes:
     """The lanes of all ways."""
-    pairs = [(number, place) for number, way in enumerate(ways) for place in range(len(way.schedules))]
+    pairs = [(number, schedule) for number, way in enumerate(ways) for schedule in way.schedules]
     most = max(way.degrees.pp for way in ways)
-    by_stage = {name: np.zeros((len(pairs), most)) for name in ("room", "mean", "least", "uneven", "most")}
-    by_stage["mean"][:], by_stage["least"][:] = 1.0, 1.0
-    rooms = [_room_bytes(way, spare_bytes) for way in ways]
-    for row, (number, place) in enumerate(pairs):
-        way, schedule = ways[number], ways[number].schedules[place]
+    by_stage = np.zeros((5, len(pairs), most))
+    by_stage[1:3] = 1.0
+    rooms = [way.pricing.remember(_room_bytes, way.kinds, way.degrees.pp) - spare_bytes for way in ways]
+    for row, (number, schedule) in enumerate(pairs):
+        way = ways[number]
         stages = way.degrees.pp
-        flying = flying_micro_batches(schedule.name, stages, schedule.chunks, way.micro_batches)
-        mean = flying.mean(axis=1)
-        by_stage["room"][row, :stages] = rooms[number]
-        by_stage["mean"][row, :stages] = mean
-        by_stage["least"][row, :stages] = flying.min(axis=1) if schedule.most_apart is None else mean
-        by_stage["uneven"][row, :stages] = np.maximum(flying - mean[:, None], 0.0).sum(axis=1) * (
-            schedule.most_apart or 0
-        )
-        by_stage["most"][row, :stages] = flying.max(axis=1)
+        by_stage[0, row, :stages] = rooms[number]
+        by_stage[1:, row, :stages] = _flying_of(schedule, stages, way.micro_batches)
     way_of = np.array([number for number, _ in pairs], dtype=np.int64)
     return _Lanes(
         way=way_of,
-        schedule=np.array([place for _, place in pairs], dtype=np.int64),
+        schedules=tuple(schedule for _, schedule in pairs),
         stages=np.array([way.degrees.pp for way in ways], dtype=np.int64)[way_of],
         micro_batches=np.array([way.micro_batches for way in ways], dtype=np.int64)[way_of],
-        waits=np.array([ways[number].schedules[place].name in WAITING for number, place in pairs]),
-        room_bytes=by_stage["room"],
-        mean_flying=by_stage["mean"],
-        flying=by_stage["least"],
-        uneven=by_stage["uneven"],
-        most_flying=by_stage["most"],
+        waits=np.array([schedule.name in WAITING for _, schedule in pairs]),
+        room_bytes=by_stage[0],
+        mean_flying=by_stage[1],
+        flying=by_stage[2],
+        uneven=by_stage[3],
+        most_flying=by_stage[4],
     )
+
+
+@lru_cache(maxsize=8192)
+def _flying_of(schedule: OpenSchedule, stages: int, micro_batches: int) -> Floats:
+    """By stage, micro-batches that its chunks keep: on average, for each layer at least, of a layer more than that, at
+    most."""
+    flying = flying_micro_batches(schedule.name, stages, schedule.chunks, micro_batches)
+    mean = flying.mean(axis=1)
+    uneven = np.maximum(flying - mean[:, None], 0.0).sum(axis=1) * (schedule.most_apart or 0)
+    return np.stack([mean, flying.min(axis=1) if schedule.most_apart is None else mean, uneven, flying.max(axis=1)])
 
 
 def _cases(ways: Sequence[OpenWay]) -> _Cases:
@@ -311,15 +352,37 @@ def _cases(ways: Sequence[OpenWay]) -> _Cases:
     return _Cases(lane=lane, way=way_of[lane], state=np.arange(len(lane)) - np.repeat(np.cumsum(rules) - rules, rules))
 
 
-def _room_bytes(way: OpenWay, spare_bytes: int) -> float:
+def _standing_bytes(ways: Sequence[OpenWay], held: Sequence[Divisible | None]) -> Floats:
+    """Of all cases, bytes of state that one layer of each kind holds at least, (cases, kinds); zero where nothing can
+    be said."""
+    kinds = max(len(rank.counts) for rank in held if rank is not None)
+    of_ways = []
+    for way, rank in zip(ways, held, strict=True):
+        of_states = np.zeros((len(way.states), kinds))
+        if rank is not None:
+            of_states = _standing_of_states(way, rank)
+        of_ways.append(np.tile(of_states, (len(way.schedules), 1)))
+    return np.concatenate(of_ways)
+
+
+def _standing_of_states(way: OpenWay, rank: Divisible) -> Floats:
+    kind, keep = way.kinds[0], way.pricing.keep
+
+    def of_state(state: StateRule) -> Floats:
+        # What a rank holds does not depend on its micro-batch.
+        return keep((standing_of_each, kind.seat, state), lambda: standing_of_each(rank, kind, state))
+
+    return keep((_standing_of_states, kind.seat, way.states), lambda: np.array([*map(of_state, way.states)]))
+
+
+def _room_bytes(kinds: tuple[StageKind, ...], stages: int) -> float:
     """What a stage has for layers: all its device holds but what is there whatever they are."""
-    features = way.kinds[0].shards.features
+    features = kinds[0].shards.features
     return float(
         max(
             kind.memory_bytes
-            - outside_bytes(kind.setup, kind.stage, features, stages=way.degrees.pp)
+            - outside_bytes(kind.setup, kind.stage, features, stages=stages)
             - features.workspace_bytes
-            - spare_bytes
-            for kind in way.kinds
+            for kind in kinds
         )
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,14 +18,14 @@ from estimator.bulk.records import BatchedDegrees, Family, Priced, Rule, StateRu
 from estimator.bulk.stage_kind import ANY_RANGES, StageKind
 from estimator.pricing.amounts import Amount, Floats
 from estimator.pricing.build import Ranges
-from estimator.pricing.gradient_sync import exposed_sync_s, hiding_of, latest_sync_s, passes_beside
+from estimator.pricing.gradient_sync import Hiding, exposed_sync_s, hiding_of, latest_sync_s, passes_beside
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.memory import Holdings, joined_holdings, outside_bytes, reserve_bytes, standing_bytes
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Overlap, ScheduleName, Setup, StageSetup, ZeroStage
 from estimator.pricing.stage_work import tied_bytes
-from estimator.schedules import flying_micro_batches, time_schedules
-from profiles.records import dataclass
+from estimator.schedules.closed_form import flying_micro_batches, time_schedules
+from profiles.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ class Pipeline:
         lacking = np.empty((cuts * rules, states))
         room = self.room(family, classes, table)
         for number, state in enumerate(family.states):
-            lacking[:, number] = self.lacking_bytes(state, classes, room)[0] + spare_bytes
+            lacking[:, number] = self.lacking_bytes((state,), classes, room)[0][0] + spare_bytes
             wanted = quick & (lacking[:, number] <= 0) if below_s < math.inf else quick
             if not wanted.any():
                 continue
@@ -126,7 +125,7 @@ class Pipeline:
 
     def classes(self, cuts: Sequence[tuple[Ranges, ...]]) -> Classes:
         """Return the different stages of `cuts`."""
-        return stage_classes(self.layers, self.kind_of_stage, cuts)
+        return stage_classes(self.layers, self.kind_of_stage, tuple(cuts))
 
     def table(self, classes: Classes, rules: Sequence[Rule]) -> ChunkTable:
         """Return what the chunks of `classes` take and keep under each of `rules`."""
@@ -164,28 +163,11 @@ class Pipeline:
         of_chunks: Floats = flat[table.index]
         return of_chunks
 
-    def exposed_sync_s(
-        self,
-        state: StateRule,
-        overlap_cost: Floats,
-        reduce_s: Floats,
-        partial_s: Floats,
-        gather_s: Floats,
-        forward_s: Floats,
-        backward_s: Floats,
-        *,
-        beside: float,
-    ) -> tuple[Amount, Amount]:
-        """Return what is left of summing gradients and gathering weights `beside` so many passes of a micro-batch."""
+    def hiding_under(self, state: StateRule, *, beside: float) -> Hiding | None:
+        """Return how summing gradients and gathering weights hide `beside` so many passes of a micro-batch under a rule
+        of state; None where they do not."""
         overlapped = "dp" in self.overlap_under(state.zero)
-        hiding = hiding_of(
-            self.setup.recipe,
-            [state.zero],
-            self.micro_batches,
-            overlapped=overlapped,
-            beside=beside,
-        )
-        return exposed_sync_s(hiding, overlap_cost, reduce_s, partial_s, gather_s, forward_s, backward_s)
+        return hiding_of(self.setup.recipe, [state.zero], self.micro_batches, overlapped=overlapped, beside=beside)
 
     def passes_beside(self, schedule: ScheduleName, chunks: int) -> float:
         """Return beside how many passes sums and gatherings run, with so many chunks a stage."""
@@ -212,15 +194,14 @@ class Pipeline:
             return classes.each(np.array([getattr(cost, name) if cost else 0.0 for cost in costs]), rules)
 
         back_s = classes.spread(backward_s)
-        reduce_s, gather_s = self.exposed_sync_s(
-            state,
+        reduce_s, gather_s = exposed_sync_s(
+            self.hiding_under(state, beside=self.passes_beside(family.schedule, back_s.shape[1])),
             each("overlap_cost"),
             each("reduce_s"),
             each("partial_s"),
             each("gather_s"),
             classes.spread(forward_s.sum(axis=2)),
             back_s.sum(axis=1),
-            beside=self.passes_beside(family.schedule, back_s.shape[1]),
         )
         latest_s = latest_sync_s(family.schedule, np.asarray(reduce_s), np.asarray(gather_s), back_s)
         once_s = each("optimizer_s").max(axis=0) + each("offload_s").max(axis=0)
@@ -282,14 +263,23 @@ class Pipeline:
             capacity=of_stages([kind.memory_bytes for kind in self.kinds]),
         )
 
-    def lacking_bytes(self, state: StateRule, classes: Classes, room: Room) -> tuple[Floats, Floats]:
-        """Return what every plan's fullest rank needs beyond what its device has; and by stage, (stages, plans), what
-        is handed out at its fullest moment or stands outside the allocator, beyond the same."""
+    def lacking_bytes(self, states: Sequence[StateRule], classes: Classes, room: Room) -> tuple[Floats, Floats]:
+        """Return under each of `states` what every plan's fullest rank needs beyond what its device has, (states,
+        plans); and by stage, (states, stages, plans), what is handed out at its fullest moment or stands outside the
+        allocator, beyond the same."""
         features = self.kinds[0].shards.features
         # How state is sharded does not depend on where a stage sits.
-        held = standing_bytes(self.setup.recipe, self.kinds[0].under(ANY_RANGES, state), room.holdings, features)
-        standing = classes.each(held.handed_out, room.rules)
-        step = classes.each(held.step, room.rules) if np.any(held.step) else 0.0
+        held = [
+            standing_bytes(self.setup.recipe, self.kinds[0].under(ANY_RANGES, state), room.holdings, features)
+            for state in states
+        ]
+
+        def each(amounts: list[Amount]) -> Floats:
+            of_classes = np.array([np.broadcast_to(amount, len(classes.where)) for amount in amounts])
+            return np.repeat(of_classes[:, classes.of_stage], room.rules, axis=2)
+
+        standing = each([state.handed_out for state in held])
+        step = each([state.step for state in held]) if any(np.any(state.step) for state in held) else 0.0
         peak = standing + room.activation + room.temporary
         reserve = reserve_bytes(room.activation, room.temporary, standing, step, room.outside, room.device, features)
-        return (peak + reserve - room.capacity).max(axis=0), peak + room.outside - room.capacity
+        return (peak + reserve - room.capacity).max(axis=1), peak + room.outside - room.capacity

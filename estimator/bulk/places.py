@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import field
 
 from estimator.communication.groups import Group
 from estimator.pricing.link_times import LinkTimes, cluster_in_training
@@ -28,9 +30,14 @@ class Placement:
     cluster: Cluster
     slots: Places
     start: int | None
+    key: int = field(init=False, repr=False, compare=False)
+    """Its hash, which searches ask for by the thousand."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", hash((self.slots, self.start)))
 
     def __hash__(self) -> int:
-        return hash((self.slots, self.start))
+        return self.key
 
     @property
     def period(self) -> int | None:
@@ -44,6 +51,12 @@ class Placement:
             return tuple(range(stages))
         known: dict[int, int] = {}
         return tuple(known.setdefault(stage * size % period, stage) for stage in range(stages))
+
+    def different(self, size: int, stages: int) -> Sequence[int]:
+        """Return the stages of `stages` of `size` slots that sit as none before them."""
+        period = self.period
+        # Stages begin at the same place of the period again after so many of them.
+        return range(stages if period is None else min(stages, period // math.gcd(size, period)))
 
     def stage(self, number: int, size: int) -> tuple[DeviceSlot, ...]:
         """The slots of stage `number`."""

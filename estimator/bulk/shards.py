@@ -3,60 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from operator import add
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.bulk.layers import Composition, ModelLayers, Variant
-from estimator.bulk.passes import NAMES, finish, vector_of
-from estimator.layers.split import Split, Work
-from estimator.layers.work import counting_split, layer_work
+from estimator.bulk.passes import NAMES, finish, finish_one
+from estimator.bulk.priced_layer import LayerPricer, PricedLayer
 from estimator.pricing.amounts import Floats
 from estimator.pricing.build import Ranges
 from estimator.pricing.gradient_sync import ShardedLayer, TimeOnAxis, exposed_sharding_s
 from estimator.pricing.layer_times import Lookup
-from estimator.pricing.measured import profiled_shard
-from estimator.pricing.memory import Holdings, holdings_of, joined_holdings
+from estimator.pricing.memory import Holdings, features_of, holdings_of, joined_holdings
 from estimator.pricing.memory_features import MemoryFeatures
-from estimator.pricing.memory_moment import cached_scratch, fullest_moment, layer_bytes
-from estimator.pricing.pass_time import Machine, PassSum
+from estimator.pricing.memory_moment import cached_scratch, fullest_moment
+from estimator.pricing.pass_time import Machine
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.recipe import Setup, StageSetup
-from estimator.pricing.sharded_layers import layer_passes_s, sharded_layer
+from estimator.pricing.sharded_layers import sharded_layer
 from estimator.pricing.stage_work import ChunkWork, boundary_bytes, shared_in_chunk, split_of
-from models_zoo.layers import Layer
-from profiles.records import dataclass
-from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind, held_bytes
+from profiles.records import dataclass, replace
+from profiles.vocabulary import Infeasible, LayerTime, RecomputeKind
 
 Integers = NDArray[np.int64]
+RECOMPUTE_KINDS: tuple[RecomputeKind, ...] = get_args(RecomputeKind)
 Content = tuple[Composition, int]
 """How many layers of each variant, and how many parameters they share."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedLayer:
-    """What a rank computes of one variant by itself, as it adds to a pass, and what lives while it does. `shared_s`: of
-    shared experts forward, in what runs again, and backward."""
-
-    forward: tuple[float, ...]
-    backward: tuple[float, ...]
-    shared_s: tuple[float, float, float]
-    extra_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedLayer:
-    """One variant: its work, its profile and what it adds to a pass."""
-
-    work: Work
-    layer: Layer
-    split: Split
-    profile: LayerTime | None
-    forward: tuple[float, ...]
-    backward: tuple[float, ...]
-    extra_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +47,7 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankShards:
-    """The layers of a model as the ranks of `stage` hold them, on `machine`; `pricing` keeps what has been computed.
+    """The layers of a model as the ranks of `stage` hold them, priced by `pricer`; `pricing` keeps what was computed.
 
     `setup` and `stage` say how: degrees, samples and recomputation; their layers do not matter.
     """
@@ -83,9 +56,17 @@ class RankShards:
     layers: ModelLayers
     setup: Setup
     stage: StageSetup
-    machine: Machine
-    lookup: Lookup
-    features: MemoryFeatures
+    pricer: LayerPricer
+
+    @property
+    def machine(self) -> Machine:
+        """What passes run on."""
+        return self.pricer.machine
+
+    @property
+    def features(self) -> MemoryFeatures:
+        """How the software holds memory."""
+        return self.pricer.features
 
     def price(self, variant: Variant, recompute: RecomputeKind) -> PricedLayer | Infeasible:
         """Return one layer of `variant`, recomputed as `recompute` where it is; Infeasible where a degree divides
@@ -94,42 +75,12 @@ class RankShards:
         return self.pricing.remember(self._price, kind, recompute if again else "none")
 
     def _price(self, kind: int, recompute: RecomputeKind) -> PricedLayer | Infeasible:
-        index = self.layers.kinds[kind].index
-        layer = self.setup.model.layers[index]
-        split = split_of(self.setup, self.stage, index, recomputed=False)
         if recompute != "none":
-            split = replace(split, recompute=recompute)
-        work = layer_work(layer, split)
-        if isinstance(work, Infeasible):
-            return work
-        shard = profiled_shard(layer, split)
-        profile = None if shard is None else self.lookup(layer, shard)
-        machine, software = self.machine, self.setup.recipe.software
-        # What a rank computes by itself does not depend on where its groups sit.
-        alone = (layer, counting_split(layer, split), profile, machine.pace, machine.host, machine.kernels, software)
-        computed = self.pricing.keep((RankShards._price, *alone), lambda: self._computed(work, profile))
-        forward, backward = PassSum(), PassSum()
-        forward.talk_forward(work, machine, computed.shared_s[0], times=1)
-        backward.talk_backward(work, machine, computed.shared_s[1:], times=1, profiled=profile is not None)
-        return PricedLayer(
-            work=work,
-            layer=layer,
-            split=split,
-            profile=profile,
-            forward=_added(computed.forward, vector_of(forward)),
-            backward=_added(computed.backward, vector_of(backward)),
-            extra_bytes=computed.extra_bytes,
-        )
-
-    def _computed(self, work: Work, profile: LayerTime | None) -> ComputedLayer:
-        forward, backward = PassSum(), PassSum()
-        shared_s = forward.compute_forward(work, self.machine, profile, times=1)
-        again_s, back_s = backward.compute_backward(work, self.machine, profile, times=1)
-        return ComputedLayer(
-            forward=vector_of(forward),
-            backward=vector_of(backward),
-            shared_s=(shared_s, again_s, back_s),
-            extra_bytes=layer_bytes(work, held_bytes(self.setup.recipe.dtype), self.features),
+            plain = self.price((kind, False), "none")
+            return plain if isinstance(plain, Infeasible) else self.pricer.price_again(plain, recompute)
+        index = self.layers.kinds[kind].index
+        return self.pricer.price(
+            self.setup.model.layers[index], split_of(self.setup, self.stage, index, recomputed=False)
         )
 
     def refused(self) -> Infeasible | None:
@@ -181,37 +132,59 @@ class RankShards:
 
     def profiles_of(self, content: Content) -> tuple[LayerTime | None, ...]:
         """Return the profile of each work of `work_of`."""
+        return self.pricing.remember(self._profiles, content)
+
+    def _profiles(self, content: Content) -> tuple[LayerTime | None, ...]:
         return tuple(self._priced(variant, "none").profile for variant, _ in content[0])
 
     def chunks(self, compositions: Sequence[Composition], recompute: RecomputeKind) -> Chunks:
         """What passes through chunks of these compositions take."""
+        priced: dict[Composition, tuple[float, ...]] = self.pricing.keep((RankShards.chunks, self, recompute), dict)
+        missing = [composition for composition in compositions if composition not in priced]
+        if missing:
+            priced.update(zip(missing, zip(*self._chunks(missing, recompute), strict=True), strict=True))
+        columns = np.array([priced[composition] for composition in compositions]).T
+        forward_s, backward_s, weight_s, saved_bytes, extra_bytes, freed_bytes = columns
+        return Chunks(
+            forward_s=forward_s,
+            backward_s=backward_s,
+            weight_s=weight_s,
+            saved_bytes=saved_bytes,
+            extra_bytes=extra_bytes,
+            freed_bytes=freed_bytes,
+        )
+
+    def _chunks(self, compositions: Sequence[Composition], recompute: RecomputeKind) -> tuple[list[float], ...]:
+        """By figure in the order of `Chunks`, of each composition."""
         variants = list({variant: None for composition in compositions for variant, _ in composition})
-        priced = [self._priced(variant, recompute) for variant in variants]
+        priced = {variant: self._priced(variant, recompute) for variant in variants}
         place = {variant: number for number, variant in enumerate(variants)}
         counts = np.zeros((len(compositions), len(variants)))
         for row, composition in enumerate(compositions):
             for variant, count in composition:
                 counts[row, place[variant]] = count
-        forward_s, _ = finish(counts @ _matrix([layer.forward for layer in priced]), self.machine)
-        backward_s, weight_s = finish(counts @ _matrix([layer.backward for layer in priced]), self.machine)
-        saved = np.array([layer.work.saved_bytes for layer in priced], dtype=np.float64)
+        passes_s = self._passes_s(counts, list(priced.values()))
+        saved = np.array([layer.work.saved_bytes for layer in priced.values()], dtype=np.float64)
+        alone = {variant: (layer.work.saved_bytes, layer.extra_bytes) for variant, layer in priced.items()}
         moments = [
-            fullest_moment(
-                [
-                    (priced[place[variant]].work.saved_bytes, priced[place[variant]].extra_bytes, count)
-                    for variant, count in composition
-                ]
-            )
-            for composition in compositions
+            fullest_moment([(*alone[variant], count) for variant, count in composition]) for composition in compositions
         ]
-        return Chunks(
-            forward_s=forward_s,
-            backward_s=backward_s,
-            weight_s=weight_s,
-            saved_bytes=counts @ saved,
-            extra_bytes=np.array([extra for extra, _ in moments], dtype=np.float64),
-            freed_bytes=np.array([freed for _, freed in moments], dtype=np.float64),
-        )
+        extra, freed = ([float(figure) for figure in figures] for figures in zip(*moments, strict=True))
+        return *(seconds.tolist() for seconds in passes_s), (counts @ saved).tolist(), extra, freed
+
+    def passes_s(self, counts: Floats, variants: Sequence[tuple[int, RecomputeKind]]) -> tuple[Floats, Floats]:
+        """Return seconds forward and backward of a micro-batch through layers, of each row of `counts` (n, variants) of
+        variants: a kind of layers each, and how it is recomputed."""
+        priced = [self._priced((kind, recompute != "none"), recompute) for kind, recompute in variants]
+        forward_s, backward_s, _ = self._passes_s(counts, priced)
+        return forward_s, backward_s
+
+    def _passes_s(self, counts: Floats, priced: Sequence[PricedLayer]) -> tuple[Floats, Floats, Floats]:
+        """Seconds forward, backward, and of the weights' gradients alone."""
+        each = np.array([[*layer.forward, *layer.backward] for layer in priced], dtype=np.float64)
+        # Both passes of a row are two rows of one array.
+        passes_s, weight_s = finish((counts @ each).reshape(-1, len(NAMES)), self.machine)
+        return passes_s[0::2], passes_s[1::2], weight_s[1::2]
 
     def longer_by_one_s(self, whole: Composition, recompute: RecomputeKind) -> Floats:
         """Return by how many seconds a micro-batch through `whole`, forward and backward, is longer than without one
@@ -220,20 +193,16 @@ class RankShards:
         A pass is a norm of sums over the layers, less what is hidden, the lesser of two sums: convex, and twice the
         layers take twice as long. So any layers take no less than the sum of these over them.
         """
-        forward_s, backward_s = self.passes_longer_by_one_s(whole, recompute)
-        return forward_s + backward_s
-
-    def passes_longer_by_one_s(self, whole: Composition, recompute: RecomputeKind) -> tuple[Floats, Floats]:
-        """Return the same of either pass, forward and backward."""
-        less: list[Composition] = [
-            tuple((variant, count - (variant == without)) for variant, count in whole) for without, _ in whole
-        ]
-        chunks = self.chunks([whole, *less], recompute)
-        return chunks.forward_s[0] - chunks.forward_s[1:], chunks.backward_s[0] - chunks.backward_s[1:]
+        counts = np.array([count for _, count in whole], dtype=np.float64)
+        forward_s, backward_s = self.passes_s(
+            np.vstack([counts, counts - np.eye(len(counts))]),
+            [(kind, recompute if again else "none") for (kind, again), _ in whole],
+        )
+        return np.asarray((forward_s[0] - forward_s[1:]) + (backward_s[0] - backward_s[1:]))
 
     def kept_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> Floats:
         """Return the bytes that one layer of each variant keeps for a micro-batch."""
-        return self.chunks([((variant, 1),) for variant in variants], recompute).saved_bytes
+        return np.array([self._priced(variant, recompute).work.saved_bytes for variant in variants], dtype=np.float64)
 
     def beside_bytes(self, variants: Sequence[Variant], recompute: RecomputeKind) -> Floats:
         """Return the bytes that live while one layer of each variant runs, beside what is kept."""
@@ -255,11 +224,21 @@ class RankShards:
         """Seconds forward and backward of one micro-batch through all layers at once."""
         return self.pricing.remember(self._whole_s, recompute)
 
-    def _whole_s(self, recompute: RecomputeKind) -> tuple[float, float]:
-        layers = len(self.layers.kind_of_layer)
-        again = 0 if recompute == "none" else layers
-        whole = self.chunks([self.layers.composition(0, layers, again)], recompute)
-        return float(whole.forward_s[0]), float(whole.backward_s[0])
+    def _whole_s(self, *kinds: RecomputeKind) -> tuple[float, float]:
+        """The longest under any of these kinds of recomputation."""
+        layers = self.layers.kinds
+        variants: list[tuple[int, RecomputeKind]] = [
+            (kind, recompute if each.recomputable else "none")
+            for recompute in kinds
+            for kind, each in enumerate(layers)
+        ]
+        counts = np.asarray(np.kron(np.eye(len(kinds)), self.layers.counts), dtype=np.float64)
+        forward_s, backward_s = self.passes_s(counts, variants)
+        return float(forward_s.max()), float(backward_s.max())
+
+    def longest_s(self) -> tuple[float, float]:
+        """Seconds forward and backward of one micro-batch through all layers at once, whatever is computed again."""
+        return self.pricing.remember(self._whole_s, *RECOMPUTE_KINDS)
 
     def sharding_s(
         self,
@@ -322,8 +301,9 @@ class RankShards:
         return sharded_layer(work, passes_s, self.machine, sharded_over, self.setup.recipe, on_axis)
 
     def _layer_passes_s(self, variant: Variant, recompute: RecomputeKind) -> tuple[float, float]:
+        """One micro-batch forward and backward through one layer by itself (`layer_passes_s`)."""
         priced = self._priced(variant, recompute)
-        return layer_passes_s(priced.work, priced.profile, self.machine)
+        return finish_one(priced.forward, self.machine), finish_one(priced.backward, self.machine)
 
     def boundary_bytes(self, end: int) -> int:
         """Bytes that a rank hands on after layer `end` - 1."""
@@ -339,9 +319,17 @@ class RankShards:
         return price
 
 
-def _added(some: tuple[float, ...], more: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(map(add, some, more))
-
-
-def _matrix(rows: list[tuple[float, ...]]) -> Floats:
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(NAMES))
+def make_rank_shards(
+    pricing: Pricing, layers: ModelLayers, setup: Setup, stage: StageSetup, machine: Machine, lookup: Lookup
+) -> RankShards:
+    """Return the layers as the ranks of `stage` hold them on `machine`, where `lookup` finds what was measured."""
+    recipe = setup.recipe
+    pricer = LayerPricer(
+        pricing=pricing,
+        machine=machine,
+        lookup=lookup,
+        features=features_of(recipe),
+        dtype=recipe.dtype,
+        alone=pricing.stands_for(machine.pace, machine.host, machine.kernels, recipe.software),
+    )
+    return RankShards(pricing=pricing, layers=layers, setup=setup, stage=stage, pricer=pricer)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Iterable
 
 from estimator.bulk.records import StateRule
 from estimator.bulk.shards import Content, RankShards
@@ -12,7 +11,7 @@ from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.link_times import LinkTimes
 from estimator.pricing.recipe import Setup, StageSetup
 from estimator.pricing.stage_cost import OnceCost, price_once
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Device, LayerTime
 
 ANY_RANGES: Ranges = ((0, 1),)
@@ -23,7 +22,8 @@ ANY_RANGES: Ranges = ((0, 1),)
 class StageSeat:
     """Where stages of some degrees sit that sit alike, whatever a micro-batch of theirs is: one of them as if it held
     all layers, who times its collectives, its device alone and `device` as it is among the other workers on a node, and
-    what decides the times of the axes whose collectives stand in passes."""
+    what stands for all that decides how long its ranks' passes
+    take, beside their samples (`Pricing.stands_for`)."""
 
     stage: StageSetup
     links: LinkTimes
@@ -31,10 +31,15 @@ class StageSeat:
     alone: Device
     device: Device
     workers: int
-    places: tuple[Hashable, ...]
+    passes: object
 
     def under(self, ranges: Ranges, state: StateRule) -> StageSetup:
         """Return the stage with `ranges` of layers under a rule of state."""
+        if ranges is ANY_RANGES:
+            return self.links.pricing.remember(self._under, ranges, state)
+        return self._under(ranges, state)
+
+    def _under(self, ranges: Ranges, state: StateRule) -> StageSetup:
         return replace(self.stage, chunks=ranges, zero=state.zero, shard=state.shard, offload=state.offload)
 
     def on_axis_under(self, state: StateRule) -> TimeOnAxis:
@@ -111,3 +116,9 @@ class StageKind:
             self.on_axis_under(state),
             shards.pricing.parameters,
         )
+
+
+def fastest_once_s(kinds: Iterable[StageKind]) -> float:
+    """Return seconds of one micro-batch through all layers forward and backward on the fastest ranks of these stages,
+    nothing recomputed."""
+    return min(sum(kind.shards.whole_s("none")) for kind in kinds)

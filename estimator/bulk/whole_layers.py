@@ -8,14 +8,14 @@ any kind (tests: `test_bulk_pipelines`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimator.pricing.amounts import Amount, Floats
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 Integers = NDArray[np.int64]
 LOOKED_AT = 3
@@ -123,11 +123,14 @@ def _least_under_s(layers: WholeLayers, rerun_number: int, held: HeldStages, lea
     for _ in range(LOOKED_AT):
         if not len(rows):
             return least
-        some, these, most, fullest = only(layers, rows), only(held, rows), all_again[rows], number[rows]
+        most, fullest = all_again[rows], number[rows]
         fits = _enough(most, fullest, count)
-        again = _fewest_again(some, rerun_number, these, fullest, most) if rerun.counted else fullest
-        took = _slowest_s(some, these, fullest, np.asarray(again * some.reruns[rerun_number].again_s))
-        least[rows] = np.where(fits, np.minimum(took, least[rows]), least[rows])
+        fitting = rows[fits]
+        if len(fitting):
+            some, these, most, fullest = only(layers, fitting), only(held, fitting), most[fits], fullest[fits]
+            again = _fewest_again(some, rerun_number, these, fullest, most) if rerun.counted else fullest
+            took = _slowest_s(some, these, fullest, np.asarray(again * some.reruns[rerun_number].again_s))
+            least[fitting] = np.minimum(took, least[fitting])
         number = number + 1
         rows = rows[_at_least_s(rerun, number[rows], each_s[rows], again_s[rows]) < least[rows]]
     least[rows] = np.minimum(least[rows], _at_least_s(rerun, number, each_s, again_s)[rows])

@@ -7,13 +7,12 @@ in its src/graph/tuning.cc); rates and latencies are those of the group's links.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 
 from estimator.communication.groups import Group
 from estimator.communication.levels import Level
 from estimator.communication.tables import bus_factor
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import CollectiveOp
 
 TREE_SHARE = 0.92

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from estimator.communication.levels import Level, effective, level_of, slowest_l
 from estimator.communication.site_routes import SiteRoutes
 from profiles.cluster import Cluster, DeviceSlot, NodeGroup, Site
 from profiles.errors import InputError
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 
 MOST_KNOWN, LARGEST_KNOWN = 20_000, 256
 """So many groups of so many ranks at most are kept for who asks again."""
@@ -167,7 +167,11 @@ class Run:
 
 def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
     """Return where such slots sit, on a cluster whose nodes are all of one kind (of at most 62 devices)."""
-    devices = cluster.sites[0].nodes[0].devices
+    return _lay_out(cluster.sites[0].nodes[0].devices, start, stride, size)
+
+
+@lru_cache(maxsize=8192)
+def _lay_out(devices: int, start: int, stride: int, size: int) -> Run:
     places = start + stride * np.arange(size, dtype=np.int64)
     nodes, first = np.unique(places // devices, return_index=True)
     masks = np.add.reduceat(np.left_shift(np.int64(1), places % devices), first)
@@ -177,6 +181,23 @@ def lay_out(cluster: Cluster, start: int, stride: int, size: int) -> Run:
         ranks_on_node=np.diff(np.append(first, size)),
         kinds=tuple(zip(kinds.tolist(), counts.tolist(), strict=True)),
     )
+
+
+def run_key(cluster: Cluster, run: Run) -> Hashable:
+    """Return what decides what `describe_run` says of a run: equal keys, equal groups."""
+    site = cluster.sites[0]
+    island_size = site.nodes[0].island_size
+    alike = Counter[tuple[int, ...]]()
+    for mask, count in run.kinds:
+        alike[_ranks_of_islands(mask, island_size)] += count
+    return frozenset(alike.items()), _pod(site, int(run.nodes[0])) == _pod(site, int(run.nodes[-1]))
+
+
+@lru_cache(maxsize=4096)
+def _ranks_of_islands(mask: int, island_size: int) -> tuple[int, ...]:
+    """How many slots of each island of a node are taken, of those that have any, fewest first."""
+    taken = Counter(index // island_size for index in range(mask.bit_length()) if mask >> index & 1)
+    return tuple(sorted(taken.values()))
 
 
 def seat_key(cluster: Cluster, start: int, ranks: int, first: int, stride: int, size: int) -> Hashable:
@@ -307,6 +328,8 @@ def _check_nics(cluster: Cluster, boxes: list[_Box]) -> None:
 
 def _pod(site: Site, node: int) -> int:
     """Pods are equal runs of a site's nodes."""
+    if site.pods == 1:
+        return 0
     return node // math.ceil(sum(group.count for group in site.nodes) / site.pods)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Link
 
 

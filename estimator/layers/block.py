@@ -9,7 +9,6 @@ single passes over memory where `kernels` is fused, one kernel each where it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +26,7 @@ from estimator.layers.parts import (
 )
 from estimator.layers.split import Split
 from models_zoo.layers import Attention, Experts, TransformerBlock
+from profiles.records import replace
 from profiles.vocabulary import Infeasible
 
 Branches = Mapping[type, BranchKind]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from estimator.layers.operators import lookup
 from estimator.layers.parts import (
     Piece,
@@ -23,6 +21,7 @@ from estimator.layers.parts import (
 )
 from estimator.layers.split import Split
 from models_zoo.layers import Embedding, FeedForward, Head, Norm
+from profiles.records import replace
 from profiles.vocabulary import Infeasible
 
 

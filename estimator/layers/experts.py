@@ -8,7 +8,6 @@ activation, so neither the experts' results nor the permuted copies are kept for
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil
 
 from estimator.layers.experts_capacity import capacity_experts_piece
@@ -17,7 +16,7 @@ from estimator.layers.operators import gemm, grouped_gemm
 from estimator.layers.parts import Piece, enter, held, join, leave, linear, memory_pass, refuse_sizes
 from estimator.layers.split import Split
 from models_zoo.layers import Experts, FeedForward, TransformerBlock
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Axis, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 ROUTING_BYTES = 4

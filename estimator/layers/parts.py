@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 from estimator.layers.operators import elementwise, gemm
 from estimator.layers.split import Split
 from models_zoo.layers import FeedForward, Norm
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import WIDENED_BYTES, Collective, CollectiveOp, Infeasible, Operator, Phase
 
 

@@ -5,14 +5,14 @@ DeepSeek-V3, section 2.2, equations 21 to 24. Megatron and the zoo alike keep th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from functools import lru_cache
 
 from estimator.layers.block import Branches, block_piece, refuse_block
 from estimator.layers.ends import embedding_piece, head_piece, padded_vocabulary, projection_pieces, refuse_head
 from estimator.layers.parts import Piece, join, memory_pass, norm, whole_linear
 from estimator.layers.split import Split
 from models_zoo.layers import Embedding, Head, Prediction
+from profiles.records import replace
 from profiles.vocabulary import Infeasible
 
 
@@ -25,37 +25,49 @@ def refuse_predicting(layer: Head, split: Split, *, branches: Branches) -> Infea
 
 def predicting_piece(layer: Head, split: Split, *, branches: Branches) -> Piece:
     """The head, and the modules of its further tokens; of the weights that these use too each counts once."""
-    head = head_piece(layer, split)
     if layer.prediction is None:
-        return head
+        return head_piece(layer, split)
+    # Of a module its blocks alone may have experts.
+    alone = replace(split, ep=1, etp=1)
+    head = _head(layer, alone)
     table = 0 if layer.tied else padded_vocabulary(layer.vocab, split) // split.tp * layer.hidden
-    modules = [
-        piece
-        for number in range(layer.prediction.count)
-        for piece in _module(f"prediction.{number}", layer, layer.prediction, split, branches)
-    ]
+    blocks = [block_piece(block, split, branches=branches) for block in layer.prediction.blocks]
+    modules: list[Piece] = []
+    for number in range(layer.prediction.count):
+        before, after = _around(f"prediction.{number}", layer, layer.prediction, alone)
+        modules += [*before, *blocks, *after]
     everything = join((head, *modules, Piece(parameters=table)))
     return replace(everything, input_bytes=head.input_bytes, output_bytes=head.output_bytes)
 
 
-def _module(name: str, layer: Head, spec: Prediction, split: Split, branches: Branches) -> Iterator[Piece]:
+@lru_cache(maxsize=1024)
+def _head(layer: Head, split: Split) -> Piece:
+    return head_piece(layer, split)
+
+
+@lru_cache(maxsize=1024)
+def _around(name: str, layer: Head, spec: Prediction, split: Split) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """What stands before a module's blocks, and after them."""
     hidden, local = layer.hidden, split.local_rows
     looked_up = embedding_piece(Embedding(vocab=layer.vocab, hidden=hidden), split)
     # In the zoo, where a rank has the whole table, the ids are the loss's own targets.
     if split.zoo and split.tp == 1:
         operators = tuple(replace(op, saved_bytes=0) for op in looked_up.operators)
         looked_up = replace(looked_up, operators=operators, saved_bytes=0)
-    yield replace(looked_up, parameters=0)
-    # The state is the input of the norm before the last projection, which keeps it.
-    yield _norm(f"{name}.state_norm", spec, hidden, split, input_kept=True)
-    yield _norm(f"{name}.token_norm", spec, hidden, split)
-    yield memory_pass(f"{name}.beside", 2 * local * hidden, split, forward=2.0, backward=2.0, backward_kernels=2)
-    yield whole_linear(f"{name}.join", rows=local, n=hidden, k=2 * hidden, split=split)
-    for block in spec.blocks:
-        yield block_piece(block, split, branches=branches)
-    yield _norm(f"{name}.norm", spec, hidden, split)
+    before = (
+        replace(looked_up, parameters=0),
+        # The state is the input of the norm before the last projection, which keeps it.
+        _norm(f"{name}.state_norm", spec, hidden, split, input_kept=True),
+        _norm(f"{name}.token_norm", spec, hidden, split),
+        memory_pass(f"{name}.beside", 2 * local * hidden, split, forward=2.0, backward=2.0, backward_kernels=2),
+        whole_linear(f"{name}.join", rows=local, n=hidden, k=2 * hidden, split=split),
+    )
     shared = join(projection_pieces(layer, split))
-    yield replace(shared, parameters=0, adapter_parameters=0, replicated=())
+    after = (
+        _norm(f"{name}.norm", spec, hidden, split),
+        replace(shared, parameters=0, adapter_parameters=0, replicated=()),
+    )
+    return before, after
 
 
 def _norm(name: str, spec: Prediction, hidden: int, split: Split, *, input_kept: bool = False) -> Piece:

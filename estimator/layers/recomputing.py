@@ -12,11 +12,10 @@ other product of a block keep their results, all else runs again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from estimator.layers.parts import Piece
 from estimator.layers.split import Split
-from profiles.records import dataclass
+from profiles.records import dataclass, replace
 from profiles.vocabulary import Collective, Operator, RecomputeModule
 
 

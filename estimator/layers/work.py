@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 
@@ -13,6 +12,7 @@ from estimator.layers.parts import Piece
 from estimator.layers.recomputing import Again, computed_again
 from estimator.layers.split import Split, Work
 from models_zoo.layers import Layer, experts_of
+from profiles.records import replace
 from profiles.vocabulary import Infeasible, Operator
 
 

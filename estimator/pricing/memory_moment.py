@@ -110,8 +110,9 @@ def _learns(op: Operator, work: Work) -> bool:
     return not work.frozen or ".lora_" in op.name
 
 
-def layer_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
-    """The most that lives only while one layer runs: forward its own, backward gradients (and what was recomputed)."""
+def layer_bytes(work: Work, width: int, features: MemoryFeatures, backward: int | None = None) -> int:
+    """The most that lives only while one layer runs: forward its own, backward gradients (and what was recomputed).
+    `backward`: its `backward_bytes`, where they are known."""
     gathered = max(
         (one.bytes for one in work.collectives if one.op == "all_gather" and one.axis == "tp"),
         default=0,
@@ -120,11 +121,13 @@ def layer_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
         # The gradient of what was gathered is whole, then this rank's slice of it.
         gathered += work.input_bytes
     recomputed = work.temporary_bytes if work.again else gathered
-    return max(work.temporary_bytes, recomputed + _backward_bytes(work, width, features))
+    held_backward = backward_bytes(work, width, features) if backward is None else backward
+    return max(work.temporary_bytes, recomputed + held_backward)
 
 
-def _backward_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
-    """The most that a layer's backward holds beyond what was kept for it, as its operators run from last to first.
+def backward_bytes(work: Work, width: int, features: MemoryFeatures) -> int:
+    """Return the most that a layer's backward holds beyond what was kept for it, as its operators run from last to
+    first; the same whatever of it is computed again.
 
     An operator's backward holds the gradients of its result and of its input; what later operators kept is free by
     then. The last one's result is the layer's own, whose gradient the residual stream carries along.

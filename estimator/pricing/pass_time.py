@@ -60,7 +60,7 @@ class PassTime:
     @property
     def total_s(self) -> float:
         """Seconds of the pass."""
-        return math.fsum(getattr(self, part.name) for part in fields(self) if part.name != "weight_s")
+        return math.fsum([getattr(self, name) for name in SECONDS if name != "weight_s"])
 
     @property
     def communication_s(self) -> float:
@@ -209,16 +209,20 @@ class PassSum:
         self, work: Work, machine: Machine, shared_s: tuple[float, float], *, times: int, profiled: bool
     ) -> None:
         """The rest of `add_backward`; and gradients added up, unless the `profiled` times hold that."""
-        inner = PassSum()
-        exchanged_s = inner.collectives(work.again_collectives, machine, phase="forward", times=times)
-        inner.beside_shared(shared_s[0], exchanged_s, machine)
-        for axis in ("tp_s", "cp_s", "ep_s"):
-            self.seconds[axis] += inner.seconds[axis]
-        self.host.add(inner.host)
+        self.talk_again(work, machine, shared_s[0], times=times)
         if not profiled:
             self.accumulation(work, machine, times=times)
         exchanged_s = self.collectives(work.collectives, machine, phase="backward", times=times, frozen=work.frozen)
         self.beside_shared(shared_s[1], exchanged_s, machine)
+
+    def talk_again(self, work: Work, machine: Machine, shared_s: float, *, times: int) -> None:
+        """What of `talk_backward` comes with what runs again, beside so many seconds of shared experts in it."""
+        inner = PassSum()
+        exchanged_s = inner.collectives(work.again_collectives, machine, phase="forward", times=times)
+        inner.beside_shared(shared_s, exchanged_s, machine)
+        for axis in ("tp_s", "cp_s", "ep_s"):
+            self.seconds[axis] += inner.seconds[axis]
+        self.host.add(inner.host)
 
     def beside_shared(self, shared_s: float, exchanged_s: float, machine: Machine) -> None:
         """Take off the experts' exchange what a shared expert hides of it, whose first product runs beside the

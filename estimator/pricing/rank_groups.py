@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from estimator.communication.algorithms import algorithm_lines
-from estimator.communication.groups import Group, describe_group, describe_run, lay_out, seat_key
+from estimator.communication.groups import Group, Run, describe_group, describe_run, lay_out, run_key, seat_key
 from estimator.pricing.recipe import StageSetup
 from profiles.cluster import Cluster, DeviceSlot
 from profiles.records import dataclass
@@ -175,10 +175,13 @@ def _slowest_of(
         group = cluster.sites[0].nodes[0]
         if group.island_size <= group.devices <= MOST_IN_MASK:
             whole = lay_out(cluster, start, 1, len(slots))
+            runs: dict[Hashable, tuple[Run, int]] = {}
             for first in firsts:
                 run = lay_out(cluster, start + first, stride, size)
                 on_node = whole.ranks_on_node[run.nodes - whole.nodes[0]]
-                described[describe_run(cluster, run), int((-(-on_node // run.ranks_on_node)).max())] = None
+                busy = int((-(-on_node // run.ranks_on_node)).max())
+                runs.setdefault((run_key(cluster, run), busy), (run, busy))
+            described = {(describe_run(cluster, run), busy): None for run, busy in runs.values()}
             firsts = []
         else:
             seats = {seat_key(cluster, start, len(slots), first, stride, size): first for first in reversed(firsts)}

@@ -7,6 +7,7 @@ from typing import Any
 
 from planner import api
 from planner.cli.actions import Action, add_action
+from planner.cli.headline import describe_memory, print_labelled
 from planner.cli.output import format_bytes, format_seconds, print_notes, print_table, print_text
 from planner.shared.words import RUN_PARTS
 
@@ -27,6 +28,9 @@ def _print(result: dict[str, Any], _: Namespace) -> None:
         indent="    ",
     )
     print_text("losses: " + ", ".join("none" if loss is None else f"{loss:.6f}" for loss in result["losses"]))
+    if estimated is not None:
+        print_labelled("memory", [f"measured {format_bytes(measured['peak_memory_bytes'])} peak; estimated:"])
+        print_labelled("", describe_memory(estimated))
     print()
     limiting = 0 if estimated is None else estimated["limiting_stage"]
     parts = measured["stages"][limiting]["breakdown"]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from profiles.records import dataclass as ours
+from profiles.records import replace as our_replace
 from tests.planner.test_project import PACKAGES, ROOT
 
 MADE = [0]
@@ -193,3 +194,21 @@ def test_records_are_made_in_one_way() -> None:
         if text.startswith(line) and "dataclass" in text.removeprefix(line).replace(" ", "").split(",")
     ]
     assert not wrong, f"take `dataclass` from profiles.records, whose records are made quicker: {wrong}"
+
+
+def test_a_record_is_changed_as_the_library_changes_it() -> None:
+    kinds = _classes(ours)
+    derived, positional = kinds["Derived"](a=1, shown="y", table={"b": 2}), kinds["Positional"]("x", third=9)
+    for record, changes in (
+        (derived, {"c": 7}),
+        (derived, {"a": 4, "b": ()}),
+        (derived, {}),
+        (positional, {"second": 1}),
+    ):
+        changed, other = our_replace(record, **changes), replace(record, **changes)
+        assert (type(changed), asdict(changed)) == (type(other), asdict(other))
+        assert changed is not record
+    with pytest.raises(ValueError, match="below 0"):
+        our_replace(derived, a=-1)
+    with pytest.raises(TypeError, match="'d'"):
+        our_replace(derived, d=1)

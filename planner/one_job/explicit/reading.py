@@ -22,10 +22,16 @@ OFFLOADS: tuple[OffloadPart, ...] = ("optimizer", "activations")
 
 
 def read_plan(
-    plan: Plan, *, where: str, store: ProfileStore | None, cluster: str | None = None, code: UserCode = NO_CODE
+    plan: Plan,
+    *,
+    where: str,
+    store: ProfileStore | None,
+    cluster: str | None = None,
+    code: UserCode = NO_CODE,
+    margin: str | None = None,
 ) -> ExplicitRequest:
     """Return the setup of `plan`, which came from `where`, on its own cluster or on `cluster`. `code` is what of the
-    user's own it may run.
+    user's own it may run, `margin` what of each device's memory is to stay free.
 
     Ranks keep their places where the cluster has them with the same devices; else they take its free devices in order,
     which an assumption says. Raise InputError where the model has changed, or the cluster has no room.
@@ -39,6 +45,7 @@ def read_plan(
             dtype=plan.model.dtype,
             seq_len=plan.model.seq_len or 0,
             optimizer=plan.optimizer,
+            margin=margin,
         )
     slots, said = _places(plan, place, where)
     setup = setup_of_plan(plan, model, place, slots, where=where)
@@ -74,8 +81,7 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
     kernels = sorted({stage.attention for stage in plan.stages})
     if len(kernels) > 1:
         _refuse(where, "stages[].attention", " and ".join(kernels), "one kernel for all stages")
-    if plan.optimizer not in OPTIMIZERS:
-        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
+    refuse_optimizer(plan, where=where)
     if plan.rank_axis_order != ("tp", "cp", "dp", "pp"):
         _refuse(where, "rank_axis_order", ", ".join(plan.rank_axis_order), "tp, cp, dp, pp")
     for number, stage in enumerate(plan.stages):
@@ -92,6 +98,12 @@ def setup_of_plan(plan: Plan, model: Model, place: Cluster, slots: tuple[DeviceS
             micro_batch=plan.batch.micro_batch,
         )
     )
+
+
+def refuse_optimizer(plan: Plan, *, where: str) -> None:
+    """Raise InputError for an optimizer that nobody here knows."""
+    if plan.optimizer not in OPTIMIZERS:
+        _refuse(where, "optimizer", repr(plan.optimizer), f"one of {', '.join(OPTIMIZERS)}")
 
 
 def _refuse_unsaid(stage: PlanStage, key: str, where: str) -> None:

@@ -39,20 +39,22 @@ class ExplicitRequest:
     """An explicit plan that was asked for. `setups` are tried in turn until one fits: more than one where recomputation
     (and with it the micro-batch) is left open. `assumptions` are sentences about what nobody said; `often` are features
     that nobody stated and that users of the software often have otherwise, `larger` samples of a rank's micro-batch,
-    likewise."""
+    likewise. `derived` are those of the assumptions that hold whatever is chosen: what follows from the degrees."""
 
     reference: str
     setups: tuple[Setup, ...]
     assumptions: tuple[str, ...]
     often: tuple[str, ...] = ()
     larger: tuple[int, ...] = ()
+    derived: tuple[str, ...] = ()
 
 
 def read_explicit(
-    options: EstimateOptions, *, store: ProfileStore | None, model: Model | None = None
+    options: EstimateOptions, *, store: ProfileStore | None, model: Model | None = None, as_planned: bool = False
 ) -> ExplicitRequest:
     """Return the setups behind `options`. Raise InputError where they contradict each other, the model or the cluster.
-    `model` None: what the options name; else a file of settings has it, and all that the software's recipes would."""
+    `model` None: what the options name; else a file of settings has it, and all that the software's recipes would.
+    `as_planned`: batch and sequence parallelism that nobody states are as `plan` has them, not as the software does."""
     reference, cluster = options.model, options.cluster
     if reference is None or cluster is None:
         lacking = "MODEL" if reference is None else "--cluster"
@@ -62,16 +64,28 @@ def read_explicit(
     habits = model is None
     model = load_any_model(reference, options.user_code) if model is None else model
     tokens = token_count(model, options.seq_len)
-    place = load_place(cluster, model, store=store, dtype=options.dtype, seq_len=tokens, optimizer=options.optimizer)
+    place = load_place(
+        cluster,
+        model,
+        store=store,
+        dtype=options.dtype,
+        seq_len=tokens,
+        optimizer=options.optimizer,
+        margin=options.memory_margin,
+    )
     assumed = list(place.notes)
     grid = _grid(model, place, options, assumed)
     slots = place.free_slots[: grid.devices]
     devices = tuple({slot.device: place.group_of(slot).device for slot in slots}.values())
     framework, dtype = training_software(options, model, devices, assumed, habits=habits)
-    grid = replace(grid, sequence_parallel=_shares_tokens(model, tokens, grid, options, framework, assumed))
-    schedule = _schedule(options, grid, assumed)
-    batch = choose_batch(model, tokens, grid, options, framework)
+    grid = replace(
+        grid, sequence_parallel=_shares_tokens(model, tokens, grid, options, None if as_planned else framework, assumed)
+    )
+    batch = choose_batch(model, tokens, grid, options, framework, as_planned=as_planned)
     assumed += batch.assumptions
+    derived = tuple(assumed)
+    schedule = _schedule(options, grid, assumed)
+    assumed += batch.chosen
     recipe = make_recipe(
         model,
         place,
@@ -90,9 +104,10 @@ def read_explicit(
     return ExplicitRequest(
         reference=reference,
         setups=setups,
-        assumptions=tuple(dict.fromkeys(assumed)),
+        assumptions=tuple(dict.fromkeys([*assumed, *model.notes])),
         often=often,
         larger=batch.larger,
+        derived=derived,
     )
 
 
@@ -162,17 +177,19 @@ def _shares_tokens(
     tokens: int,
     grid: PipelineDegrees,
     options: EstimateOptions,
-    framework: Framework,
+    framework: Framework | None,
     assumed: list[str],
 ) -> bool:
-    """Whether tensor-parallel ranks share the tokens: as said, else as the software does wherever that can be."""
+    """Whether tensor-parallel ranks share the tokens: as said, else wherever that can be, under a `framework` as that
+    does."""
     if options.sequence_parallel is not None:
         return options.sequence_parallel
-    shares = framework.sequence_parallel and grid.tp > 1
-    shares = shares and refuse_degrees(model, replace(grid, sequence_parallel=True), seq_len=tokens) is None
+    wanted = grid.tp > 1 and (framework is None or framework.sequence_parallel)
+    shares = wanted and refuse_degrees(model, replace(grid, sequence_parallel=True), seq_len=tokens) is None
     if grid.tp > 1:
         word = "on" if shares else "off"
-        assumed.append(f"sequence parallelism {word}, as {framework.name} has it (--sequence-parallel)")
+        why = f"as {framework.name} has it" if framework else "as it is wherever it can be"
+        assumed.append(f"sequence parallelism {word}, {why} (--sequence-parallel)")
     return shares
 
 
@@ -320,7 +337,7 @@ def _setups(
             shard=shard,
             recompute=kind,
             recompute_layers=layers,
-            offload=frozenset(options.offload),
+            offload=frozenset(options.offload or ()),
             devices=slots,
             blocks=blocks,
         )

@@ -93,7 +93,8 @@ def _profile_shards(options: ProfileOptions, model: Model, setting: Setting, sto
 def refuse_nothing(result: dict[str, Any]) -> None:
     """Raise NothingFits where no layer could be measured for what it asks of the device."""
     reasons = [layer["reason"] for layer in result["layers"] if not layer["measured"]]
-    if reasons and len(reasons) == len(result["layers"]) and BUDGET_SPENT not in reasons:
+    spent = any(BUDGET_SPENT in reason for reason in reasons)
+    if reasons and len(reasons) == len(result["layers"]) and not spent:
         raise NothingFits(f"profile: no layer can be measured; the first: {reasons[0]}", result=result)
 
 

@@ -11,36 +11,25 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from estimator.bulk.bounds import Coarse, coarsely, least_by_cut_s, least_under_s
+from estimator.bulk.bounds import coarsely, least_by_cut_s, least_under_s
 from estimator.bulk.evaluator import BulkEvaluator
-from estimator.bulk.layers import ModelLayers
-from estimator.bulk.open_ways import OpenSchedule, OpenWay, least_in_turn, least_of_ways_s
-from estimator.bulk.pipeline import Pipeline
-from estimator.bulk.places import Placement, Places
-from estimator.bulk.records import BatchedDegrees, Family, StateRule
+from estimator.bulk.records import Family
 from estimator.pricing.amounts import Floats
-from estimator.pricing.recipe import ScheduleName
-from planner.one_job.search.parts import Asking, Part, asking_of, make_part
+from planner.one_job.search.families import PricedFamily, price_node
+from planner.one_job.search.nodes import Node, open_leaves, still_open
+from planner.one_job.search.opening import OpenedWay, WayOpener
+from planner.one_job.search.parts import Asking, Part, make_part
 from planner.one_job.search.spaces.constraints import Constraints
-from planner.one_job.search.spaces.cuts import Cut, cuts_of, most_apart
 from planner.one_job.search.spaces.found import ROUNDING, Counts, Found
-from planner.one_job.search.spaces.space import (
-    Space,
-    recompute_rules,
-    schedules_of,
-    ways_of,
-)
+from planner.one_job.search.spaces.space import Space, recompute_rules, ways_of
 from planner.one_job.search.way_order import WayOrder
-from profiles.records import dataclass
-from profiles.vocabulary import Infeasible
+from profiles.records import dataclass, replace
 
 RUNNERS_UP = 5
-FIRST_OPENED, MOST_OPENED = 32, 2048
+FIRST_OPENED, MOST_OPENED = 8, 2048
 """So many ways are opened together at first, twice as many each time after, and at most."""
 FIRST_SUMMED, MOST_SUMMED = 8, 128
 """So many schedules of ways are bounded with sums together, in the same way."""
@@ -66,39 +55,6 @@ class SearchResult:
     lower_bound: float
     proved: bool
     counts: Counts
-
-
-@dataclass(order=True, slots=True)
-class _Leaf:
-    """A rule of state of a node."""
-
-    bound: float
-    number: int
-    state: StateRule = field(compare=False)
-
-
-@dataclass(order=True, slots=True)
-class _Item:
-    """A node of the search: a way with a placement and one schedule; then `summed`, bounded with sums of gradients;
-    then also a pipeline with its cuts; then also some rules of state (`states`). `leaves`: the rules that are left, as
-    a heap."""
-
-    bound: float
-    number: int
-    way: int = field(compare=False)
-    placement: Placement = field(compare=False)
-    open: OpenWay = field(compare=False)
-    schedule: ScheduleName = field(compare=False)
-    vpp: int = field(compare=False)
-    leaves: list[_Leaf] = field(compare=False)
-    asking: tuple[Asking, ...] = field(compare=False)
-    summed: bool = field(default=False, compare=False)
-    pipeline: Pipeline | None = field(default=None, compare=False)
-    cuts: tuple[Cut, ...] = field(default=(), compare=False)
-    least_s: Floats | None = field(default=None, compare=False)
-    states: tuple[StateRule, ...] = field(default=(), compare=False)
-    coarse: Coarse | None = field(default=None, compare=False)
-    by_state_s: Floats | None = field(default=None, compare=False)
 
 
 def search(
@@ -138,7 +94,7 @@ def search_parts(
 
 class _Search:
     """The state of one search through some parts of a space (None: all of it), each with what a plan of it has to be
-    below."""
+    below. `waiting`: nodes as a heap."""
 
     def __init__(
         self,
@@ -148,54 +104,49 @@ class _Search:
         weight: Callable[[int], float],
         progress: Progress | None,
     ) -> None:
-        self.space, self.evaluator, self.weight, self.progress = space, evaluator, weight, progress
-        self.ways, self.slots = ways_of(space), Places(space.slots)
+        self.space, self.evaluator, self.progress = space, evaluator, progress
+        self.ways = ways_of(space)
+        self.opener = WayOpener(space, self.ways, evaluator, weight)
+        self.order = WayOrder(space, self.ways, evaluator, self.opener.slots, weight)
         self.parts = [make_part(space, self.ways, limits, below) for limits, below in parts]
         self.whole = self.parts[0] if self.parts[0].limits is None else None
+        self.waiting: list[Node] = []
         self.nearest: Found | None = None
         self.by_way: dict[tuple[int, str, int], Found] = {}
         self.families = self.plans = self.out_of_memory = self.serial = 0
         self.opened: set[int] = set()
         self.plunged: set[tuple[int, Part]] = set()
-        self.summed_together = FIRST_SUMMED
-        self.order = WayOrder(space, self.ways, evaluator, self.slots, weight)
+        self.opened_together, self.summed_together = FIRST_OPENED, FIRST_SUMMED
 
     def run(self, most_families: int | None) -> tuple[SearchResult, ...]:
-        waiting: list[_Item] = []
-        together = FIRST_OPENED
+        """Go on with what takes least, a way or a node, until no part can have a better plan."""
         while True:
             ahead = self.order.ahead
-            if waiting and waiting[0].bound <= ahead:
-                item = heapq.heappop(waiting)
-            elif math.isinf(ahead):
+            opens = not self.waiting or self.waiting[0].bound > ahead
+            if opens and math.isinf(ahead):
                 break
-            else:
-                item = None
-            if self._close(item.bound if item else ahead, most_families):
+            bound = ahead if opens else self.waiting[0].bound
+            if all(part.close(bound, most_families) for part in self.parts):
                 break
-            if item is None:
-                below = max((part.value for part in self.parts if not part.closed), default=math.inf) * (1 - ROUNDING)
-                until = max(ahead, waiting[0].bound) * AHEAD if waiting else math.inf
-                some = self.order.take(together, below=below, until=until)
-                bounds = self.order.bounds
-                self._open([way for way in some if not self._is_way_settled(float(bounds[way]), way)], waiting)
-                if self.whole or all(part.value < math.inf for part in self.parts):
-                    together = min(2 * together, MOST_OPENED)
-            elif self._is_settled(item, item.bound):
-                continue
-            elif not item.summed:
-                self._sum(item, waiting)
-            elif item.least_s is None:
-                self._cut(item, waiting)
-            elif item.by_state_s is None:
-                self._share(item, item.least_s, waiting)
+            if opens:
+                self._open_next(ahead)
             else:
-                self._price(item, item.by_state_s)
+                self._go_on(heapq.heappop(self.waiting))
         return tuple(map(self._result, self.parts))
 
-    def _close(self, bound: float, most_families: int | None) -> bool:
-        """Whether nothing of at least `bound` is better in any part, or there was work enough on it."""
-        return all(part.close(bound, most_families) for part in self.parts)
+    def _go_on(self, node: Node) -> None:
+        if self._is_settled(node, node.bound):
+            return
+        if not node.summed:
+            self._sum(node)
+        elif node.least_s is None:
+            if self._cut(node):
+                self._push(node)
+        elif node.by_state_s is None:
+            for each in self._share(node):
+                self._push(each)
+        else:
+            self._price(node)
 
     def _result(self, part: Part) -> SearchResult:
         return SearchResult(
@@ -215,317 +166,221 @@ class _Search:
             ),
         )
 
-    def _is_way_settled(self, bound: float, way: int) -> bool:
-        """Whether no plan of at least `bound` of a way is better in any part."""
-        return all(part.closed or part.is_settled(bound) for part in self.parts if part.ways[way])
-
-    def _is_settled(self, item: _Item, bound: float) -> bool:
+    def _is_settled(self, node: Node, bound: float) -> bool:
         """Whether no plan of at least `bound` of a node is better."""
-        return all(asking.part.is_settled(bound) for asking in self._asking(item))
+        return all(asking.part.is_settled(bound) for asking in self._asking(node))
 
-    def _asking(self, item: _Item) -> list[Asking]:
+    def _asking(self, node: Node) -> Sequence[Asking]:
         """The parts that a node touches."""
         if self.whole:
-            return list(item.asking)
-        states = item.states or [leaf.state for leaf in item.leaves]
+            return node.asking
+        states = node.open_states
         return [
             asking
-            for asking in item.asking
+            for asking in node.asking
             if not asking.part.closed and any(state in asking.states for state in states)
         ]
 
-    def _plunge(self, waiting: list[_Item]) -> None:
+    def _plunge(self) -> None:
         """Plunge into the most promising schedule of a way for each part, once."""
         if self.whole:
-            if waiting and len(self.plunged) < MOST_DIVES:
-                self._plunge_into(waiting[0], self.whole)
+            if self.waiting and len(self.plunged) < MOST_DIVES:
+                self._plunge_into(self.waiting[0], self.whole)
             return
         for part in self.parts:
             if part.best is None and not part.closed:
-                asked = (item for item in waiting if any(asking.part is part for asking in self._asking(item)))
+                asked = (node for node in self.waiting if any(asking.part is part for asking in self._asking(node)))
                 promising = min(asked, default=None)
                 if promising is not None:
                     self._plunge_into(promising, part)
 
-    def _plunge_into(self, promising: _Item, part: Part) -> None:
+    def _plunge_into(self, promising: Node, part: Part) -> None:
         """Price a schedule of a way at once under its most promising rule of state, coarsely: a good plan soon, against
         which the others of the part are bounded."""
         if (promising.number, part) in self.plunged or math.isinf(promising.bound):
             return
         self.plunged.add((promising.number, part))
         rules = next(asking.states for asking in promising.asking if asking.part is part)
-        item = replace(promising, leaves=sorted(leaf for leaf in promising.leaves if leaf.state in rules))
-        if item.least_s is None:
-            self._cut(item, [])
-        while item.least_s is not None and item.leaves:
-            shared: list[_Item] = []
-            self._share(item, item.least_s, shared)
-            fitting = [each for each in shared if each.by_state_s is not None and math.isfinite(each.bound)]
-            for first in fitting[:1]:
-                assert first.by_state_s is not None
-                self._price(first, first.by_state_s, coarsely=True)
-            if fitting or item.coarse is None:
-                return
+        node = replace(promising, leaves=sorted(leaf for leaf in promising.leaves if leaf.state in rules))
+        if node.least_s is None:
+            self._cut(node)
+        if node.least_s is not None and node.leaves:
+            shared = (each for each in self._share(node) if math.isfinite(each.bound))
+            fitting = next((each for each in shared if not self._is_settled(each, each.bound)), None)
+            if fitting is not None:
+                self._price(fitting, coarsely=True)
 
-    def _placements(self, way: int) -> list[Placement]:
-        """Ranks on the devices in turn; and with every tensor-parallel group inside a node, where that differs."""
-        degrees = self.ways.degrees(way)
-        devices = degrees.stage_devices * degrees.pp
-        placements = [self._placement(1)]
-        if self.space.node % degrees.tp:
-            placements.append(self._placement(degrees.tp))
-        return [placement for placement in placements if len(placement.slots) >= devices]
-
-    def _placement(self, tp: int) -> Placement:
-        return self.evaluator.placement(tp, self.slots)
-
-    def _open(self, ways: Sequence[int], waiting: list[_Item]) -> None:
-        """The schedules of several ways, each under every rule of state, bounded together."""
-        pairs = [(way, placement) for way in ways for placement in self._placements(way)]
-        opened = [(way, placement, *possible) for way, placement in pairs if (possible := self._way(way, placement))]
-        least = self._least([open_way for _, _, open_way, _ in opened], with_sums=False)
-        for (way, placement, open_way, asking), least_s in zip(opened, least, strict=True):
-            for place, schedule in enumerate(open_way.schedules):
-                asked = tuple(each for each in asking if each.part.permits_chunks(schedule.chunks))
-                leaves = self._leaves(open_way, asked, least_s[place])
+    def _open_next(self, ahead: float) -> None:
+        """The ways that come next, each schedule under every rule of state, bounded together."""
+        below = max((part.value for part in self.parts if not part.closed), default=math.inf) * (1 - ROUNDING)
+        until = max(ahead, self.waiting[0].bound) * AHEAD if self.waiting else math.inf
+        ways = self.order.take(self.opened_together, below=below, until=until)
+        opened = [each for way in ways for each in self._opened(way)]
+        least = self.opener.least_s([each.open for each in opened])
+        for each, least_s in zip(opened, least, strict=True):
+            bounds = least_s * self.opener.factor(each.open.degrees)
+            wanted = max(asked.part.wanted_below for asked in each.asking)
+            # Of most schedules nothing can be better.
+            for number in np.flatnonzero((bounds.min(axis=1) < wanted) | math.isinf(wanted)).tolist():
+                schedule, of_states = each.open.schedules[number], bounds[number].tolist()
+                asking = tuple(asked for asked in each.asking if asked.part.permits_chunks(schedule.chunks))
+                leaves = open_leaves(each.open.states, of_states, asking)
                 if leaves:
-                    alone, name, vpp = replace(open_way, schedules=(schedule,)), schedule.name, schedule.chunks
-                    item = _Item(leaves[0].bound, self._next(), way, placement, alone, name, vpp, leaves, asked)
-                    self._push(item, waiting)
-        self._plunge(waiting)
+                    node = Node(
+                        bound=leaves[0].bound,
+                        number=self._next(),
+                        way=each.way,
+                        placement=each.placement,
+                        open=each.open,
+                        schedule=schedule,
+                        leaves=leaves,
+                        asking=asking,
+                    )
+                    self._push(node)
+        self._plunge()
+        if self.whole or all(part.value < math.inf for part in self.parts):
+            self.opened_together = min(2 * self.opened_together, MOST_OPENED)
 
-    def _sum(self, item: _Item, waiting: list[_Item]) -> None:
+    def _opened(self, way: int) -> list[OpenedWay]:
+        """What is open of a way to the parts that hold it, where it can be better in any of them."""
+        parts = [part for part in self.parts if part.ways[way]]
+
+        def can_be_better(bound: float) -> bool:
+            return not all(part.closed or part.is_settled(bound) for part in parts)
+
+        if not can_be_better(float(self.order.bounds[way])):
+            return []
+        return self.opener.open(way, parts, lambda once_s: can_be_better(self.order.bound_of(way, once_s)))
+
+    def _sum(self, node: Node) -> None:
         """The most promising schedules, bounded with the sums of gradients."""
-        some, kept = [item], list[_Item]()
-        until = item.bound * AHEAD
-        while waiting and len(some) < self.summed_together and waiting[0].bound <= until:
-            other = heapq.heappop(waiting)
-            if self._is_settled(other, other.bound):
-                continue
-            (kept if other.summed else some).append(other)
+        some, kept = [node], list[Node]()
+        until = node.bound * AHEAD
+        while self.waiting and len(some) < self.summed_together and self.waiting[0].bound <= until:
+            other = heapq.heappop(self.waiting)
+            if not self._is_settled(other, other.bound):
+                (kept if other.summed else some).append(other)
         self.summed_together = min(2 * self.summed_together, MOST_SUMMED)
         for other in kept:
-            heapq.heappush(waiting, other)
-        left = [
-            replace(
-                each.open,
-                states=tuple(leaf.state for leaf in each.leaves if not self._is_leaf_settled(leaf, each.asking)),
-                below_s=self._below_s([asking.part for asking in each.asking], each.open.degrees),
-            )
-            for each in some
-        ]
-        for each, open_way, least_s in zip(some, left, self._least(left, with_sums=True), strict=True):
-            each.leaves, each.summed = self._leaves(open_way, each.asking, least_s[0]), True
+            heapq.heappush(self.waiting, other)
+        left, known_s = [], []
+        for each in some:
+            leaves = still_open(each)
+            below_s = self.opener.below_s([asking.part for asking in each.asking], each.open.degrees)
+            states = tuple(leaf.state for leaf in leaves)
+            left.append(replace(each.open, schedules=(each.schedule,), states=states, below_s=below_s))
+            known_s.append(np.array([leaf.bound for leaf in leaves]) / self.opener.factor(each.open.degrees))
+        least = self.opener.least_with_sums_s(left, known_s)
+        for each, open_way, least_s in zip(some, left, least, strict=True):
+            bounds = (least_s[0] * self.opener.factor(open_way.degrees)).tolist()
+            each.leaves, each.summed = open_leaves(open_way.states, bounds, each.asking), True
             if each.leaves:
                 each.bound = max(each.bound, each.leaves[0].bound)
-                self._push(each, waiting)
-
-    def _least(self, ways: list[OpenWay], *, with_sums: bool) -> list[Floats]:
-        kinds = tuple(dict.fromkeys(kind for kind, _ in recompute_rules(self.space, 1)))
-        return least_of_ways_s(ways, kinds, spare_bytes=self._spare_bytes(), with_sums=with_sums)
-
-    def _leaves(self, open_way: OpenWay, asking: Sequence[Asking], least_s: Floats) -> list[_Leaf]:
-        """The rules of state that can still be better, as a heap."""
-        bounds = (least_s * self._factor(open_way.degrees)).tolist()
-        every = (
-            _Leaf(bound, number, state)
-            for number, (bound, state) in enumerate(zip(bounds, open_way.states, strict=True))
-        )
-        leaves = [leaf for leaf in every if not self._is_leaf_settled(leaf, asking)]
-        heapq.heapify(leaves)
-        return leaves
-
-    def _is_leaf_settled(self, leaf: _Leaf, asking: Sequence[Asking]) -> bool:
-        """Whether no plan of a rule of state is better."""
-        return all(each.part.closed or each.part.is_settled(leaf.bound) for each in asking if leaf.state in each.states)
-
-    def _below_s(self, parts: Sequence[Part], degrees: BatchedDegrees) -> float:
-        """What plans have to fall below to be better in one of the parts."""
-        value = max((part.value for part in parts if not part.closed), default=0.0)
-        return value * (1 - ROUNDING) / self._factor(degrees)
-
-    def _way(self, way: int, placement: Placement) -> tuple[OpenWay, tuple[Asking, ...]] | None:
-        """The way with what is open of it, and the parts that it touches; None where nothing of it is, or none of it
-        can be better."""
-        degrees, holding = self.ways.degrees(way), [part for part in self.parts if part.ways[way]]
-        kinds = self.evaluator.kinds(degrees, placement)
-        if isinstance(kinds, Infeasible):
-            return None
-        open_way = OpenWay(
-            degrees=degrees,
-            kinds=kinds,
-            overlap_under=self.evaluator.overlap_under,
-            schedules=(),
-            states=(),
-            below_s=self._below_s(holding, degrees),
-        )
-        waits = not self.order.free[way]
-        passes_s = float(least_in_turn(open_way.once_s, degrees.pp, open_way.micro_batches, waits))
-        least_s = passes_s + self.evaluator.pricing.parameters.of("iteration_s")
-        if self._is_way_settled(least_s * self._factor(degrees), way):
-            return None
-        schedules = tuple(
-            OpenSchedule(name=name, chunks=vpp, most_apart=self._most_apart(degrees, vpp))
-            for name, vpp in schedules_of(self.space, degrees)
-        )
-        asking = asking_of(self.space, degrees, holding)
-        states = tuple(dict.fromkeys(state for each in asking for state in each.states))
-        return (replace(open_way, schedules=schedules, states=states), asking) if schedules and states else None
-
-    def _factor(self, degrees: BatchedDegrees) -> float:
-        return self.weight(degrees.stage_devices * degrees.pp)
-
-    def _most_apart(self, degrees: BatchedDegrees, vpp: int) -> int | None:
-        """Of how many layers two chunks of a stage differ at most, None where nobody knows."""
-        tool = self.space.constraints.training_tool
-        if vpp > 1 and tool is not None and tool.division is not None:
-            return None
-        everything = "split-everything" in self.space.constraints.allow
-        return most_apart(self.space.model, pp=degrees.pp, vpp=vpp, everything=everything)
+                self._push(each)
 
     def _next(self) -> int:
         self.serial += 1
         return self.serial
 
-    def _push(self, item: _Item, waiting: list[_Item]) -> None:
+    def _push(self, node: Node) -> None:
         """To those that wait, if something of it can still be better."""
-        if not self._is_settled(item, item.bound):
-            heapq.heappush(waiting, item)
+        if not self._is_settled(node, node.bound):
+            heapq.heappush(self.waiting, node)
 
-    def _cut(self, item: _Item, waiting: list[_Item]) -> None:
-        """One schedule of one way, bounded by the passes of its best cut."""
-        self.opened.add(item.way)
-        degrees = self.ways.degrees(item.way)
-        pipeline = self.evaluator.pipeline(degrees, item.placement)
-        if isinstance(pipeline, Infeasible):
-            raise RuntimeError(f"a way that was bounded is not possible: {pipeline.reason}")
-        item.pipeline = pipeline
-        item.cuts = self._cuts(degrees, pipeline, item.vpp)
-        if not item.cuts:
-            return
-        item.least_s = least_by_cut_s(pipeline, item.schedule, item.cuts)
-        item.bound = max(item.bound, float(item.least_s.min()) * self._factor(degrees))
-        self._push(item, waiting)
+    def _cut(self, node: Node) -> bool:
+        """Whether the layers can be cut for a node, which is then bounded by the passes of its best cut."""
+        self.opened.add(node.way)
+        node.pipeline = self.opener.pipeline(node.way, node.placement)
+        node.cuts = self.opener.cuts(node.pipeline, node.schedule.chunks)
+        if not node.cuts:
+            return False
+        node.least_s = least_by_cut_s(node.pipeline, node.schedule.name, node.cuts)
+        node.bound = max(node.bound, float(node.least_s.min()) * self.opener.factor(node.open.degrees))
+        return True
 
-    def _cuts(self, degrees: BatchedDegrees, pipeline: Pipeline, vpp: int) -> tuple[Cut, ...]:
-        """The ways to cut the layers: the tool's own where it divides them itself."""
-        tool = self.space.constraints.training_tool
-        if tool is not None and tool.division is not None and degrees.pp > 1:
-            cut = tool.division.cut(replace(self.space.shape(degrees), vpp=vpp))
-            return () if cut is None else (cut,)
-        everything = "split-everything" in self.space.constraints.allow
-        return cuts_of(self.space.model, pp=degrees.pp, vpp=vpp, weights=pipeline.layer_s(), everything=everything)
-
-    def _share(self, item: _Item, least_s: Floats, waiting: list[_Item]) -> None:
-        """The cuts that can still be better, bounded under the next of the rules of state."""
-        pipeline = item.pipeline
-        assert pipeline is not None
-        degrees = pipeline.degrees
-        factor = self._factor(degrees)
-        if item.coarse is None:
-            bounds = (least_s * factor).tolist()
-            open_cuts = [number for number, bound in enumerate(bounds) if not self._is_settled(item, bound)]
-            rules = recompute_rules(self.space, 1)
-            if not open_cuts or not rules:
-                return
-            item.cuts = tuple(item.cuts[number] for number in open_cuts)
-            states = tuple(leaf.state for leaf in item.leaves)
-            family = Family(schedule=item.schedule, cuts=item.cuts, recompute=rules, states=states)
-            item.coarse = coarsely(pipeline, family)
-        leaves = [heapq.heappop(item.leaves)]
-        # Where none fits the nearest miss is asked for, of all at once.
-        while math.isinf(leaves[0].bound) and item.leaves:
-            leaves.append(heapq.heappop(item.leaves))
-        states, spare = tuple(leaf.state for leaf in leaves), self._spare_bytes()
-        by_state = np.column_stack([least_under_s(item.coarse, state, spare_bytes=spare) for state in states])
-        shared = replace(item, number=self._next(), leaves=[], states=states, by_state_s=by_state)
-        shared.bound = max(item.bound, float(by_state.min()) * factor)
-        self._push(shared, waiting)
-        if item.leaves:
-            item.bound = max(item.bound, item.leaves[0].bound)
-            self._push(item, waiting)
-
-    def _price(self, item: _Item, by_state_s: Floats, *, coarsely: bool = False) -> None:
-        """All plans of one schedule of one way whose cut and state can still be better; `coarsely`: few of them."""
-        pipeline = item.pipeline
-        assert pipeline is not None
-        degrees = pipeline.degrees
-        factor = self._factor(degrees)
-        asking = self._asking(item)
-        value = max((each.part.value for each in asking), default=0.0)
-        still: NDArray[np.bool_] = np.less(by_state_s * factor, value * (1 - ROUNDING))
-        if math.isinf(value) and math.isinf(item.bound):
-            # Nothing of it fits: the nearest miss is all that can be told.
-            if self.whole is None or self.families >= MOST_MISSES:
-                return
-            still = np.ones_like(still)
-        cuts = tuple(item.cuts[number] for number in np.flatnonzero(np.any(still, axis=1)).tolist())
-        states = tuple(item.states[number] for number in np.flatnonzero(np.any(still, axis=0)).tolist())
-        if not cuts:
-            return
-        if coarsely:
-            cuts = cuts[:1]
-        layers: ModelLayers = self.evaluator.layers
-        blocks = max(sum(layers.recomputable(*ranges) for ranges in stage) for cut in cuts for stage in cut)
-        rules = recompute_rules(self.space, blocks, vpp=item.vpp)
-        family = Family(
-            schedule=item.schedule,
-            cuts=cuts,
-            recompute=tuple(rule for rule in rules if rule[1] is None) or rules if coarsely else rules,
-            states=states,
-        )
-        if not family.plans:
-            return
-        priced = pipeline.price(family, below_s=min(value / factor, 1e300), spare_bytes=self._spare_bytes())
-        fits = priced.lacking_bytes <= 0
-        self.families += not coarsely
-        self.plans += family.plans
-        self.out_of_memory += int(family.plans - fits.sum())
-
-        def found_at(place: Sequence[int]) -> Found:
-            cut, rule, state = place
-            took = float(priced.total_s[cut, rule, state])
-            return Found(
-                value=took * factor,
-                iteration_time_s=took,
-                lacking_bytes=max(0.0, float(priced.lacking_bytes[cut, rule, state])),
-                degrees=degrees,
-                placement=item.placement,
-                schedule=item.schedule,
-                cut=cuts[cut],
-                rule=family.recompute[rule],
-                state=family.states[state],
+    def _share(self, node: Node) -> list[Node]:
+        """The cuts that can still be better, bounded under each rule of state that is left: a node for each, the most
+        promising first; where none fits one for all, of which the nearest miss is asked for."""
+        assert node.least_s is not None
+        factor = self.opener.factor(node.open.degrees)
+        if not self._look_coarsely(node, node.least_s * factor):
+            return []
+        assert node.coarse is not None
+        leaves = sorted(node.leaves)
+        states = tuple(leaf.state for leaf in leaves)
+        least_s = least_under_s(node.coarse, states, spare_bytes=self.opener.spare_bytes)
+        bounds = np.maximum(least_s.min(axis=0) * factor, [max(node.bound, leaf.bound) for leaf in leaves])
+        missing = np.flatnonzero(np.isinf(bounds)).tolist()
+        groups = [[number] for number in np.flatnonzero(np.isfinite(bounds)).tolist()] + ([missing] if missing else [])
+        return [
+            replace(
+                node,
+                bound=float(bounds[group[0]]),
+                number=self._next(),
+                leaves=[],
+                states=tuple(states[number] for number in group),
+                by_state_s=least_s[:, group],
             )
+            for group in groups
+        ]
 
-        fitting_s = np.where(fits, priced.total_s, np.inf)
+    def _look_coarsely(self, node: Node, bounds: Floats) -> bool:
+        """Whether cuts of a node are left by their bounds, which are then all that it has, with what their bounds under
+        any rule of state have in common."""
+        pipeline = node.pipeline
+        assert pipeline is not None
+        rules = recompute_rules(self.space, 1)
+        cuts = tuple(
+            cut for cut, bound in zip(node.cuts, bounds.tolist(), strict=True) if not self._is_settled(node, bound)
+        )
+        if not cuts or not rules:
+            return False
+        node.cuts = cuts
+        family = Family(schedule=node.schedule.name, cuts=cuts, recompute=rules, states=node.open_states)
+        node.coarse = coarsely(pipeline, family)
+        return True
+
+    def _price(self, node: Node, *, coarsely: bool = False) -> None:
+        """All plans of one schedule of one way whose cut and state can still be better; `coarsely`: few of them."""
+        asking = self._asking(node)
+        value = max((each.part.value for each in asking), default=0.0)
+        if math.isinf(value) and math.isinf(node.bound) and (self.whole is None or self.families >= MOST_MISSES):
+            return
+        priced = price_node(
+            self.space,
+            self.evaluator,
+            node,
+            value=value,
+            factor=self.opener.factor(node.open.degrees),
+            spare_bytes=self.opener.spare_bytes,
+            coarsely=coarsely,
+        )
+        if priced is None:
+            return
+        self.families += not coarsely
+        self.plans += priced.family.plans
+        self.out_of_memory += priced.out_of_memory
         for each in asking:
-            part = each.part
-            part.families += not coarsely
-            allowed = fitting_s if part is self.whole else np.where(each.permits(family), fitting_s, np.inf)
-            place = int(np.argmin(allowed))
-            if not math.isfinite(allowed.flat[place]):
-                continue
-            plan = found_at([int(i) for i in np.unravel_index(place, allowed.shape)])
-            key = (item.way, item.schedule, item.vpp)
-            if part is self.whole and (key not in self.by_way or plan.value < self.by_way[key].value):
-                self.by_way[key] = plan
-            if plan.value < part.value:
-                part.best = plan
-        if math.isinf(value) and not fits.any():
-            nearest = np.unravel_index(int(np.argmin(priced.lacking_bytes)), priced.lacking_bytes.shape)
-            plan = found_at([int(i) for i in nearest])
-            if self.nearest is None or plan.lacking_bytes < self.nearest.lacking_bytes:
-                self.nearest = plan
+            each.part.families += not coarsely
+            self._note(each, priced)
+        if math.isinf(value) and not priced.fits.any():
+            miss = priced.nearest_miss()
+            if self.nearest is None or miss.lacking_bytes < self.nearest.lacking_bytes:
+                self.nearest = miss
         if self.progress is not None:
-            self.progress(self.families, item.bound, min(part.value for part in self.parts))
+            self.progress(self.families, node.bound, min(part.value for part in self.parts))
 
-    def _spare_bytes(self) -> int:
-        """What every device must have left of what it has in the cluster."""
-        below, more = self.space.memory_below, self.space.more_memory_bytes
-        if below is None:
-            return -more
-        memory_bytes = self.evaluator.cluster.group_of(self.space.slots[0]).device.memory_bytes
-        return max(0, memory_bytes + more - below + 1) - more
+    def _note(self, asking: Asking, priced: PricedFamily) -> None:
+        """The best plan of a family in a part, if it is better than that has."""
+        part, node = asking.part, priced.node
+        plan = priced.best(None if part is self.whole else asking.permits(priced.family))
+        if plan is None:
+            return
+        key = (node.way, node.schedule.name, node.schedule.chunks)
+        if part is self.whole and (key not in self.by_way or plan.value < self.by_way[key].value):
+            self.by_way[key] = plan
+        if plan.value < part.value:
+            part.best = plan
 
     def _runners_up(self) -> tuple[Found, ...]:
         best = self.parts[0].best

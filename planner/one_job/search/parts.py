@@ -7,7 +7,6 @@ with rules of state) goes on as long as some part that it touches can still have
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +42,12 @@ class Part:
     def value(self) -> float:
         """What a plan has to be below to be better; infinite where none fits yet."""
         return self.best.value if self.best else self.below
+
+    @property
+    def wanted_below(self) -> float:
+        """Below what the bound of plans has to be for one of them to be better; infinite where none fits yet: then even
+        an infinite bound is looked at, for the nearest miss. Once it is closed nothing is wanted."""
+        return -math.inf if self.closed else self.value * (1 - ROUNDING)
 
     def is_settled(self, bound: float) -> bool:
         """Return whether no plan of at least `bound` is better."""
@@ -81,17 +86,6 @@ class Asking:
         rules = np.array([kinds is None or kind in kinds for kind, _ in family.recompute])
         states = np.array([state in self.states for state in family.states])
         return np.asarray(rules[None, :, None] & states[None, None, :])
-
-
-def asking_of(space: Space, degrees: BatchedDegrees, parts: Sequence[Part]) -> tuple[Asking, ...]:
-    """Return which of the parts, under which rules of state, hold plans of a way with these degrees."""
-    rules = state_rules(space, degrees)
-    every = (
-        Asking(part=part, states=rules if part.holds_as_all else part.states(space, degrees))
-        for part in parts
-        if not part.closed
-    )
-    return tuple(asking for asking in every if asking.states)
 
 
 def make_part(space: Space, ways: Ways, limits: Constraints | None, below: float = math.inf) -> Part:

@@ -11,7 +11,7 @@ from estimator.profiling.setting import Framework
 from planner.shared.options.code import CodeOptions
 from planner.shared.options.common import StoreIfAny
 from planner.shared.options.record import Option, Options
-from planner.shared.options.values import IMBALANCE, LAYERS, RATE, SAMPLES, TOKENS, Values, words_of
+from planner.shared.options.values import IMBALANCE, LAYERS, MARGIN, RATE, SAMPLES, TOKENS, Values, words_of
 from profiles.records import dataclass
 from profiles.vocabulary import AttentionKernel, DType, GradDType, OptimizerName, Overlap
 
@@ -37,6 +37,15 @@ class JobOptions(CodeOptions):
     optimizer: Annotated[OptimizerName, JOB("(default: %(default)s)")] = "adamw"
     attention: Annotated[AttentionKernel | None, JOB("(default: flash where the device has it, else math)")] = None
     profiles: Annotated[Framework | None, JOB("whose measured layer times count (default: torch's, else JAX's)")] = None
+    memory_margin: Annotated[
+        str | None,
+        JOB(
+            "leave so much of each device's memory free: 4GiB, or a share in per cent (default: none, but of plans that"
+            " are equally fast a safe one)",
+            "BYTES|SHARE",
+            MARGIN,
+        ),
+    ] = None
     store: StoreIfAny = None
 
     def check(self) -> None:

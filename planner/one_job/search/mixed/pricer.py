@@ -10,13 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from estimator.bulk.records import Rule
-from estimator.bulk.shards import RankShards
+from estimator.bulk.shards import RankShards, make_rank_shards
 from estimator.pricing.amounts import Floats
 from estimator.pricing.evaluate import hop_s
 from estimator.pricing.gradient_sync import TimeOnAxis
 from estimator.pricing.layer_times import nothing_measured
 from estimator.pricing.link_times import LinkTimes
-from estimator.pricing.memory import features_of
 from estimator.pricing.optimizers import GRAD_WIDTH
 from estimator.pricing.pricing import Pricing
 from estimator.pricing.rank_groups import GroupAxis
@@ -255,15 +254,8 @@ class Pricer:
         group = self.space.groups[number]
         if group.device.peak(self.recipe.dtype) is None:
             return None
-        shards = RankShards(
-            pricing=self.pricing,
-            layers=self.contents.layers,
-            setup=setup,
-            stage=setup.stages[0],
-            machine=stage_machine(setup, group.device, self.pricing, on_axis),
-            lookup=nothing_measured,
-            features=features_of(setup.recipe),
-        )
+        machine = stage_machine(setup, group.device, self.pricing, on_axis)
+        shards = make_rank_shards(self.pricing, self.contents.layers, setup, setup.stages[0], machine, nothing_measured)
         return None if shards.refused() is not None else shards
 
     def _pattern(self, slots: tuple[DeviceSlot, ...]) -> tuple[object, ...]:

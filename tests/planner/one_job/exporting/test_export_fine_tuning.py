@@ -19,7 +19,8 @@ JOB: dict[str, Any] = {"seq_len": 2048}
 
 def settings(tool: str, folder: Path, *, cluster: str = "a10:1x2", **options: Any) -> dict[str, Any]:
     """Return the files that the tool is started with, each by its name, parsed."""
-    api.plan("llama3-8b", cluster=cluster, tool=tool, output=folder / "plan.json", **JOB, **options)
+    stated = JOB | {"cluster": cluster, "tool": tool, "output": folder / "plan.json"} | options
+    api.plan("llama3-8b", **stated)
     files = api.export(folder / "plan.json", to=tool)["files"]
     return {file["name"]: yaml.safe_load(file["text"]) for file in files}
 
@@ -74,10 +75,9 @@ def test_what_these_tools_cannot_train_is_refused_by_name(options: dict[str, Any
 
 
 def test_the_same_adapters_take_less_memory_beside_weights_in_4_bits() -> None:
-    held, narrow = (
-        api.plan("llama3-8b", cluster="h100:1x1", micro_batch=1, recompute="none", **JOB, **{kind: 16}).plan.estimate
-        for kind in ("lora", "qlora")
-    )
+    stated = JOB | {"cluster": "h100:1x1", "micro_batch": 1, "recompute": "none"}
+    held = api.plan("llama3-8b", lora=16, **stated).plan.estimate
+    narrow = api.plan("llama3-8b", qlora=16, **stated).plan.estimate
     assert narrow.peak_memory_bytes < held.peak_memory_bytes - 7 * 2**30
     assert narrow.iteration_time_s > held.iteration_time_s
 

@@ -96,6 +96,11 @@ def test_ways_come_in_the_order_of_their_compute_and_none_too_late(seed: int) ->
     assert (first[finite] <= exact.bounds[finite] * (1 + 1e-12)).all()
     assert sorted(taken) == np.flatnonzero(finite & (exact.bounds < below)).tolist()
     assert exact.bounds[taken] == pytest.approx(sorted(exact.bounds[taken]), rel=1e-12)
+    # Nor did what ranks of its kind take with the most samples, in the groups where a way's ranks sit.
+    placement = evaluator.placement(1, slots)
+    for way in np.flatnonzero(finite & (space.node % ways.columns["tp"] == 0)).tolist():
+        passes = exact.bound_of(way, evaluator.once_s(ways.degrees(way), placement))
+        assert exact.bounds[way] <= passes * (1 + 1e-12)
 
 
 def _feasible_search() -> tuple[Space, BulkEvaluator]:
