@@ -106,8 +106,12 @@ def _afford(arguments: Namespace, options: PlanOptions) -> bool:
     try:
         answer = api.afford(chosen(arguments, AffordOptions))
     except NothingFits as failure:
-        if failure.result is not None:
-            _print_affordable(cast("Affordable", failure.result), arguments, options)
+        looked_at = cast("Affordable | None", failure.result)
+        if looked_at is None:
+            raise
+        if arguments.json:
+            raise NothingFits(str(failure), result=looked_at.as_dict()) from failure
+        _print_affordable(looked_at, arguments, options)
         raise
     _print_affordable(answer, arguments, options)
     return True
