@@ -30,7 +30,7 @@ from planner.shared.options.search import (
     SmallestOptions,
 )
 from planner.shared.plan_file import plan_to_json
-from profiles.errors import InputError
+from profiles.errors import InputError, NothingFits
 
 if TYPE_CHECKING:
     from planner.one_job.planning.affording import Affordable
