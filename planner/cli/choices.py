@@ -78,12 +78,7 @@ def run_choice(arguments: Namespace, options: PlanOptions) -> bool:
 def _answer_largest(arguments: Namespace) -> None:
     """The largest size that fits, and the best plan there."""
     with status("searching"):
-        try:
-            answer = api.largest(chosen(arguments, LargestOptions))
-        except NothingFits as failure:
-            if arguments.json and isinstance(failure.result, dict):
-                print_json(failure.result)
-            raise
+        answer = api.largest(chosen(arguments, LargestOptions))
     value = answer.largest.as_dict()
     if arguments.json:
         print_json({"plan": json.loads(plan_to_json(answer.plan)), "largest": value})
@@ -111,8 +106,12 @@ def _afford(arguments: Namespace, options: PlanOptions) -> bool:
     try:
         answer = api.afford(chosen(arguments, AffordOptions))
     except NothingFits as failure:
-        if failure.result is not None:
-            _print_affordable(cast("Affordable", failure.result), arguments, options)
+        looked_at = cast("Affordable | None", failure.result)
+        if looked_at is None:
+            raise
+        if arguments.json:
+            raise NothingFits(str(failure), result=looked_at.as_dict()) from failure
+        _print_affordable(looked_at, arguments, options)
         raise
     _print_affordable(answer, arguments, options)
     return True

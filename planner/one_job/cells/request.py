@@ -14,7 +14,7 @@ from estimator.pricing.layer_times import Lookup, nothing_measured
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins, lookup_in_store, usable_link_tables
 from estimator.profiling.setting import Framework
 from planner.one_job.explicit.request import recompute_rules
-from planner.shared.inputs import load_place, token_count
+from planner.shared.inputs import load_place, token_count, trained_on
 from planner.shared.options.estimate import DegreeOptions, EstimateOptions
 from planner.shared.options.record import entries
 from planner.shared.options.training import SoftwareOptions
@@ -79,7 +79,8 @@ def read_request(options: EstimateOptions, *, store: ProfileStore | None) -> Req
         optimizer=options.optimizer,
         margin=options.memory_margin,
     )
-    assumptions = list(place.notes)
+    model, undropped = trained_on(model, place)
+    assumptions = [*place.notes, *undropped]
     global_batch = options.global_batch
     if global_batch is None:
         free = Counter(slot.device for slot in place.free_slots)

@@ -64,7 +64,7 @@ def choose_batch(
         usual, sentence = usual_batch(model, seq_len, degrees.devices, fine_tunes=options.fine_tunes)
         step = (micro_batch or 1) * dp * rounds
         global_batch = -(-usual // step) * step
-        if global_batch != usual and (options.dp or micro_batch):
+        if global_batch != usual and (options.dp or micro_batch) and not options.fine_tunes:
             said = f"{usual}, the usual one, with dp = {dp}" + (f" and {micro_batch} samples" if micro_batch else "")
             refuse("--global-batch", said, f"a multiple of {step}, such as --global-batch {global_batch}")
         rounded = f", rounded up to {global_batch}" if global_batch != usual else ""

@@ -20,7 +20,7 @@ from models_zoo.layers import Experts, TransformerBlock
 from models_zoo.model import Model
 from planner.one_job.explicit.batch import Batch, choose_batch, refuse
 from planner.one_job.explicit.sharding import open_stages, sharding, zero_stage
-from planner.shared.inputs import load_place, token_count
+from planner.shared.inputs import load_place, token_count, trained_on
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.training import CellOptions, TrainingOptions
 from planner.shared.software_defaults import choices_in_turn, recompute_ladder
@@ -73,7 +73,8 @@ def read_explicit(
         optimizer=options.optimizer,
         margin=options.memory_margin,
     )
-    assumed = list(place.notes)
+    model, undropped = trained_on(model, place)
+    assumed = [*place.notes, *undropped]
     grid = _grid(model, place, options, assumed)
     slots = place.free_slots[: grid.devices]
     devices = tuple({slot.device: place.group_of(slot).device for slot in slots}.values())

@@ -23,7 +23,7 @@ from planner.one_job.search.spaces.space import Space
 from planner.one_job.search.spaces.stated import read_constraints, refuse
 from planner.one_job.tools.base.shape import Job, Shape, job_of_recipe
 from planner.one_job.tools.base.tool import TrainingTool
-from planner.shared.inputs import load_place, token_count
+from planner.shared.inputs import load_place, token_count, trained_on
 from planner.shared.options.search import Objective, SpaceOptions
 from planner.shared.software_defaults import usual_global_batch
 from planner.shared.training_software import training_software
@@ -99,6 +99,8 @@ def read_search(
     InputError where they contradict each other, the model or the cluster. `model` None: what the options name."""
     model = load_any_model(options.model, options.user_code) if model is None else model
     place, assumed = _read_place(options, model, store)
+    model, undropped = trained_on(model, place)
+    assumed += undropped
     by_type: dict[str, list[DeviceSlot]] = {}
     for slot in place.free_slots:
         by_type.setdefault(slot.device, []).append(slot)
