@@ -69,7 +69,7 @@ def find_best(request: SearchRequest, *, below: float = math.inf, progress: Prog
     """The plan of the least objective, on one type of device or on several groups of them
     (`planner.one_job.search.mixed.search`), if that is less than `below`; NothingFits with the nearest miss where none
     fits."""
-    groups = _search_of_groups(request, progress)
+    groups = _search_of_groups(request, progress, below)
     least = min(below, _just_above(groups))
     results = [(part, _search_one(request, part, least, progress)) for part in request.spaces]
     return _best_of(request, results, groups, below)
@@ -134,14 +134,15 @@ def _best_of(
     )
 
 
-def _search_of_groups(request: SearchRequest, progress: Progress | None) -> MixedSearch | None:
-    """The search of plans on several groups of devices, which has found some good plan where that was quick; None where
-    there is one group, which plans fill evenly: such a request does without the modules."""
+def _search_of_groups(request: SearchRequest, progress: Progress | None, below: float = math.inf) -> MixedSearch | None:
+    """The search of plans of less than `below` on several groups of devices, which has found some good plan where that
+    was quick; None where there is one group, which plans fill evenly: such a request does without the modules."""
     if len(request.spaces) == 1 and fills_evenly(request.spaces[0].space):
         return None
     from planner.one_job.search.mixed.search import begin_mixed
 
     groups = begin_mixed(request, most=request.limit, progress=progress)
+    groups.value = below  # what is not less is no plan to be found
     if len(request.spaces) == len(groups.space.groups) == 2 and not groups.nothing:
         # All devices of two types together are most often the fastest: that bounds what each can do alone.
         groups.try_quickly()
