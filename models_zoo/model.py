@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
-from models_zoo.layers import Layer
+from models_zoo.layers import Embedding, Head, Layer, TransformerBlock
 from models_zoo.user_code import UserFactory
 from profiles.records import dataclass
 
@@ -111,3 +111,22 @@ class Model:
 def decoder_names(blocks: int) -> tuple[str, ...]:
     """Return the layer names of an embedding, `blocks` transformer blocks and a head."""
     return ("embedding", *(f"block.{i}" for i in range(blocks)), "head")
+
+
+def without_dropout(model: Model) -> Model:
+    """Return the model with no layer that drops anything; itself where none does."""
+    layers = tuple(map(undropped, model.layers))
+    return model if layers == model.layers else replace(model, layers=layers)
+
+
+def undropped(layer: Layer) -> Layer:
+    """Return the layer without dropout, blocks that predict further tokens included; itself where it has none."""
+    if isinstance(layer, Embedding | TransformerBlock) and layer.dropout:
+        return replace(layer, dropout=False)
+    if isinstance(layer, Head) and layer.prediction:
+        blocks = tuple(
+            replace(block, dropout=False) if isinstance(block, TransformerBlock) and block.dropout else block
+            for block in layer.prediction.blocks
+        )
+        return replace(layer, prediction=replace(layer.prediction, blocks=blocks))
+    return layer

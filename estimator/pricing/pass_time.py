@@ -67,6 +67,10 @@ class PassTime:
         """Seconds that collectives stop the pass."""
         return self.tp_s + self.cp_s + self.ep_s
 
+    def longer(self, times: float) -> PassTime:
+        """Return the pass with every kind of seconds so many times as long."""
+        return PassTime(**{part.name: getattr(self, part.name) * times for part in fields(self)})
+
 
 SECONDS = tuple(part.name for part in fields(PassTime))
 """The kinds of seconds of a pass."""

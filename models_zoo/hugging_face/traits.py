@@ -98,7 +98,10 @@ def _scaling(keys: Keys, rope: Keys | None) -> tuple[tuple[str, str | float], ..
         name: value
         for name, value in stated.items()
         if name not in (*BASES, "partial_rotary_factor")
-        and (isinstance(value, str) or (isinstance(value, int | float) and isfinite(value)))
+        and (
+            isinstance(value, str)
+            or (isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value))
+        )
     }
     if plain.get("rope_type", "default") == "default":
         return ()

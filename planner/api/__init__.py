@@ -24,6 +24,7 @@ from planner.api.measured import (
     profiles_show,
 )
 from planner.api.one_job import (
+    afford,
     compare,
     estimate,
     export,
@@ -39,6 +40,7 @@ from planner.api.one_job import (
 )
 
 __all__ = (
+    "afford",
     "answer_schema",
     "comm_fit",
     "comm_measure",

@@ -9,10 +9,18 @@ from planner.shared.options.call import takes
 from planner.shared.options.code import CodeOfFileOptions
 from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.running import ExportOptions, RunOptions, ValidateOptions
-from planner.shared.options.search import FrontOptions, LargestOptions, PlanOptions, SideBySideOptions, SmallestOptions
+from planner.shared.options.search import (
+    AffordOptions,
+    FrontOptions,
+    LargestOptions,
+    PlanOptions,
+    SideBySideOptions,
+    SmallestOptions,
+)
 
 if TYPE_CHECKING:
     from estimator.profiling.setting import Framework
+    from planner.one_job.planning.affording import Affordable
     from planner.one_job.planning.answer import PlanAnswer
     from planner.one_job.planning.choices import Choice
     from planner.one_job.planning.largest import LargestPlan
@@ -49,7 +57,7 @@ def estimate(options: EstimateOptions) -> dict[str, Any]:
 
         return estimate_largest(options)
     if options.explicit:
-        from planner.one_job.cells.estimating_plan import estimate_plan
+        from planner.one_job.planning.estimating_plan import estimate_plan
 
         return estimate_plan(options)
     from planner.one_job.cells.estimating import estimate_cells
@@ -106,6 +114,16 @@ def side_by_side(options: SideBySideOptions) -> tuple[Choice, ...]:
     from planner.one_job.planning.choices import side_by_side as find_side_by_side
 
     return find_side_by_side(options)
+
+
+@takes(AffordOptions)
+def afford(options: AffordOptions) -> Affordable:
+    """Return which of the clusters, and how many of its devices, ends a whole training within `budget` the fastest, or
+    within `days` (and `budget`) the cheapest, with all that was looked at; NothingFits, with the same, where nothing
+    is within. `output` is a file for its plan."""
+    from planner.one_job.planning.affording import afford as find_affordable
+
+    return find_affordable(options)
 
 
 def compare(

@@ -8,6 +8,7 @@ from typing import Any
 from planner.cli.headline import print_assumptions
 from planner.cli.output import format_seconds, print_notes, print_table, spans
 from planner.cli.plan_output import print_figures
+from planner.cli.training_output import print_training
 from planner.shared.plan_file import parse_plan
 from planner.shared.words import TIME_NAMES
 
@@ -25,7 +26,7 @@ def print_explicit(result: dict[str, Any], *, guesses: bool) -> None:
     print_table("Where the time goes", ("part", "seconds", "share"), time_rows(estimate))
     _print_memory(estimate)
     if estimate["training"] is not None:
-        print_notes("the whole training:", describe_training(estimate["training"]))
+        print_training(estimate["training"])
     print_assumptions(estimate["assumptions"], every=guesses, effects=estimate.get("assumption_effects", ()))
     if guesses:
         print_guesses(estimate["guesses"])
@@ -54,35 +55,6 @@ def _print_memory(estimate: dict[str, Any]) -> None:
     print_table(
         f"Memory of a rank in {unit}", columns, [(", ".join(spans(stages)), *cells) for cells, stages in alike.items()]
     )
-
-
-def describe_training(training: dict[str, Any]) -> list[str]:
-    """Sentences about a whole training."""
-    said = [
-        f"{training['iterations']} iterations, {training['days']:.1f} days,"
-        f" {training['device_hours']:,.0f} device-hours",
-    ]
-    interval_s = training["checkpoint_interval_s"]
-    if interval_s is not None:
-        every = (
-            f"a checkpoint every {interval_s / 60:.1f} minutes"
-            if interval_s
-            else "checkpoints take no time (--checkpoint-time)"
-        )
-        said.append(f"goodput {training['goodput']:.1%}: {training['failures']:.1f} failures expected, {every}")
-    price, energy = training["price"], training["energy_kwh"]
-    said.append(
-        f"price {price:,.0f}, in the cluster file's currency"
-        if price is not None
-        else f"no price: {training['price_reason']}"
-    )
-    said.append(
-        f"no energy: {training['energy_reason']}"
-        if energy is None
-        else f"{energy:,.0f} kWh, every device at {training['power_share']:.0%} of its power throughout, hosts and"
-        " cooling not counted"
-    )
-    return said
 
 
 def print_guesses(guesses: list[dict[str, Any]]) -> None:

@@ -53,7 +53,8 @@ def _throughput(estimate: Mapping[str, Any], devices: int) -> list[str]:
 
 
 def _efficiency(estimate: Mapping[str, Any]) -> str:
-    said, mfu = f"{estimate['tflops_per_device']:.3g} TFLOP/s per device", estimate["mfu"]
+    rate, mfu = estimate["tflops_per_device"], estimate["mfu"]
+    said = (f"{rate:.3g} TFLOP/s" if rate >= 1 else format_count(1e12 * rate, "FLOP/s")) + " per device"
     if mfu is None:
         return said
     causal = mfu * estimate["causal_tflops_per_device"] / estimate["tflops_per_device"]

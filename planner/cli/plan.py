@@ -11,7 +11,14 @@ from planner import api
 from planner.cli.arguments import add_options, chosen
 from planner.cli.choices import run_choice
 from planner.cli.output import print_written, progress, status
-from planner.shared.options.search import FrontOptions, LargestOptions, PlanOptions, SideBySideOptions, SmallestOptions
+from planner.shared.options.search import (
+    AffordOptions,
+    FrontOptions,
+    LargestOptions,
+    PlanOptions,
+    SideBySideOptions,
+    SmallestOptions,
+)
 from profiles.errors import NothingFits
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """`plan MODEL --cluster C -o plan.json`."""
-    add_options(parser, PlanOptions, FrontOptions, SmallestOptions, SideBySideOptions, LargestOptions)
+    add_options(parser, PlanOptions, FrontOptions, SmallestOptions, SideBySideOptions, LargestOptions, AffordOptions)
     parser.add_argument("--assumptions", action="store_true", help="list all that was assumed")
     parser.set_defaults(run=_run)
 
@@ -63,9 +70,18 @@ def _print(answer: PlanAnswer, options: PlanOptions, *, every_assumption: bool) 
         effects=[asdict(effect) for effect in answer.effects],
         every_assumption=every_assumption,
     )
+    if answer.described_training is not None:
+        from planner.cli.training_output import print_training
+
+        print_training(answer.described_training)
     if answer.explanation is not None:
         print()
         print_explanation(answer.explanation)
+    for why in answer.why:
+        from planner.cli.why_output import print_why_not
+
+        print()
+        print_why_not(why)
     if answer.comparison is not None:
         print()
         print_comparison(answer.comparison, str(options.compare))

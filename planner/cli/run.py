@@ -46,6 +46,8 @@ def _print(result: dict[str, Any], _: Namespace) -> None:
     print_table(f"An iteration of stage {limiting}", ("part", "measured", "estimated"), rows)
     _print_stages(measured, estimated)
     _print_traffic(measured["communication"])
+    profiled = result.get("profiled", {}).get("sentence")
+    print_notes("inputs:", [*([profiled] if profiled else []), *plan["changed_inputs"]])
     print_notes("where they part:", result.get("where_they_part", []))
     print_notes("noted:", result["notes"])
     if "learned" in result:
@@ -64,7 +66,8 @@ def _estimated_line(result: dict[str, Any]) -> str:
 
 
 def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) -> None:
-    """Memory of a CPU's worker is the growth of its process, which holds more than the tensors that are estimated."""
+    """Memory of a CPU's worker is the growth of its process, which holds more than the tensors that are estimated: what
+    its allocator keeps back, and buffers of libraries."""
     rows = []
     for number, stage in enumerate(measured["stages"]):
         beside = None if estimated is None else estimated["stages"][number]
@@ -79,6 +82,8 @@ def _print_stages(measured: dict[str, Any], estimated: dict[str, Any] | None) ->
         )
     columns = ("stage", "compute", "estimated", "peak memory", "estimated")
     print_table("A micro-batch's compute, and memory of a rank", columns, rows)
+    whole = f"the fullest worker's whole process {format_bytes(measured['process_peak_bytes'])}"
+    print_text(f"peak memory: measured is the {measured['peak_memory_is']}, estimated what tensors take; {whole}")
 
 
 def _print_traffic(traffic: list[dict[str, Any]]) -> None:

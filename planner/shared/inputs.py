@@ -9,7 +9,7 @@ from pathlib import Path
 
 from estimator.host.cpu import cpu_name
 from estimator.profiling.lookup import LOCAL_DEVICE, find_origins
-from models_zoo.model import Model
+from models_zoo.model import Model, without_dropout
 from planner.shared.options.values import margin_bytes
 from profiles.cluster import Cluster, NodeGroup, map_groups
 from profiles.cluster_file import load_cluster
@@ -55,7 +55,8 @@ def load_place(
     are described by what `store` has measured on them (in `dtype`; None: in bf16)."""
 
     def local_device() -> Device | None:
-        rates = _local_rates(store, model, dtype or "bf16", seq_len, optimizer) if store else None
+        trained = without_dropout(model)
+        rates = _local_rates(store, trained, dtype or "bf16", seq_len, optimizer) if store else None
         return device_from_rates(rates) if rates else None
 
     return _with_margin(load_cluster(text, local_device=local_device), margin)
@@ -77,6 +78,15 @@ def _with_margin(place: Cluster, margin: str | None) -> Cluster:
 
     note = f"{margin} of each device's memory left free (--memory-margin)"
     return replace(map_groups(place, kept), notes=(*place.notes, note))
+
+
+def trained_on(model: Model, place: Cluster) -> tuple[Model, tuple[str, ...]]:
+    """Return the model as it is trained on `place`, and what is assumed of it: this host's own workers are those of
+    `run`, which trains without dropout, so that estimates, profiles and runs are of the same layers."""
+    undropped = without_dropout(model)
+    if undropped is model or any(slot.device != LOCAL_DEVICE for slot in place.slots):
+        return model, ()
+    return undropped, ("without dropout, as `run` trains on this machine",)
 
 
 def load_any_place(text: str) -> Cluster:

@@ -153,6 +153,7 @@ def test_the_public_functions_are_these() -> None:
     ]
     assert sorted(public) == sorted(api.__all__)
     assert sorted(public) == [
+        "afford",
         "answer_schema",
         "comm_fit",
         "comm_measure",

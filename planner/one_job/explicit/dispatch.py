@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from planner.one_job.explicit.reading import read_plan
 from planner.one_job.explicit.request import ExplicitRequest, read_explicit
-from planner.shared.options.estimate import EstimateOptions, WholeTrainingOptions
+from planner.shared.options.estimate import EstimateOptions
 from planner.shared.options.record import entries
+from planner.shared.options.whole import WholeTrainingOptions
 from planner.shared.plan_file import load_plan
 from profiles.store import ProfileStore
 
@@ -20,7 +21,7 @@ def read_any_request(options: EstimateOptions, *, store: ProfileStore | None) ->
     """Return the explicit plan of a file, or of a model, a cluster and options. Raise InputError for both at once, or
     neither."""
     if options.plan is None:
-        return read_explicit(options, store=store)
+        return read_explicit(options, store=store, as_planned=True)
     if options.model is not None:
         expected = "one of them: the plan file names its model"
         raise options.wrong("plan", found=f"a model too ({options.model})", expected=expected)

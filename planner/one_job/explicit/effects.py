@@ -60,7 +60,8 @@ def assumption_effects(
     effects: dict[str, Effect] = {}
     for other in _others(setup, " ".join(assumptions)):
         changed = evaluate(other.setup)
-        if isinstance(changed, Infeasible):
+        # Beside measured layers, modelled ones would tell the model's error.
+        if isinstance(changed, Infeasible) or changed.compute_provenance != evaluation.compute_provenance:
             continue
         effect = _effect(other, setup, evaluation, changed)
         earlier = effects.get(other.assumed)

@@ -9,7 +9,7 @@ from estimator.pricing.recipe import OffloadPart, OptimizerName, Recipe, Setup, 
 from models_zoo.model import Model
 from models_zoo.user_code import NO_CODE, UserCode
 from planner.one_job.explicit.request import ExplicitRequest, canonical
-from planner.shared.inputs import load_place
+from planner.shared.inputs import load_place, trained_on
 from planner.shared.plan import Plan, PlanStage, device_types
 from planner.shared.plan_checks import cluster_of_file, load_plan_model, refuse_places
 from planner.shared.plan_parts import PlanRecipe
@@ -47,10 +47,11 @@ def read_plan(
             optimizer=plan.optimizer,
             margin=margin,
         )
+    model, undropped = trained_on(model, place)
     slots, said = _places(plan, place, where)
     setup = setup_of_plan(plan, model, place, slots, where=where)
     # What was assumed when the plan was made still holds, but for what is said of another cluster.
-    kept = plan.assumptions if place.text == plan.cluster else (*place.notes, *plan.assumptions)
+    kept = plan.assumptions if place.text == plan.cluster else (*place.notes, *undropped, *plan.assumptions)
     return ExplicitRequest(
         reference=plan.model.reference, setups=(setup,), assumptions=tuple(dict.fromkeys((*said, *kept)))
     )

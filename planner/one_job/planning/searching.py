@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from estimator.frontends.load import load_any_model
 from estimator.pricing.evaluate import evaluate
 from models_zoo.layers import TracedLayer
 from planner.one_job.explicit.effects import Effect, assumption_effects
+from planner.one_job.explicit.whole import prices_of
 from planner.one_job.planning.preferring import find_preferred
+from planner.one_job.planning.whole_training import with_prices
 from planner.one_job.search.best import Best, find_best
 from planner.one_job.search.spaces.request import SearchRequest, read_search
 from planner.shared.inputs import open_existing
+from planner.shared.options.choices import off_defaults_sentence
 from planner.shared.options.search import Search, SearchOptions
 from planner.shared.options.training import CellOptions
 from planner.shared.plan import Plan
@@ -75,7 +79,9 @@ def read_best(options: SearchOptions, *, store: ProfileStore | None) -> SearchRe
     model = load_any_model(options.model, options.user_code)
     if options.search == "exact" and any(isinstance(layer, TracedLayer) for layer in model.layers):
         raise options.wrong("search", found="exact", expected="cells: a traced module is estimated by its Cells")
-    return read_search(options, store=store, objective=options.objective, limit=options.limit, model=model)
+    request = read_search(options, store=store, objective=options.objective, limit=options.limit, model=model)
+    request = with_prices(request, prices_of(options))
+    return replace(request, assumptions=(*off_defaults_sentence(options), *request.assumptions))
 
 
 def kind_of_search(options: SearchOptions) -> Search:

@@ -125,6 +125,7 @@ def describe_measured(record: RunRecord, program: Program) -> dict[str, Any]:
         "samples_per_s": program.global_batch / record.iteration_time_s,
         "tokens_per_s_per_device": tokens / record.iteration_time_s / program.ranks if tokens else None,
         "peak_memory_bytes": max(record.peak_memory_bytes),
+        "process_peak_bytes": max(record.process_peak_bytes),
         "stages": [
             {
                 "stage": stage.number,

@@ -89,6 +89,10 @@ RATE = _numbers("a number above 0", exclusiveMinimum=0)
 SECONDS = _numbers("seconds above 0", exclusiveMinimum=0)
 LARGE = _numbers("a number above 0 such as 1.4T or 300e9", _read_large, exclusiveMinimum=0)
 """With k, M, G (or B), T or P behind it for powers of a thousand."""
+TRAINED = _numbers(
+    "a number above 0 such as 1.4T or 300e9, at most 1e18", _read_large, exclusiveMinimum=0, maximum=1e18
+)
+"""Tokens or samples of a whole training: all that was ever written is some 1e15."""
 AMOUNT = _numbers("a number of at least 0", minimum=0)
 CLOCK = _numbers("seconds on the trace's clock")
 SHARE = _numbers("a share between 0 and 1", exclusiveMinimum=0, exclusiveMaximum=1)

@@ -1,7 +1,7 @@
 """What LLaMA-Factory, axolotl and Accelerate with PEFT can run: transformers' Trainer under DDP or DeepSpeed.
 
 Keys as in LLaMA-Factory 0.9.5 (llamafactory/hparams), axolotl 0.19.0 (axolotl/utils/schemas), transformers 5.23
-(TrainingArguments), peft 0.18 (LoraConfig) and accelerate 1.15 (commands/config/config_args.py).
+(TrainingArguments), peft 0.21 (LoraConfig) and accelerate 1.15 (commands/config/config_args.py).
 """
 
 from __future__ import annotations
@@ -82,6 +82,6 @@ AXOLOTL = _fine_tuner(
 PEFT = _fine_tuner(
     name="peft",
     summary="Accelerate, transformers' Trainer and PEFT: the arguments of each as files",
-    basis="accelerate 1.15 with transformers 5 and peft 0.18: data parallelism, or DeepSpeed's ZeRO",
+    basis="accelerate 1.15 with transformers 5 and peft 0.21: data parallelism, or DeepSpeed's ZeRO",
     write="fine_tuning.writing:write_peft",
 )

@@ -88,3 +88,9 @@ def test_a_fine_tuning_has_a_batch_of_its_own() -> None:
     assert any("as fine-tunings have it" in text for text in answer["estimate"]["assumptions"])
     with pytest.raises(InputError, match="--qlora: found --lora too"):
         api.estimate("llama3-8b", cluster="4090:1x1", lora=8, qlora=8)
+
+
+def test_the_batch_of_a_fine_tuning_is_rounded_up_to_whole_micro_batches() -> None:
+    answer = api.estimate("llama3-8b", cluster="h100:1x8", lora=16, dp=8, micro_batch=4, **JOB)
+    assert answer["plan"]["batch"]["global_batch"] == 32
+    assert any("rounded up to 32" in text for text in answer["estimate"]["assumptions"])

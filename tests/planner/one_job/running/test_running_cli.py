@@ -111,6 +111,11 @@ def test_json_has_measured_estimated_and_losses(learned: Learned) -> None:
         found["estimated"]["iteration_time_s"] / found["measured"]["iteration_time_s"]
     )
     assert found["plan"]["estimated_iteration_time_s"] == 1.5
+    assert "the plan file says 1.5 s" in found["plan"]["changed_inputs"][0]
+    assert "resident memory" in found["measured"]["peak_memory_is"]
+    assert found["measured"]["process_peak_bytes"] > found["measured"]["peak_memory_bytes"]
+    assert "profiled" not in found
+    assert learned.second["profiled"]["slowdown"] == 1.25
     assert len(learned.second["losses"]) == 3
     assert learned.second["losses"] != found["losses"][:3], "another seed"
 
@@ -138,7 +143,15 @@ def test_the_tables_say_what_the_json_does(learned: Learned, capsys: pytest.Capt
     assert "gpt on 2 ranks, torch on cpu: measured" in shown
     assert "layer times modelled, communication modelled" in " ".join(shown.split())
     assert f"losses: {learned.first['losses'][0]:.6f}, " in shown
-    for words in ("An iteration of stage 0", "tensor-parallel communication", "where they part:", "noted:", "learned:"):
+    assert "peak memory: measured is the growth of the worker's resident memory" in " ".join(shown.split())
+    for words in (
+        "inputs:",
+        "An iteration of stage 0",
+        "tensor-parallel communication",
+        "where they part:",
+        "noted:",
+        "learned:",
+    ):
         assert words in shown
     assert all(f"written to {path}" in shown for path in learned.traces)
     blank = {"estimated": None, "estimated_reason": "it cannot be", "losses": [None, 1.0], "where_they_part": []}

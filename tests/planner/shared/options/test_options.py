@@ -26,8 +26,9 @@ TERMINAL_ALONE = {"help", "json", "list", "rows", "assumptions"}
 SEVERAL: dict[str, tuple[str, ...]] = {
     "simulate": ("simulate", "simulate_sweep"),
     "plan": ("plan", "front", "smallest", "side_by_side", "largest"),
+    "mcp": (),
 }
-"""Commands that several functions answer: their arguments are those of all."""
+"""Commands that several functions answer, or none: their arguments are those of all."""
 
 
 def _leaves(parser: ArgumentParser, name: str) -> Iterator[tuple[str, ArgumentParser]]:
